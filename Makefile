@@ -3,13 +3,15 @@
 # and restart brokers under load, and mostly wait: they run after the others, those of one broker one after the other,
 # those of different brokers side by side, and with `make test-all` beside the other interpreters' tests. Nothing is
 # tried twice: a loss that shows in one run of ten is a loss.
+# Tests start hundreds of interpreters: each would compile dragoman anew where the environment forbids to keep bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint lint-style lint-types lint-symbols docs coverage coverage-check bench fuzz chaos clean
+.PHONY: demo test test-all test-random soak lint lint-style lint-types lint-symbols docs coverage coverage-check bench fuzz chaos clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -37,6 +39,11 @@ test: $(READY)  ## every test, and at the end what was skipped and why; COVER=1 
 
 test-all: BESIDE = $(ON_OTHERS)
 test-all: test  ## the same, then jsonrpc, rpc, transports and mcp on each other interpreter that is found
+
+test-random: $(READY)  ## every test but those of ALONE in one random order; SEED=N for that one again
+	$(PYTEST) -n $(JOBS) --dist worksteal --random-order --random-order-seed=$(SEED) $(ALONE:%=--ignore=%)
+
+SEED ?= $(shell date +%s)
 
 lint: lint-style lint-types lint-symbols
 
@@ -68,6 +75,9 @@ bench: $(READY)  ## ratios against peers and against the machine's limit
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: $(READY)  ## every kind of caller at once, every answer checked, nothing left behind; ARGS="--minutes 5"
+	$(BIN)/python -m tests.soak $(ARGS)
 
 chaos: $(READY)  ## long: 1,000 workers killed under load, each broker restarted 50 times; ARGS="kills rabbitmq --times 100"
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -14,6 +14,7 @@ people: dict[str, Peer] = {}
 @room.method
 async def join(name: str, context: Context) -> list[str]:
     "Enter under a name; the answer is the names of those present."
+    assert context.peer is not None  # it is None where nothing can be called back: HTTP, UDP
     people[name] = context.peer
     return sorted(people)
 

@@ -15,6 +15,7 @@ sending: dict[str, asyncio.Task[None]] = {}
 @node.method
 async def eth_subscribe(kind: str, context: Context) -> str:
     "Send every new block of this `kind` from now on; the answer is the subscription's id."
+    assert context.peer is not None  # it is None where nothing can be called back: HTTP, UDP
     subscription = hex(len(sending) + 1)
     sending[subscription] = asyncio.create_task(send_blocks(subscription, context.peer))
     return subscription

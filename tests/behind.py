@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import overload
 
 from dragoman import Limits, Peer, Service
@@ -12,6 +13,19 @@ from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.registering.service_core import ServiceCore
 from dragoman.rpc.service import behind as core
 
+_serving: weakref.WeakKeyDictionary[ServerCore, weakref.ref[ServerCore]] = weakref.WeakKeyDictionary()
+_for_serving = ServerCore.for_serving
+
+
+def _noted(server: ServerCore) -> ServerCore:
+    """What `serve` serves of a server, which is noted for `behind`."""
+    found = _for_serving(server)
+    _serving[server] = weakref.ref(found)
+    return found
+
+
+ServerCore.for_serving = _noted  # type: ignore[assignment,method-assign]
+
 
 @overload
 def behind(one: Service) -> ServiceCore: ...
@@ -20,11 +34,12 @@ def behind(one: Server) -> ServerCore: ...
 @overload
 def behind(one: Peer) -> ChannelPeer: ...
 def behind(one: Service | Server | Peer) -> ServiceCore | ServerCore | ChannelPeer:
-    """The object behind a public one, with all that this does not show."""
+    """The object behind a public one, with all that this does not show; of a server what was served last of it."""
     if isinstance(one, Service):
         return core(one)
     if isinstance(one, Server):
-        return one.__servable__()
+        server = one.__servable__()
+        return (_serving[server]() if server in _serving else None) or server
     assert isinstance(one, ChannelPeer)
     return one
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,13 +17,22 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 
+from dragoman import repeats
+
 from . import canary
 from .engines.brokers import mosquitto, nats, rabbitmq, redis
 from .skips import note
 
 __all__ = ["mosquitto", "nats", "rabbitmq", "redis"]
 
-settings.register_profile("dragoman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+CI = os.environ.get("CI") == "true"
+settings.register_profile(
+    "dragoman",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not CI,  # a newcomer's run tries what every run tries; CI draws, and prints what to try again
+    print_blob=CI,
+)
 settings.load_profile("dragoman")
 
 
@@ -54,6 +64,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         running = coverage.Coverage.current()
         if running is not None:
             running.save()
+
+
+@pytest.fixture(autouse=True)
+def _log_of_its_own() -> None:
+    """What one test has made repeat is the first for the next."""
+    repeats.forget()
 
 
 @pytest.fixture(scope="module")

@@ -72,8 +72,9 @@ def main(arguments: list[str]) -> int:
         done = subprocess.run([str(python), "-m", "pytest", "-q", *FOLDERS, *arguments], cwd=ROOT, check=False)
         words = "passed" if done.returncode == 0 else f"FAILED ({done.returncode})"
         ends[version] = f"{words} in {time.monotonic() - began:.0f} s"
-    for version in versions():
-        print(f"Python {version}: {ends.get(version, 'not on this machine')}")
+    said = [f"Python {version}: {ends.get(version, 'not on this machine')}" for version in versions()]
+    print(*said, sep="\n")
+    (ROOT / ".venv" / "interpreters").write_text("\n".join(said) + "\n")
     if few:
         print(f"CI wants {LEAST} interpreters at least", file=sys.stderr)
     return int(few or any(end.startswith("FAILED") for end in ends.values()))

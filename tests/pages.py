@@ -27,6 +27,7 @@ LANGUAGES = {
     ".py": "python",
     ".console": "console",
     ".json": "json",
+    ".acl": "text",
     ".conf": "nginx",
     ".service": "ini",
     ".socket": "ini",

@@ -1,6 +1,6 @@
 """What a run of the tests left out, and why: said at the end of `make test`; where CI=true some of it is a failure.
 
-python -m tests.skips FILE     print what the runs that had DRAGOMAN_SKIPPED=FILE left out
+python -m tests.skips FILE [--short]     print what the runs that had DRAGOMAN_SKIPPED=FILE left out
 """
 
 from __future__ import annotations
@@ -59,6 +59,14 @@ def said(lines: list[str]) -> str:
     )
 
 
+def in_short(lines: list[str], most: int = 3) -> str:
+    """The same in one line: the commonest reasons."""
+    whys = Counter(line.partition("\t")[2] for line in lines)
+    first = "; ".join(f"{count} {why[:60]}" for why, count in whys.most_common(most))
+    return f"skipped: {len(lines) or 'none'}" + (f" ({first}{'; ...' if len(whys) > most else ''})" if lines else "")
+
+
 if __name__ == "__main__":
     found = Path(sys.argv[1])
-    print(said(found.read_text(encoding="utf-8").splitlines() if found.exists() else []))
+    told = in_short if "--short" in sys.argv else said
+    print(told(found.read_text(encoding="utf-8").splitlines() if found.exists() else []))

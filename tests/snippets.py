@@ -148,8 +148,16 @@ def run_python(
         if path.name.endswith("_test.py"):
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name]
             command += ["-o", "asyncio_default_fixture_loop_scope=function"]
+        # the pages say it: who shares a bus over a network has given it a secret
+        shared = {"DRAGOMAN_SECRET": "the-secret-of-all-who-read-this-page"} if 'bus="' in text else {}
         done = subprocess.run(
-            command, cwd=work, env=environment(), capture_output=True, text=True, timeout=3 * LINES, check=False
+            command,
+            cwd=work,
+            env=environment() | shared,
+            capture_output=True,
+            text=True,
+            timeout=3 * LINES,
+            check=False,
         )
     assert done.returncode == 0, f"{path.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     assert not done.stderr, f"{path.name} wrote to stderr:\n{done.stderr}"

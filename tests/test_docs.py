@@ -278,7 +278,9 @@ def test_the_revisions_are_those_of_the_code() -> None:
         assert (said["batches"] == "yes") is revision.batches
         assert (said["begins with"] == "`initialize`") is revision.stateful
         assert (said["sampling, roots, elicitation travel as"] == "calls") is revision.server_calls
-        assert (said["wrong arguments of a tool"] == "`isError`") is revision.argument_results
+        assert (
+            said['wrong arguments of a tool, with [`argument_errors="revision"`](errors.md)'] == "`isError`"
+        ) is revision.argument_results
         assert said["a broken answer is resumed"].startswith("yes") is revision.resumable
         assert (said["structured content, output schemas, titles, resource links"] == "yes") is revision.structured
 
@@ -319,9 +321,9 @@ def test_limits_are_those_of_the_code() -> None:
 
 def in_words(name: str, value: float) -> str:
     """A default as the page shows it."""
-    if name.endswith(("_timeout", "_life")):
+    if name.endswith(("_timeout", "_life", "_over", "_grace")):
         return f"{value:g} s"
-    if name.endswith("_size") or name in ("send_queue", "partial_bytes", "store_total"):
+    if name.endswith(("_size", "_bytes")) or name in ("send_queue", "store_total"):
         return f"{value / MIB:g} MiB" if value >= MIB else f"{value / KIB:g} KiB"
     return f"{value:,}"
 

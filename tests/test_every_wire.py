@@ -70,7 +70,7 @@ async def memory() -> AsyncIterator[Far]:
         got: asyncio.Queue[bytes] = asyncio.Queue()
 
         class Receiver:
-            def received(self, message: bytes) -> None:
+            def received(self, message: bytes, call: Any = None) -> None:
                 got.put_nowait(message)
 
             def refused(self, malformed: Any) -> None: ...

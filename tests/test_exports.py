@@ -17,7 +17,18 @@ PUBLIC = [
     *("ParseError", "Peer", "RpcError", "Service", "connect", "http_app", "method", "serve"),
 ]
 PROTOCOL = [
-    *("STRICT", "Batch", "ErrorObject", "Failure", "Leniency", "Limits", "Malformed", "Message", "Notification"),
+    *(
+        "LENIENT",
+        "STRICT",
+        "Batch",
+        "ErrorObject",
+        "Failure",
+        "Leniency",
+        "Limits",
+        "Malformed",
+        "Message",
+        "Notification",
+    ),
     *("Request", "Response", "Result", "RpcError", "decode", "encode", "failure"),
 ]
 

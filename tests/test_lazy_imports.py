@@ -27,7 +27,9 @@ INSPECT: Final = "start-up: the standard library's inspect, which plain function
 VERSION: Final = "start-up: `dragoman --version`, which imports nothing"
 COMMAND: Final = "start-up: what one command alone needs"
 RARE: Final = "start-up: a part of the standard library for what most programs never do"
+RARELY: Final = "start-up: what a command needs when something has failed, or a server asks for a token"
 ROUTES: Final = "start-up: what only apps with HTTP routes need"
+TERMINAL: Final = "start-up: what is shown on a terminal alone"
 ASKED: Final = "start-up: what is only made when a document or metrics are asked for"
 
 GUARDED: Final = "start-up: what only methods that are not for every caller, and servers behind a guard, need"
@@ -43,8 +45,12 @@ LAZY: Final = {
     ("dragoman.auth.client.sources", "dragoman.auth.client.store.files"): EXTRA,
     ("dragoman.auth.client.sources", "dragoman.auth.jose"): EXTRA,
     ("dragoman.access", "getpass"): GUARDED,
+    ("dragoman.cli.advice", "dragoman.cli.faults"): RARELY,
+    ("dragoman.cli.auth.on_demand", "dragoman.auth.challenge"): RARELY,
     ("dragoman.cli.doctor.doctor", "dragoman.cli.doctor.http"): EXTRA,
+    ("dragoman.cli.doctor.protocol", "dragoman.cli.doctor.http"): EXTRA,
     ("dragoman.cli.serving.authorizing", "dragoman.auth"): EXTRA,
+    ("dragoman.cli.serving.tracing", "dragoman.telemetry.collector"): EXTRA,
     ("dragoman.protecting", "dragoman.auth.guard"): EXTRA,
     ("dragoman.rpc.binding.identity", "dragoman.access"): GUARDED,
     ("dragoman.rpc.method", "dragoman.access"): GUARDED,
@@ -66,10 +72,14 @@ LAZY: Final = {
     ("dragoman.schemes", "shlex"): RARE,
     ("dragoman.cli", "dragoman.cli.app"): EXTRA,
     ("dragoman.cli", "dragoman.jsonrpc.errors"): VERSION,
+    ("dragoman.cli.progress", "rich.progress"): TERMINAL,
+    ("dragoman.rpc.including", "dragoman.access"): GUARDED,
     ("dragoman.cli.serving.reload", "watchfiles"): EXTRA,
     ("dragoman.connecting", "dragoman.transports.memory"): WIRE,
     ("dragoman.mcp.asking.request_state", "hashlib"): RARE,
     ("dragoman.mcp.asking.request_state", "itsdangerous"): EXTRA,
+    ("dragoman.mcp.asking.request_state", "itsdangerous.encoding"): EXTRA,
+    ("dragoman.mcp.asking.request_state", "zlib"): RARE,
     ("dragoman.rpc.observing", "dragoman.rpc.tracing"): TRACE,
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.legacy_2024"): WIRE,
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.posts"): WIRE,
@@ -77,24 +87,30 @@ LAZY: Final = {
     ("dragoman.mcp.server.context", "dragoman.mcp.session.responder"): WIRE,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.http.endpoint"): WIRE,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.session.shared"): WORKERS,
+    ("dragoman.mcp.server.catalog.server_core", "dragoman.bus.sealed"): WORKERS,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.session.measuring"): ASKED,
     ("dragoman.mcp.asking.questions", "urllib.parse"): RARE,
     ("dragoman.mcp.protocol.uri_template", "urllib.parse"): RARE,
     ("dragoman.net.sockets", "urllib.parse"): RARE,
+    ("dragoman.addresses", "ipaddress"): RARE,
     ("dragoman.net.urls", "ipaddress"): RARE,
     ("dragoman.net.urls", "urllib.parse"): RARE,
     ("dragoman.routes", "urllib.parse"): RARE,
     ("dragoman.rpc.binding.decoder", "copy"): RARE,
     ("dragoman.rpc.registering.service_core", "dragoman.rpc.openrpc"): ASKED,
     ("dragoman.rpc.routing.registering", "dragoman.rpc.routing.running"): ROUTES,
+    ("dragoman.rpc.routing.registering", "inspect"): INSPECT,
     ("dragoman.rpc.servable", "dragoman.rpc.routing.running"): ROUTES,
     ("dragoman.sharing", "dragoman.store.opening"): STORE,
     ("dragoman.sharing", "dragoman.bus.contract"): WORKERS,
+    ("dragoman.sharing", "dragoman.bus.sealed"): WORKERS,
     ("dragoman.rpc.routing.registering", "dragoman.routes"): ROUTES,
     ("dragoman.rpc.binding.by_pydantic", "pydantic"): USERS,
+    ("dragoman.rpc.binding.compiled_schema", "jsonschema_rs"): EXTRA,
     ("dragoman.rpc.binding.json_schema", "jsonschema_rs"): EXTRA,
     ("dragoman.rpc.binding.signature", "inspect"): INSPECT,
     ("dragoman.rpc.context", "dragoman.rpc.binding.results"): STORE,
+    ("dragoman.rpc.context", "dragoman.allowance"): STORE,
     ("dragoman.rpc.context", "dragoman.store.calls"): STORE,
     ("dragoman.rpc.context", "dragoman.store.opening"): STORE,
     ("dragoman.store.opening", "dragoman.store.shared"): STORE,

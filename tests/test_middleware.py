@@ -13,6 +13,7 @@ from dragoman import Broken, Caller, LocalError, RpcError, Service, connect, ser
 from dragoman.channel import Identity
 from dragoman.mcp import Client, Context, Server
 from dragoman.mcp.protocol.revisions import R2026_07
+from dragoman.mcp.server.calling import request
 from dragoman.middleware import (
     AuditEntry,
     audit,
@@ -29,7 +30,7 @@ from tests.behind import behind
 
 from .mcp.calling import calling
 
-ADA, BOB = (Caller(identity=Identity(subject=name)) for name in ("ada", "bob"))
+ADA, BOB = (Caller(scheme="tcp", identity=Identity(subject=name)) for name in ("ada", "bob"))
 
 
 class Clock:
@@ -82,6 +83,19 @@ def test_a_caller_has_so_many_calls_and_another_one_its_own() -> None:
     assert len(ran) == 8
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_clients_of_one_user_share_its_rate(shared: bool) -> None:
+    """Anyone may register clients."""
+    api, _ = counting(rate_limit(1, clock=Clock(), shared=shared))
+    ada, mine, other = (
+        Caller(identity=Identity(subject="ada", issuer=issuer, client_id=client))
+        for issuer, client in (("https://as.example", "x"), ("https://as.example", "y"), ("https://other.example", "x"))
+    )
+    assert ask(api, "twice", caller=ada) == 2
+    assert ask(api, "twice", caller=mine)["code"] == -32000
+    assert ask(api, "twice", caller=other) == 2
+
+
 def test_the_number_of_buckets_is_bounded() -> None:
     api, ran = counting(rate_limit(1, callers=2, clock=Clock()))
     for name in ("a", "b", "c", "a"):
@@ -95,6 +109,10 @@ def test_callers_without_identity_are_their_hosts_and_a_function_may_tell_otherw
     assert ask(api, "twice", caller=Caller(remote="10.0.0.1:5000")) == 2
     assert ask(api, "twice", caller=Caller(remote="10.0.0.1:5001"))["code"] == -32000
     assert ask(api, "twice", caller=Caller(remote="10.0.0.2:5000")) == 2
+    assert ask(api, "twice", caller=Caller(remote="[2001:db8::1]:5000")) == 2
+    assert ask(api, "twice", caller=Caller(remote="[2001:db8::2]:5000"))["code"] == -32000, "a /64 is of one caller"
+    assert ask(api, "twice", caller=Caller(remote="[2001:db8:0:1::1]:5000")) == 2
+    assert [ask(api, "twice", caller=Caller(remote=f"reply.{name}")) for name in "ab"] == [2, 2]
     by_method, _ = counting(rate_limit(1, by=lambda call: call.method, clock=Clock()))
     assert ask(by_method, "twice", caller=ADA) == 2
     assert ask(by_method, "twice", caller=BOB)["code"] == -32000
@@ -234,6 +252,74 @@ async def test_a_tool_is_kept_by_its_name_and_a_question_or_a_failure_is_not() -
         for _ in range(2):
             assert (await calls.call("ask"))["resultType"] == "input_required"
     assert ran.count("ask") == 2
+
+
+class Versioned:
+    """Versions of a tool, a resource and a prompt behind a cache that all callers share."""
+
+    def __init__(self, *, shared: bool) -> None:
+        self.ran: list[str] = []
+        names = ["rate", "rate://now", "ask", "tenant"]
+        self.server = Server("bank", middleware=[response_cache(names, ttl=60, shared=shared)])
+        for version in ("1", "2"):
+            options: Any = {"version": version, "visible": ADA.__eq__ if version == "2" else None}
+            self.server.add_tool(self.says(version), name="rate", **options)
+            self.server.add_resource(self.says(version), "Rate://Now", name="rate", **options)
+            self.server.add_prompt(self.says(version), name="ask", **options)
+
+        @self.server.tool
+        def tenant(ctx: Context) -> str:
+            self.ran.append("tenant")
+            return str(ctx.meta.get("com.example/tenant"))
+
+    def says(self, version: str) -> Any:
+        def say() -> str:
+            self.ran.append(version)
+            return version
+
+        return say
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "rate"}),
+        ("resources/read", {"uri": "rate://now"}),
+        ("resources/read", {"uri": "RATE://n%6fw"}),
+        ("prompts/get", {"name": "ask"}),
+    ],
+)
+async def test_each_version_has_results_of_its_own(method: str, params: dict[str, Any]) -> None:
+    bank = Versioned(shared=True)
+    core = behind(bank.server)
+    # the caller, the version that is asked for, the one that answers, whether it ran
+    for caller, wanted, answers, ran in (
+        (ADA, None, "2", True),
+        (BOB, None, "1", True),
+        (ADA, "1", "1", False),
+        (ADA, "2", "2", False),
+        (BOB, "1", "1", False),
+    ):
+        bank.ran.clear()
+        found = await request(core, method, params, caller, dict[str, Any], wanted)
+        assert f'"text":"{answers}"' in msgspec.json.encode(found).decode()
+        assert bank.ran == [answers] * ran
+
+
+async def test_what_a_request_says_of_itself_makes_no_other_result() -> None:
+    """Progress tokens, the client's name and trace context are of the call; other members of `_meta` are told to the
+    function."""
+    bank = Versioned(shared=True)
+    for name in ("one", "another"):
+        async with Client(bank.server, name=name) as client:
+            for told in (None, lambda progress: None):
+                assert (await client.call_tool("rate", on_progress=told)).text == "1"
+            await client.call_tool("rate", meta={"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"})
+    assert bank.ran == ["1"]
+    async with Client(bank.server) as client:
+        for tenant in ("a", "b", "a"):
+            assert (await client.call_tool("tenant", meta={"com.example/tenant": tenant})).text == tenant
+    assert bank.ran == ["1", "tenant", "tenant"]
 
 
 # -- errors, sizes, time and audit -----------------------------------------------------------------

@@ -16,7 +16,7 @@ import dragoman.sync
 from dragoman import Limits, LocalError, Options, Service
 from dragoman.auth import AuthLimits, Bearer, Introspection, MutualTls, Static
 from dragoman.jsonrpc.leniency import Leniency
-from dragoman.jsonrpc.options import Rule, rules_of
+from dragoman.jsonrpc.options import ALIKE, Rule, nearest, rules_of
 from dragoman.mcp import Client, HttpOptions, Server
 from dragoman.mcp.client import blocking
 from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
@@ -155,7 +155,7 @@ def test_how_a_function_runs(taker: str, option: str, wrong: Any) -> None:
         ("Service.method", {"errors": [ValueError]}, "errors is a list, of which each is a subclass of RpcError"),
         ("Service.method", {"errors": iter([ValueError])}, "errors is a list, of which each is a subclass of RpcError"),
         ("Server", {"ttl": float("inf")}, "ttl is a number of seconds, 0 or more"),
-        ("Server", {"page_size": 0}, "page_size is a whole number of at least 1"),
+        ("Server", {"page_size": 0}, "page_size is a whole number of at least 1, or None"),
         ("Server.resource", {"cache_scope": "all"}, "cache_scope is 'private' or 'public'"),
         ("Server.tool", {"icons": ["a.png"]}, "icons is a list, of which each is an Icon"),
         ("Client", {"rounds": 0}, "rounds is a whole number of at least 1"),
@@ -198,3 +198,10 @@ def test_what_is_long_is_shortened() -> None:
 def test_rules_are_joined_in_words() -> None:
     either = Rule(lambda value: value == 1, "one") | Rule(lambda value: value == 2, "two")
     assert (either.words, either.fits(1), either.fits(2), either.fits(3)) == ("one, or two", True, True, False)
+
+
+def test_few_of_many_names_are_suggested() -> None:
+    """A peer may have any number of names."""
+    found = nearest("get", [f"get_{number}" for number in range(10_000)])
+    assert found.startswith("did you mean get_0, get_1, ")
+    assert found.count("get_") == ALIKE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
@@ -202,9 +202,9 @@ async def test_the_asgi_application_tells_the_same() -> None:
 
     kept = Kept()
     app = http_app(api(), observers=[kept], limits=SMALL)
-    sent: list[dict[str, Any]] = []
+    sent: list[MutableMapping[str, Any]] = []
 
-    async def send(event: dict[str, Any]) -> None:
+    async def send(event: MutableMapping[str, Any]) -> None:
         sent.append(event)
 
     def receive(body: bytes) -> Callable[[], Any]:

@@ -1,17 +1,21 @@
-"""`serve`: which TLS context goes where."""
+"""`serve`: which TLS context goes where, and whom observers are told of."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trustme
 
-from dragoman import LocalError, Service, connect, serve
+from dragoman import Limits, LocalError, Service, connect, serve
 from dragoman.bus.contract import BusLost
+from dragoman.mcp import Client, Server
+from dragoman.observer import Observation, Observer, Rejection
+from tests.servable import Idle
 
 CA = trustme.CA()
 
@@ -85,3 +89,101 @@ async def test_the_certificate_serves_and_the_trust_connects() -> None:
         for url in serving.urls:
             async with connect(url, tls=trust()) as peer:
                 assert await peer.call("one") == 1
+
+
+class Counting(Observer):
+    """Counts what came in."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def came_in(self, seen: Observation) -> None:
+        self.count += 1
+
+    def started(self, seen: Observation) -> None: ...
+    def ended(self, seen: Observation) -> None: ...
+    def outbound(self, seen: Observation) -> None: ...
+    def rejected(self, seen: Rejection) -> None: ...
+
+
+ENDS = ["a b -0", "a b -1", "a b -0 -1", "a a -0", "a a -0 -0", "a b a -0", "a b a -2 -1 -0", "a restrict b -0 -1"]
+"""Registrations and, by their number, ends."""
+
+
+@pytest.mark.parametrize("steps", ENDS)
+@pytest.mark.parametrize("kind", ["service", "server"])
+async def test_an_observer_of_a_serving_is_told_until_its_end(kind: str, steps: str) -> None:
+    """Once for each registration that has not ended; a second end of one ends no other."""
+    api: Any = Service("seen") if kind == "service" else Server("seen")
+    register = api.method if kind == "service" else api.tool
+    register(name="hi")(lambda: 1)
+    url = f"memory:observed-{kind}"
+    async with serve(api, urls=url) as serving:
+        observers = {"a": Counting(), "b": Counting()}
+        ends: list[Callable[[], None]] = []
+        live: dict[int, str] = {}
+        for step in steps.split():
+            if step == "restrict":
+                for served in serving.served.values():
+                    served.restrict(Limits(calls=7))
+            elif step in observers:
+                live[len(ends)] = step
+                ends.append(serving.observe(observers[step]))
+            else:
+                number = int(step[1:])
+                ends[number]()
+                live.pop(number, None)
+            before = {name: one.count for name, one in observers.items()}
+            if kind == "service":
+                async with connect(url) as peer:
+                    await peer.call("hi")
+            else:
+                async with Client(url) as client:
+                    await client.call_tool("hi")
+            told = {name: one.count - before[name] for name, one in observers.items()}
+            registered = {name: list(live.values()).count(name) for name in observers}
+            each = {told[name] / registered[name] for name in observers if registered[name]}
+            assert len(each) <= 1
+            assert all(told[name] == 0 for name in observers if not registered[name])
+            assert all(count > 0 for count in each)
+
+
+class Stubborn(Idle):
+    """Its drain fails."""
+
+    name = "stubborn"
+
+    async def drain(self, timeout: float) -> None:
+        raise RuntimeError("not now")
+
+
+async def test_what_cannot_be_closed_keeps_nothing_else_open() -> None:
+    """The other is drained: its call in flight is answered, and its lifespan ends."""
+    gate, began, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(_: Service) -> AsyncIterator[None]:
+        yield
+        ended.set()
+
+    api = Service("other", lifespan=lifespan)
+
+    @api.method
+    async def hold() -> str:
+        began.set()
+        await gate.wait()
+        return "held"
+
+    serving = serve({"/a": Stubborn(), "/b": api}, urls="ws://127.0.0.1:0")
+    await serving.__aenter__()
+    async with connect(f"{serving.urls[0]}/b") as peer:
+        held = asyncio.create_task(peer.call("hold"))
+        await began.wait()
+        closing = asyncio.create_task(serving.close())
+        gate.set()
+        assert await held == "held"
+        with pytest.raises(RuntimeError, match="not now"):
+            await closing
+    assert ended.is_set()
+    with pytest.raises(ConnectionError):
+        await connect(f"{serving.urls[0]}/b")

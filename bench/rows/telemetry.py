@@ -1,4 +1,4 @@
-"""What logs, metrics and traces cost a call: beside an observer that does nothing, and beside none."""
+"""What logs, metrics and traces cost a call, on against off; beside them an observer that does nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def telemetry(referee: Referee) -> list[Row]:
         "none": "no observer",
     }
     made = [Contestant(told, ["-m", PROGRAM, name], 50_000) for name, told in names.items()]
-    ours, nothing, _, traces, _ = made
+    ours, _, _, traces, none = made
     referee.in_process(made)
     row = Row("telemetry", "a call with metrics", "us", ours.figure, None, [], [one.figure for one in made[1:]])
     row.goals = [
-        at_most("<= 1 us for the metrics", more(ours.figure, nothing.figure), 1.0, " us"),
-        at_most("<= 8 us for traces that are not sampled", more(traces.figure, nothing.figure), 8.0, " us"),
+        at_most("<= 2 us for the metrics", more(ours.figure, none.figure), 2.0, " us"),
+        at_most("<= 8 us for traces that are not sampled", more(traces.figure, none.figure), 8.0, " us"),
     ]
     return [row]

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .channel import Admitted, Caller, Denied, Document, Handshake, Identity
-from .jsonrpc.errors import CallRefused, LocalError, Refusal, RpcError
+from .jsonrpc.errors import NO_IDENTITY, CallRefused, LocalError, Refusal, RpcError
 
 log: logging.Logger = logging.getLogger("dragoman.auth")
 
@@ -68,7 +68,7 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
         """Why this caller may not make the call; None if it may."""
         identity = identity_of(caller)
         if identity is None:
-            return _forbidden("Forbidden: this call is for callers that say who they are", self.scopes)
+            return _forbidden(NO_IDENTITY.reason, self.scopes)
         if not self._has_role(identity):
             return _forbidden("Forbidden: this caller may not make this call")
         if self.scopes and not (self.scopes <= identity.scopes or isinstance(identity, LocalUser)):
@@ -174,6 +174,65 @@ def _scoped(scopes: frozenset[str]) -> Refusal:
     return _forbidden(f"Forbidden: these calls need the scopes {' '.join(sorted(scopes))}", scopes)
 
 
+# -- what is included -----------------------------------------------------------------------------
+
+
+@runtime_checkable
+class HasVerifiers(Protocol):
+    """A guard, as far as it is known to what includes the served object behind it."""
+
+    @property
+    def verifiers(self) -> Sequence[Any]:
+        """What says whose a token is."""
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """Those that every call needs."""
+
+
+def inherited_scopes(outer: Any, inner: Any) -> frozenset[str]:
+    """Return the scopes that calls of what is included from `inner` need, since its own guard demands them. Both have
+    `name` and `auth`.
+
+    Raises LocalError where the guard of `outer` admits callers of whom that of `inner` knows nothing: their names and
+    scopes would mean something else there.
+    """
+    if inner.auth is None or inner.auth is outer.auth:
+        return frozenset()
+    known = _verifiers(inner.auth)
+    issuers = {issuer for one in known for issuer in _issuers(one)}
+    for one in _verifiers(outer.auth):
+        admits = _issuers(one)
+        if any(one is other for other in known) or (admits and issuers >= admits):
+            continue
+        of = ", ".join(sorted(admits - issuers)) or f"a {type(one).__name__} of its own"
+        raise LocalError(
+            f"{outer.name} cannot include {inner.name}: callers of {outer.name} are known by {of}, which the auth= of "
+            f"{inner.name} does not take: give both the same verifier, or leave out the auth= of {inner.name}"
+        )
+    return inner.auth.scopes if isinstance(inner.auth, HasVerifiers) else frozenset()
+
+
+def _verifiers(auth: Verifiers) -> Sequence[Any]:
+    if isinstance(auth, HasVerifiers):
+        return auth.verifiers
+    return auth if isinstance(auth, list | tuple) else (auth,)
+
+
+def _issuers(verifier: Any) -> frozenset[str]:
+    """Those whose tokens a verifier takes; none where it does not say."""
+    return frozenset(getattr(verifier, "issuers", ()))
+
+
+def with_scopes(access: Access | None, scopes: frozenset[str]) -> Access | None:
+    """Return what a method demands, and these scopes."""
+    if not scopes:
+        return access
+    if access is None:
+        return Access(scopes=scopes, arguments=lambda _: {})
+    return replace(access, scopes=access.scopes | scopes)
+
+
 # -- who it is ------------------------------------------------------------------------------------
 
 
@@ -214,6 +273,21 @@ class Standing(Struct, frozen=True):
     to be asked about each."""
 
 
+class Verifier(Protocol):
+    """Says whose a token is. `dragoman.auth` has several; any object with this method is one.
+
+    It may have more, which a guard looks for: `known(token: bytes)`, the identity of a token that was verified before
+    and needs nothing else of its request, or None; beside it `holding(token: bytes)`, a function that says whether
+    `known` would still say the same, and is asked instead of it about each further request with an equal head;
+    `resource` and `issuers`, which stand in the protected resource's metadata; `dpop`, "off", "accepted" or "required";
+    `certificates`, True where it wants to be asked without a token.
+    """
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+        """The identity behind a token; None if this verifier does not know it. Raises TokenRefused with the reason why
+        not, IssuerAway where no one can say now."""
+
+
 @runtime_checkable
 class Protection(Protocol):
     """A guard of tokens, as wires and served objects know it: `auth.guard.TokenGuard`."""
@@ -224,6 +298,9 @@ class Protection(Protocol):
     def at_once(self, credentials: bytes) -> Standing | None:
         """The decision about the one `Authorization` field of an HTTP request (b"": it has none), if that is known
         without waiting and depends on nothing else of the request; None: ask."""
+
+    def naming(self, denied: Denied, scopes: frozenset[str]) -> Denied:
+        """A denial whose challenges name these scopes beside those that they name already."""
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
         """A refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the caller
@@ -258,7 +335,7 @@ class Protectable(Protocol):
     """A served object that knows what protects it."""
 
     @property
-    def auth(self) -> Any:
+    def auth(self) -> Verifiers | None:
         """What it was given as `auth=`; None without."""
 
     @property
@@ -271,3 +348,8 @@ class Protectable(Protocol):
     @property
     def protection(self) -> Protection | None:
         """The guard behind which it is served."""
+
+
+Verifiers: TypeAlias = Verifier | Sequence[Verifier] | Protection
+"""What is given as `auth=` of what is served: a verifier of tokens, several, of which the first that knows a token
+decides, or a guard of them."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .allowance import owner_of
 from .rpc.context import Context, engine_of
 from .store.contract import Edit, StoreFull, StoreLost
 
@@ -58,13 +59,13 @@ class SharedBuckets:
         if (until := self._empty.get(caller, 0.0)) > now:
             return until - now
         here = self._here
-        table = context._site.table
+        table, whose = context._site.table, owner_of(context.caller)
 
         def edit(document: bytes | None) -> Edit:
             left, since = (float(here.size), now) if document is None else _read(document)
             left, after = here.taken(left, since, now)
             kept = msgspec.json.encode((left, max(now, since)))
-            return Edit(kept, now + here.size / here.rate + 1, after)
+            return Edit(kept, now + here.size / here.rate + 1, after, stranger=None if whose.known else whose)
 
         try:
             owner = json.dumps(["rate", table.name, self._name, here.rate, here.size, caller]).encode()

@@ -18,14 +18,28 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    overload,
+    runtime_checkable,
+)
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import NODEFAULT, Struct, field
+from msgspec.structs import fields
 
+from .addresses import address_of, network_of
 from .credentials import AUTH, Auth
 from .doors import listed
 from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
+from .jsonrpc.budget import Budget
 from .jsonrpc.call_limit import CallLimit
 from .jsonrpc.codec import decode, failure
 from .jsonrpc.errors import InternalError, LocalError, Refusal
@@ -50,13 +64,20 @@ from .jsonrpc.options import (
     whole,
 )
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+else:
+    SSLContext = Any  # start-up: for wires with TLS; `fields` looks the annotations of a Struct up
+
 __all__ = [
-    "Admitted", "Broken", "CallLimit", "Caller", "Channel", "ChannelError", "Closed", "Credential", "Denied", "Dial",
+    "Admitted", "Broken", "Budget", "CallLimit", "Caller", "Channel", "ChannelError", "Closed", "Credential", "Denied", "Dial",
     "Document", "Ended", "EndedUnread", "Exchange", "Guard", "Handshake", "Identity", "Listen", "Listener", "Options",
     "Outgoing", "Reason", "Receiver", "Servable", "UnixCredentials", "again",
 ]  # fmt: skip
 __dir__: Callable[[], list[str]] = listed(__name__)
 log: logging.Logger = logging.getLogger("dragoman.wire")
+
+T = TypeVar("T")
 
 
 class Credential(Protocol):
@@ -89,6 +110,9 @@ class Identity(Struct, frozen=True, kw_only=True):
     credential: Credential | None = None
     """What the caller showed; None where the guard keeps it to itself."""
 
+    def __hash__(self) -> int:  # claims cannot be hashed, and equal ones have these equal
+        return hash((self.issuer, self.subject, self.client_id, self.expires_at))
+
     async def exchange(
         self, *, audience: str | None = None, resource: str | None = None, scopes: Iterable[str] = ()
     ) -> str:
@@ -107,6 +131,12 @@ class Identity(Struct, frozen=True, kw_only=True):
     def principal(self) -> str:
         """Issuer, subject and client in one text that no other three give: a JSON array of them."""
         return _principal(self.issuer, self.subject, self.client_id)
+
+    @property
+    def account(self) -> str:
+        """Issuer and subject in one text that no other two give, whatever client acts for the subject: what is shared
+        out fairly and what is counted belongs to it, since clients may be registered at will. A JSON array of them."""
+        return _principal(self.issuer, self.subject)
 
 
 @lru_cache(maxsize=1024, typed=True)
@@ -175,6 +205,20 @@ Guard: TypeAlias = Callable[[Handshake], Awaitable[Admitted | Denied]]
 than `limits.guard_timeout`, with 503."""
 
 
+def _without_secrets(value: Struct) -> str:
+    """The `repr` of a Struct: what is not as by default, of `headers` the names, and no `auth` that is text."""
+    told = []
+    for one in fields(value):
+        given = getattr(value, one.name)
+        if given == one.default or (one.default_factory is not NODEFAULT and given == one.default_factory()):
+            continue
+        if one.name == "headers":
+            told.append(f"headers=<{', '.join(given) if isinstance(given, Mapping) else '...'}>")
+        else:
+            told.append(f"{one.name}={'***' if one.name == 'auth' and isinstance(given, str | tuple) else repr(given)}")
+    return f"{type(value).__name__}({', '.join(told)})"
+
+
 class Caller(Struct, frozen=True, kw_only=True):
     """What a wire knows about the far end. Every member may be empty. `tls`: whether the wire itself is TLS."""
 
@@ -195,18 +239,36 @@ class Caller(Struct, frozen=True, kw_only=True):
     """How often this message was delivered before: if above 0, the work may have been begun or even done. 0 on most
     wires."""
 
+    def __repr__(self) -> str:
+        return _without_secrets(self)
+
+    def __hash__(self) -> int:  # headers cannot be hashed
+        return hash((self.scheme, self.remote, self.path, self.identity, self.key))
+
     @property
     def principal(self) -> str | None:
         """The owner of sessions, their streams and sealed states: `Identity.principal`; None where no guard
         stands."""
         return None if self.identity is None else self.identity.principal
 
+    @property
+    def owner(self) -> str:
+        """Whose share of what is bounded it takes: the identity's account, else the address without its port, of IPv6
+        its /64."""
+        if self.identity is not None:
+            return self.identity.account
+        if address := address_of(self.remote):
+            return address
+        host, _, port = self.remote.rpartition(":")
+        return host if host and port.isdigit() else self.remote
+
 
 class Receiver(Protocol):
     """Takes what a channel delivers: a peer."""
 
-    def received(self, message: bytes) -> None:
-        """One complete message has come."""
+    def received(self, message: bytes, call: Outgoing | None = None) -> None:
+        """One complete message has come. `call`: the call whose exchange (POST, request of a broker) brought it; then
+        no answer in it concerns another call, and a fault of it ends at most this call."""
 
     def refused(self, malformed: Malformed) -> None:
         """The framing dropped a message (too long, bad header); the channel goes on."""
@@ -236,6 +298,9 @@ class Outgoing(Protocol):
     @property
     def settled(self) -> bool:
         """The answer has come, or the call does not wait for it any more."""
+
+    def awaits(self, id: object) -> bool:
+        """Whether an answer with this id is its own (of a batch: that of one of its calls)."""
 
     def failed(self, why: Exception) -> None:
         """Only this call gets no answer (refused, HTTP status without JSON-RPC, late)."""
@@ -278,7 +343,9 @@ class Exchange(Protocol):
     """One message in, `request` as `caller` sent it, and its answer out.
 
     If its caller has a permanent address (a broker's mailbox, `caller.remote`) it also has `tell(message)`, which works
-    like `stream` at any time, even after the answer.
+    like `stream` at any time, even after the answer. Where it has `acknowledges` and that is True (HTTP), a
+    notification is answered with None when it was accepted, and goes on when the caller leaves; otherwise (brokers)
+    when its handler has ended.
     """
 
     request: bytes
@@ -358,8 +425,27 @@ class Serves(Protocol):
         """What wires serve."""
 
 
-def servable(one: Serves | Servable) -> Servable:
-    """What wires serve of an object."""
+class Attachable(Protocol):
+    """A far end within this process: a `Servable`, or as much of one as a channel needs."""
+
+    def attach(self, channel: Channel) -> None:
+        """As `Servable.attach`."""
+
+
+@runtime_checkable
+class Shareable(Protocol):
+    """A served object that several `serve` blocks may serve at once, each with calls of its own."""
+
+    def for_serving(self) -> Servable:
+        """Return what one more of them serves of it."""
+
+
+@overload
+def servable(one: Serves | Servable) -> Servable: ...
+@overload
+def servable(one: Serves | Servable | T) -> Servable | T: ...
+def servable(one: object) -> object:
+    """What wires serve of an object; anything else as it is."""
     return one.__servable__() if isinstance(one, Serves) else one
 
 
@@ -383,13 +469,13 @@ class Options(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     framing: FramingName | None = None
     """Streams and stdio; None: the URL's `?framing=`, by default newline."""
-    client_tls: Any = None
-    """An `ssl.SSLContext` for connections that we open: to a server, a broker, a bus. None: the system's defaults,
+    client_tls: SSLContext | None = None
+    """For connections that we open: to a server, a broker, a bus. None: the system's defaults,
     which verify the certificate and its name."""
-    server_tls: Any = None
-    """An `ssl.SSLContext` with our certificate, for listening; https, wss and tls need one."""
+    server_tls: SSLContext | None = None
+    """With our certificate, for listening; https, wss and tls need one."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """HTTP and WebSocket clients: further headers."""
+    """HTTP, WebSocket and brokers, clients: further headers, at a broker of every message."""
     auth: Auth = None
     """HTTP and WebSocket clients: (user, password), a token, or a value of `dragoman.auth` as `Login()`."""
     subprotocol: str | None = None
@@ -401,16 +487,25 @@ class Options(Struct, frozen=True, kw_only=True):
     """HTTP server: allowed Origin values. None: on loopback its own origins, elsewhere the server's own."""
     cors: Iterable[str] = ()
     """HTTP server: origins that get CORS headers; by default none."""
+    trusted_proxies: Iterable[str] = ()
+    """HTTP server: addresses and networks of reverse proxies, as "10.0.0.0/8"; from these alone `Forwarded` and
+    `X-Forwarded-For`, `-Proto` and `-Host` say who calls. By default none."""
     guard: Guard | None = None
     """Serving: decides about each caller before its message is read; None: all may call."""
     public: bool = False
     """Serving: no one is asked who they are, not even where what is served has a guard of its own."""
     empty_status: Literal[200, 204] = 204
     """HTTP server: the status where no answer is owed; 200 with an empty body for callers that do not accept 204."""
+    await_notifications: bool = False
+    """HTTP server: a notification is answered when its handler has ended, and ends when its caller leaves; False: it is
+    answered when it was accepted."""
     mode: int = 0o600
     """Unix sockets: the permissions of the socket file."""
     env: Mapping[str, str] | None = None
-    """Child processes: further environment variables."""
+    """Child processes: environment variables, beside the few that every child gets (HOME, LANG, LOGNAME, PATH, SHELL,
+    TERM, USER; on Windows those that a program needs there)."""
+    env_inherit: bool = False
+    """Child processes: pass on our whole environment but for DRAGOMAN_*, secrets in it included."""
     cwd: str | None = None
     """Child processes: the folder to start in."""
     stderr: Callable[[str], None] | None = None
@@ -435,6 +530,9 @@ class Options(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_struct(self, _RULES)
 
+    def __repr__(self) -> str:
+        return _without_secrets(self)
+
 
 LIMITS: Final = instance(Limits, "a Limits")
 TLS: Final = Rule(lambda value: hasattr(value, "wrap_bio"), "an ssl.SSLContext")
@@ -449,9 +547,17 @@ _RULES: Final = {
     "hosts": TEXT | TEXTS | NONE,
     "origins": TEXT | TEXTS | NONE,
     "cors": TEXT | TEXTS,
+    "trusted_proxies": many(
+        Rule(
+            lambda value: isinstance(value, str) and network_of(value) is not None,
+            "an address, or a network without bits of a host such as 10.0.0.0/8, and not all there are",
+        )
+    ),
     "empty_status": one_of(204, 200),
+    "await_notifications": FLAG,
     "mode": whole(0),
     "env": PAIRS | NONE,
+    "env_inherit": FLAG,
     "cwd": Rule(lambda value: isinstance(value, str | os.PathLike), "the path of a folder") | NONE,
     "stderr": CALLABLE | NONE,
     "amplify": FLAG,

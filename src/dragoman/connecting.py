@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from .channel import LIMITS, TLS, Broken, Channel, ChannelError, Options
 from .credentials import Auth
 from .jsonrpc.errors import DIALECTS, Dialect, LocalError, RpcError
 from .jsonrpc.framing import FramingName
-from .jsonrpc.leniency import Leniency
+from .jsonrpc.leniency import CHOSEN, STRICT, Leniency, chosen
 from .jsonrpc.limits import CLIENT, Limits
 from .jsonrpc.options import (
     CALL_TIME,
@@ -31,7 +31,9 @@ from .jsonrpc.options import (
     strict,
 )
 from .net.reconnect import reconnect
+from .net.urls import shown_target
 from .observer import OBSERVERS, Observer
+from .rpc.background import needs_asyncio
 from .rpc.method import ERROR
 from .rpc.middleware import Middleware
 from .rpc.observing import with_trace
@@ -43,7 +45,11 @@ from .rpc.service import Service, behind
 from .schemes import dial as dial
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from .rpc.tracing import Hook
+else:
+    SSLContext = Hook = Any  # start-up: annotations resolve at run time, to no more than this
 
 PAUSES = (0.1, 30.0)
 """The first and the longest pause before a peer dials again, in seconds: a server may be away for a day."""
@@ -65,6 +71,7 @@ CONNECT: Final = {
     "observers": OBSERVERS,
     "limits": LIMITS | NONE,
     "v1": FLAG,
+    "lenient": CHOSEN,
     "accept_v1": FLAG,
     "dialect": instance((str, Dialect), "the name of a dialect, or a Dialect"),
     "headers": PAIRS | NONE,
@@ -78,7 +85,7 @@ def connect(
     target: str | Sequence[str],
     *,
     service: Service | None = None,
-    timeout: float | Any | None = UNSET,
+    timeout: float | UnsetType | None = UNSET,
     dialect: Dialect | Literal["lsp", "plain"] = "lsp",
     reconnect: bool = False,
     on_state: OnState | None = None,
@@ -89,15 +96,17 @@ def connect(
     observers: Sequence[Observer] = (),
     limits: Limits | None = None,
     v1: bool = False,
+    lenient: Leniency | bool = False,
     accept_v1: bool = False,
     null_id: Literal["request", "notification"] = "request",
     string_codes: bool = False,
     framing: FramingName | None = None,
-    tls: Any = None,
+    tls: SSLContext | None = None,
     headers: Mapping[str, str] | None = None,
     auth: Auth = None,
     subprotocol: str | None = None,
     env: Mapping[str, str] | None = None,
+    env_inherit: bool = False,
     cwd: str | None = None,
     stderr: Callable[[str], None] | None = None,
 ) -> Connecting:
@@ -106,16 +115,25 @@ def connect(
     `target`: a URL (tcp:, tls:, unix:, udp:, http(s):, ws(s):, memory:, stdio:, or a broker's: amqp(s):, mqtt(s):,
     nats(s):, redis(s):), or a command as a list or a string. `service`: what the far end may call. `timeout`: seconds
     per call (None: for ever). `dialect`: the messages for cancelling and progress. `reconnect`: dial again with growing
-    pauses when the channel is lost (`on_state(state, why)` is called); calls in flight fail, except those of methods
-    named in `idempotent`, which are sent again. `errors`: declared RpcErrors to raise by their code. `v1`: speak
-    JSON-RPC 1.0. `observers`: see `dragoman.observer`. The other options: `channel.Options` and `jsonrpc.Leniency`.
+    pauses when the channel is lost; `on_state`: `on_state(state, why)` is called then. Calls in flight fail, except
+    those of methods named in `idempotent`, which are sent again. `middleware`: around our own calls, see
+    `dragoman.middleware`. `errors`: declared RpcErrors to raise by their code. `limits`: the bounds on messages, calls
+    and times. `v1`: speak JSON-RPC 1.0. `lenient`: what is accepted beyond the specification (`jsonrpc.Leniency`; True:
+    `jsonrpc.LENIENT`); `accept_v1`, `null_id` and `string_codes` are three of its options by their own names. `trace`
+    gets an `Event` for each message (`dragoman.rpc.tracing`); `observers`: see `dragoman.observer`.
+
+    `framing`: of streams, by default a line each. `tls`: an `ssl.SSLContext`, None: the system's defaults. `headers`:
+    further ones, of HTTP, WebSocket and brokers. `auth`: (user, password), a token, or where tokens come from
+    (`dragoman.auth.Login()`). `subprotocol`: of WebSocket. `env`: variables for a command, which gets few of our own
+    (HOME, LANG, PATH, ...); `env_inherit`: all but DRAGOMAN_*; `cwd`: the folder where it starts; `stderr`: called with
+    each line that it writes there.
 
     Entering raises Broken when nothing answers at the target, LocalError for an invalid target.
     """
     check("connect", CONNECT, given := locals())
     options = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {})
-    lenient = Leniency(accept_v1=accept_v1 or v1, null_id=null_id, string_codes=string_codes)
-    return Connecting(among(Wanted, given, options=options, lenient=lenient, dialect=_dialect(dialect)))
+    found = chosen(lenient, accept_v1=accept_v1 or v1, null_id=null_id, string_codes=string_codes)
+    return Connecting(among(Wanted, given, options=options, lenient=found, dialect=_dialect(dialect)))
 
 
 def _dialect(named: Dialect | str) -> Dialect:
@@ -134,7 +152,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     lenient: Leniency
     dialect: Dialect
     service: Service | None
-    timeout: float | Any | None
+    timeout: float | UnsetType | None
     reconnect: bool
     on_state: OnState | None
     idempotent: Iterable[str]
@@ -165,6 +183,9 @@ class Connecting:
         self._wanted = wanted
         self._peer: ChannelPeer | None = None
 
+    def __repr__(self) -> str:
+        return f"<connect {shown_target(self._wanted.target)}: await it, or write async with>"
+
     def __await__(self) -> Generator[Any, None, Peer]:
         return self._open().__await__()
 
@@ -188,6 +209,8 @@ class Connecting:
             await self._peer.close()
 
     async def _open(self) -> ChannelPeer:
+
+        needs_asyncio("connect(...)")
         channel = await self._reach()
         peer = self._make()
         peer.attach(channel)
@@ -202,7 +225,7 @@ class Connecting:
             Runner(_observed(service, with_trace(wanted.trace, wanted.observers))),
             limits=wanted.options.limits,
             dialect=wanted.dialect,
-            lenient=wanted.lenient if service is None or wanted.lenient != Leniency() else None,
+            lenient=wanted.lenient if service is None or wanted.lenient is not STRICT else None,
             errors=wanted.errors,
             middleware=wanted.middleware,
             v1=wanted.v1,

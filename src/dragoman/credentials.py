@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from .jsonrpc.options import NONE, Rule
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 class Authorizing(Protocol):
     """Says where the tokens for requests come from; values of `dragoman.auth` are, as `Login()`."""
 
-    def authorizing(self, url: str, tls: Any = None) -> Any:
+    def authorizing(self, url: str, tls: SSLContext | None = None) -> Any:
         """The authorization of the requests to a URL, a `transports.http.client.authorized.RequestAuthorization`.
         `tls`: the `ssl.SSLContext` for requests to others."""
 

@@ -22,13 +22,14 @@ def run_app(
     port: int | None = None,
     path: str | None = None,
 ) -> None:
-    """Serve at these URLs until the end of standard input (where that is the only wire), Ctrl-C or SIGTERM, then drain.
+    """Serve at these URLs until the end of standard input (where that is the only wire), Ctrl-C or SIGTERM, then
+    drain.
 
     Without URLs a Service is served at http://127.0.0.1:8000, an MCP server on standard input and output.
-    `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: of that, by default http,
-    127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for a Service and /mcp for an MCP server.
-    More than that: `asyncio.run(serve(app, urls=...))`. Raises LocalError for both URLs and these, for a path on a wire
-    without paths, and for what `serve` refuses.
+    `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: of that, by default
+    http, 127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for a Service and /mcp for an MCP
+    server. More than that: `asyncio.run(serve(app, urls=...))`. Raises LocalError for both URLs and these, for a
+    path on a wire without paths, and for what `serve` refuses.
     """
     # by its name, as every door: serving stands above the services that it serves
     import_module("dragoman.serving").run(self, urls, transport=transport, host=host, port=port, path=path)

@@ -21,8 +21,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, field
 
+from .addresses import address_of
 from .buckets import Buckets, SharedBuckets
 from .channel import Broken, Caller
 from .doors import listed
@@ -34,6 +35,10 @@ from .rpc.middleware import Call, Middleware, Next
 
 __all__ = [
     "AuditEntry",
+    "Call",
+    "Middleware",
+    "Next",
+    "account_of",
     "audit",
     "caller_of",
     "map_errors",
@@ -80,6 +85,15 @@ def caller_of(call: Call) -> str:
     """The caller, as text: the identity's principal, otherwise the host of the address; "" where neither is known."""
     caller = _caller(call)
     return caller.principal or caller.remote.rpartition(":")[0] or caller.remote
+
+
+def account_of(call: Call) -> str:
+    """Whose call it is, as text, for what is counted or shared out: the identity's account, which is the same whatever
+    client acts for it; otherwise the host of the address, of IPv6 its /64, all of which one caller has."""
+    caller = _caller(call)
+    if caller.identity is not None:
+        return caller.identity.account
+    return address_of(caller.remote) or caller_of(call)
 
 
 def _caller(call: Call) -> Caller:
@@ -144,7 +158,7 @@ def rate_limit(
     rate: float,
     *,
     burst: int | None = None,
-    by: Callable[[Call], str] = caller_of,
+    by: Callable[[Call], str] = account_of,
     callers: int = 10_000,
     shared: bool = False,
     clock: Callable[[], float] | None = None,
@@ -186,8 +200,9 @@ def response_cache(
     kept, without running. At most `entries` are kept; beyond, the one that was used least recently goes.
 
     Each caller has results of its own, and a caller without an identity none, because many may share an address;
-    `shared=True`: they are the same for all callers. Errors are not kept, nor what asks the user something. What is
-    kept must not be changed.
+    `shared=True`: they are the same for all callers, whatever client they use. Of MCP's `_meta` what the protocol has
+    there does not count (the client, progress, traces), and all else does. Errors are not kept, nor what asks the user
+    something. What is kept must not be changed.
     """
     check("response_cache", {"ttl": TIME, "entries": whole(1)}, {"ttl": ttl, "entries": entries})
     wanted = _named("response_cache", names, "to keep")
@@ -231,8 +246,23 @@ def _final(value: Any) -> bool:
     return outcome.result_type == "complete" and outcome.is_error is False
 
 
+class _Meta(Struct):
+    """The `_meta` of a request of MCP."""
+
+    meta: dict[str, Raw] = field(default_factory=dict, name="_meta")
+
+
+_OF_THE_CALL: Final = frozenset({"progressToken", "fastmcp", "traceparent", "tracestate", "baggage"})
+"""Members of `_meta` that say how a call is made, and by whom, and nothing of its result; the protocol's, too."""
+
+
+def _of_the_result(member: str) -> bool:
+    return member not in _OF_THE_CALL and not member.startswith("io.modelcontextprotocol/")
+
+
 def _params(params: Any) -> bytes:
-    """What equal calls have in common. For MCP the result is also of a revision."""
+    """What equal calls have in common. For MCP the result is also of a revision, of the version of what answers, and of
+    what else a caller's `_meta` tells the function."""
     if params is UNSET:
         return b""
     if isinstance(params, RouteRequest):
@@ -240,7 +270,11 @@ def _params(params: Any) -> bytes:
     inner = getattr(params, "params", None)
     if inner is None:
         return bytes(params) if isinstance(params, Raw) else msgspec.json.encode(params)
-    return msgspec.json.encode([params.method, params.revision.date, inner])
+    meta = {} if params.raw is UNSET else msgspec.json.decode(params.raw, type=_Meta).meta
+    told = sorted((member, value) for member, value in meta.items() if _of_the_result(member))
+    if hasattr(inner, "meta"):
+        inner = msgspec.structs.replace(inner, meta=UNSET)
+    return msgspec.json.encode([params.method, params.revision.date, params.version, told, inner])
 
 
 def _size(params: Any) -> int:

@@ -40,6 +40,7 @@ __all__ = [
     "ReadsMeasures",
     "Rejection",
     "RejectionKind",
+    "SeesRemovals",
 ]
 __dir__: Callable[[], list[str]] = listed(__name__)
 
@@ -88,7 +89,7 @@ class Observation(Struct, eq=False, kw_only=True):
     """Of a batch: the methods of its calls and notifications, in their order; on the way out, once it has started."""
     calls: int = 0
     """Of a batch: how many of its elements are calls that want an answer."""
-    elements: list[Observation] = field(default_factory=list)
+    elements: list[Observation] = []
     """Of a batch: its elements that have begun."""
     time: float = field(default_factory=now)
     """When it began, in Unix seconds."""
@@ -112,6 +113,8 @@ class Observation(Struct, eq=False, kw_only=True):
     """What its handler raised, or what its caller is raised."""
     answer: bytes | None = None
     """What answered it, as it passes. On the way out, of an element of a batch: the whole batch's."""
+    trace_id: int = 0
+    """The trace that it belongs to, as W3C's `traceparent` numbers it; `Traces` sets it. 0: none is known."""
     stop: Callable[[Refusal], None] | None = None
     """Of what came in and runs as a task or in a thread: ends it with this refusal, on the loop that serves it. None:
     it has not begun, or is over."""
@@ -217,6 +220,15 @@ class ReadsMeasures(Protocol):
 
     def read_measures(self, measures: Callable[[], Mapping[str, float]], **labels: str) -> Callable[[], None]:
         """Read these numbers, under these labels, from now on; gives the function that ends it."""
+
+
+@runtime_checkable
+class SeesRemovals(Protocol):
+    """An observer that is also told what is there no more: `telemetry.Metrics`, which keeps labels for what is."""
+
+    def removed(self, service: str, method: str, target: str = "") -> None:
+        """A method of a service was removed, or (`target`) an entry that it finds by its params: a tool, a prompt, a
+        resource, of which there is no version any more. From any thread."""
 
 
 def read_measures(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from .access import Protectable, Protection
-from .channel import Options, Servable
+from .access import Protectable, Protection, Verifiers
+from .channel import Guard, Options, Servable
 from .jsonrpc.errors import LocalError
 from .net.urls import masked, scheme_of
 
@@ -23,7 +23,7 @@ _OWN: Final = frozenset({"http", "https", "ws", "wss"})
 """Wires that ask the guard of each served object by its path."""
 
 
-def protect(served: Mapping[str, Servable], auth: Any, guard: Any) -> None:
+def protect(served: Mapping[str, Servable], auth: Verifiers | None, guard: Guard | None) -> None:
     """Put each served object behind the guard of `auth`, or of its own. LocalError for two guards before one object,
     and for an object that knows none."""
     made: dict[int, Protection] = {}

@@ -10,10 +10,10 @@ An app registers routes (`rpc.routing`), HTTP serves them (`transports.http.rout
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from .channel import Caller, Identity
 from .doors import listed
@@ -21,6 +21,8 @@ from .jsonrpc.errors import InvalidParams, Refusal, RpcError
 
 __all__ = ["RouteRequest", "RouteResponse"]
 __dir__: Callable[[], list[str]] = listed(__name__)
+
+T = TypeVar("T")
 
 
 class RouteRequest(Struct, frozen=True, kw_only=True, eq=False):
@@ -52,6 +54,10 @@ class RouteRequest(Struct, frozen=True, kw_only=True, eq=False):
 
         return parse_qs(self.query, keep_blank_values=True)
 
+    @overload
+    def json(self, type: type[T]) -> T: ...
+    @overload
+    def json(self, type: Any = ...) -> Any: ...
     def json(self, type: Any = Any) -> Any:
         """The body as JSON, decoded to a type that msgspec knows. Raises InvalidParams, which is answered with 400."""
         try:
@@ -83,7 +89,7 @@ class Route(Struct, frozen=True, eq=False):
     kind: str
     """"async" or "thread"."""
     takes_context: bool
-    timeout: Any
+    timeout: float | UnsetType | None
     """As for a method: seconds, None for ever, UNSET for the limits' `handler_timeout`."""
 
 

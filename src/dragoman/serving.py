@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from .channel import LIMITS, TLS, Guard, Listener, Options, Servable, Serves, servable
+from .channel import LIMITS, TLS, Guard, Listener, Options, Servable, Serves, Shareable, servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import SERVER, Limits
 from .jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, among, check, one_of, only_async, strict, whole
-from .net.urls import scheme_of
+from .net.forking import protect_forks
+from .net.urls import scheme_of, shown_target
 from .observer import OBSERVERS, Observer, read_measures
 from .protecting import options_at, protect
 from .routes import HasRoutes
+from .rpc.background import needs_asyncio
 from .rpc.method import AUTH
 from .rpc.observing import rejecting, with_trace
 from .rpc.registering.service_core import inside_a_loop
@@ -33,9 +35,17 @@ from .sharing import Shared
 from .store.contract import Engine
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from .access import Verifiers
     from .bus.contract import Bus
     from .rpc.tracing import Hook
+    from .transports.http.app import AsgiApp
     from .workers.worker import ControlPipe, WorkerSpec
+else:
+    SSLContext = Verifiers = Bus = Hook = AsgiApp = (
+        Any  # start-up: annotations resolve at run time, to no more than this
+    )
 
 log: logging.Logger = logging.getLogger("dragoman")
 
@@ -66,16 +76,18 @@ def serve(
     observers: Sequence[Observer] = (),
     limits: Limits | None = None,
     framing: FramingName | None = None,
-    tls: Any = None,
-    client_tls: Any = None,
+    tls: SSLContext | None = None,
+    client_tls: SSLContext | None = None,
     subprotocol: str | None = None,
     hosts: Iterable[str] | None = None,
     origins: Iterable[str] | None = None,
     cors: Iterable[str] = (),
+    trusted_proxies: Iterable[str] = (),
     guard: Guard | None = None,
-    auth: Any = None,
+    auth: Verifiers | None = None,
     public: Collection[str] = (),
     empty_status: Literal[200, 204] = 204,
+    await_notifications: bool = False,
     mode: int = 0o600,
     amplify: bool = False,
     bus: str | Bus | None = None,
@@ -85,8 +97,8 @@ def serve(
     """Serve one or more objects at one or more URLs: `await serve(api, urls=[...])` serves until it is cancelled,
     then drains; `async with serve(...) as serving` serves for the length of the block.
 
-    One object is served at the URL itself. Several are served below it, each under its name (`/calculator`), or at the
-    paths of a mapping (`serve({"/math": math}, ...)`), on wires that have paths.
+    `urls`: one, or several. One object is served at the URL itself. Several are served below it, each under its name
+    (`/calculator`), or at the paths of a mapping (`serve({"/math": math}, ...)`), on wires that have paths.
 
     `bus`: what several processes that serve the same share (see `dragoman.bus`), as a URL, which is opened and closed
     here, or as a Bus; None: the URL in the environment variable DRAGOMAN_BUS, if set. A served object with a coroutine
@@ -95,8 +107,15 @@ def serve(
     keeps `ctx.store`: "memory:" (this process), "sqlite:PATH" (a file, which workers may share) or "bus" (the store of
     the bus); None: each app in memory. `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
     decides about each caller before its message is read, see `channel.Guard`; LocalError for a URL of a wire that
-    cannot ask a guard. `auth`: a verifier of tokens (`dragoman.auth.Bearer`) that guards all that is served here;
-    `public`: those of the URLs where no one is asked for one.
+    cannot ask a guard. `trusted_proxies`: see `channel.Options`. `auth`: a verifier of tokens
+    (`dragoman.auth.Bearer`) that guards all that is served here; `public`: those of the URLs where no one is asked for
+    one. `trace` gets an `Event` for each message (`dragoman.rpc.tracing`). `limits`: the bounds on messages, calls,
+    channels and times, instead of those of what is served.
+
+    `framing`: of streams, by default a line each. `subprotocol`: of WebSocket. HTTP: `hosts`, `origins`: the allowed
+    values of Host and Origin, by default the server's own; `cors`: origins that get CORS headers; `empty_status`: where
+    no answer is owed; `await_notifications`: they are answered when their handler has ended. `mode`: of the file of a
+    Unix socket. `amplify`: UDP may answer more than it was asked.
 
     Starting raises LocalError for a URL that cannot be listened on, BusLost when nothing answers at the bus's URL.
     """
@@ -176,7 +195,13 @@ async def _until_told(serving: Serving, name: str) -> None:
                 end.cancel()
 
 
-class Serving:
+if TYPE_CHECKING:
+    _Coroutine = Coroutine[Any, Any, None]
+else:
+    _Coroutine = object
+
+
+class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     """What `serve` returns. `urls`: where it listens, once it does."""
 
     def __init__(
@@ -188,7 +213,7 @@ class Serving:
         limits: Limits | None,
         bus: str | Bus | None = None,
         store: str | Engine | None = None,
-        auth: Any = None,
+        auth: Verifiers | None = None,
         public: Collection[str] = (),
     ) -> None:
         self._limits = limits
@@ -213,6 +238,9 @@ class Serving:
         self._served: dict[str, Servable] = {}
         self._closed: asyncio.Future[None] | None = None
         self._running: Coroutine[Any, Any, None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<serve {', '.join(map(shown_target, self.urls or self._places))}>"
 
     if not TYPE_CHECKING:
         __enter__ = __exit__ = only_async("serve(...)", "")
@@ -273,6 +301,8 @@ class Serving:
                 wait.cancel()
 
     async def __aenter__(self) -> Serving:
+        needs_asyncio("serve(...)")
+        protect_forks()
         self._served = found = hosted(self._given, self._limits)
         protect(found, self._auth, self._options.guard)
         self._watching.begin(found)
@@ -333,7 +363,7 @@ class Serving:
     ) -> None:
         await self.close()
 
-    async def close(self, drain: float | None = None) -> None:
+    async def close(self, drain: float | None = None) -> None:  # type: ignore[override]
         """Accept nothing more, let the calls in flight end within `drain` seconds (default: the limits'
         `drain_timeout`), close every channel."""
         if self._closed is None:
@@ -347,10 +377,14 @@ class Serving:
         self._over = asyncio.get_running_loop().create_future()
         try:
             seconds = self._options.limits.drain_timeout if drain is None else drain
-            await asyncio.gather(*(listener.close() for listener in self._listeners))
-            await asyncio.gather(*(served.drain(seconds) for served in self._served.values()))
-            await asyncio.gather(*(listener.closed() for listener in self._listeners))
-            await self._shared.stop()
+            faults = await _all(listener.close() for listener in self._listeners)
+            faults += await _all(served.drain(seconds) for served in self._served.values())
+            faults += await _all(listener.closed() for listener in self._listeners)
+            faults += await _all([self._shared.stop()])
+            for fault in faults[1:]:
+                log.error("closing: a further failure", exc_info=fault)
+            if faults:
+                raise faults[0]
         finally:
             self._watching.end()
             self._unread()
@@ -358,6 +392,11 @@ class Serving:
             self._over.set_result(None)
             if self._line is not None:
                 self._line.close()
+
+
+async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> list[BaseException]:
+    """Take one step of closing everywhere; returns what failed, which keeps nothing else from being closed."""
+    return [one for one in await asyncio.gather(*steps, return_exceptions=True) if one is not None]
 
 
 @strict("http_app")
@@ -369,16 +408,19 @@ def http_app(
     hosts: Iterable[str] | None = None,
     origins: Iterable[str] | None = None,
     cors: Iterable[str] = (),
+    trusted_proxies: Iterable[str] = (),
     guard: Guard | None = None,
-    auth: Any = None,
+    auth: Verifiers | None = None,
     empty_status: Literal[200, 204] = 204,
+    await_notifications: bool = False,
     bus: str | Bus | None = None,
     store: str | Engine | None = None,
-    client_tls: Any = None,
-) -> Any:
+    client_tls: SSLContext | None = None,
+) -> AsgiApp:
     """The ASGI application (HTTP and WebSocket) of one or more served objects, for uvicorn, granian, hypercorn, or to
-    mount in Starlette, FastAPI or Django. Paths, `bus`, `store` and `client_tls` as in `serve`; the bus and the store
-    are opened at the lifespan's startup."""
+    mount in Starlette, FastAPI or Django. Paths and options are those of `serve`: `trace`, `observers`, `limits`,
+    `hosts`, `origins`, `cors`, `trusted_proxies`, `guard`, `auth`, `empty_status`, `await_notifications`, `bus`,
+    `store` and `client_tls`; the bus and the store are opened at the lifespan's startup."""
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
     check("http_app", HTTP_APP, given := locals())
@@ -418,16 +460,18 @@ def _tell_of_routes(places: Iterable[str], served: Iterable[Servable]) -> None:
 
 
 def _of_served(served: Iterable[Servable]) -> list[tuple[object, Mapping[str, str]]]:
-    """Served objects with the labels of their measures."""
-    return [(one, {"service": one.name}) for one in {id(one): one for one in served}.values()]
+    """Served objects with the labels of their measures, and the budget that they share."""
+    those = {id(one): one for one in served}.values()
+    first = next(iter(those))
+    return [*((one, {"service": one.name}) for one in those), (first.call_limit.budget, {"service": first.name})]
 
 
 def hosted(given: Sequence[Served | Mapping[str, Served]], limits: Limits | None) -> dict[str, Servable]:
     """The served objects by path; each service gets its `ServableService`. Raises LocalError for two at one path."""
     found: dict[str, Servable] = {}
     several = len(given) > 1
-    for one in given:
-        pairs = one.items() if isinstance(one, Mapping) else [(f"/{one.name}" if several else "", one)]
+    for those in given:
+        pairs = those.items() if isinstance(those, Mapping) else [(f"/{those.name}" if several else "", those)]
         for path, it in pairs:
             path = "/" + path.strip("/") if path.strip("/") else ""
             if path in found:
@@ -439,11 +483,15 @@ def hosted(given: Sequence[Served | Mapping[str, Served]], limits: Limits | None
             if isinstance(it, Service):
                 found[path] = ServableService(behind(it), limits=limits)
                 continue
-            found[path] = servable(it)
+            one = servable(it)
+            found[path] = one.for_serving() if isinstance(one, Shareable) else one
             if limits is not None:
                 found[path].restrict(limits)
     if not found:
         raise LocalError("serve needs something to serve: a Service")
+    budget = next(iter(found.values())).call_limit.budget
+    for each in found.values():  # what is served together keeps within one sum
+        each.call_limit.budget = budget
     return found
 
 

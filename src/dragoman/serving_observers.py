@@ -14,25 +14,27 @@ class ServingObservers:
     """All of them, in their order."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
-        self._all = list(observers)
+        self._all: dict[object, Observer] = {object(): one for one in observers}
+        """By a key of each registration, since one observer may come twice."""
         self._served: Mapping[str, Servable] = {}
-        self._ends: dict[int, Callable[[], None]] = {}
+        self._ends: dict[object, Callable[[], None]] = {}
 
     def begin(self, served: Mapping[str, Servable]) -> None:
         """Tell them of what is served, by path. LocalError where something has no `observe`."""
         self._served = served
-        for one in self._all:
-            self._ends[id(one)] = observed(served, [one])
+        for key, one in self._all.items():
+            self._ends[key] = observed(served, [one])
 
     def add(self, observer: Observer) -> Callable[[], None]:
         """Tell one more from now on; gives the function that ends it."""
-        self._all.append(observer)
+        key = object()
+        self._all[key] = observer
         if self._served:
-            self._ends[id(observer)] = observed(self._served, [observer])
+            self._ends[key] = observed(self._served, [observer])
 
         def over() -> None:
-            self._all = [one for one in self._all if one is not observer]
-            self._ends.pop(id(observer), lambda: None)()
+            self._all.pop(key, None)
+            self._ends.pop(key, lambda: None)()
 
         return over
 
@@ -42,7 +44,7 @@ class ServingObservers:
 
     def __call__(self, seen: Rejection) -> None:
         """As `Options.rejected`: tell them what a wire has turned away."""
-        if (told := rejecting(self._all)) is not None:
+        if (told := rejecting(tuple(self._all.values()))) is not None:
             told(seen)
 
     def end(self) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .access import Protectable, Protection
 from .channel import Servable
 from .jsonrpc.limits import Limits
 from .net.urls import scheme_of
 from .observer import Measured
+from .secret import read_secrets
 from .store.contract import Engine, KeepsStore
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from .bus.contract import Bus
 
 
@@ -28,7 +31,7 @@ class Shared:
         limits: Limits,
         served: Iterable[Servable] = (),
         *,
-        tls: Any = None,
+        tls: SSLContext | None = None,
     ) -> None:
         self._tls = tls
         self._given = os.environ.get("DRAGOMAN_BUS") or None if bus is None else bus
@@ -43,12 +46,17 @@ class Shared:
 
     async def start(self, served: Iterable[Servable] = ()) -> None:
         given, store = self._given, self._store
+        secrets = [] if given is None else read_secrets()
         if isinstance(given, str):
             from .bus.contract import open_bus  # noqa: PLC0415  (start-up: for those who share something)
 
             self.bus = await open_bus(given, tls=self._tls)
         else:
             self.bus = given
+        if self.bus is not None and secrets:
+            from .bus.sealed import sealed_bus  # noqa: PLC0415  (start-up: for those who share something)
+
+            self.bus = sealed_bus(self.bus, secrets)
         if isinstance(store, str):
             from .store.opening import open_store  # noqa: PLC0415  (the store is paid for only by what uses it)
 
@@ -56,9 +64,10 @@ class Shared:
         elif store is not None:
             self._engine = store
         protections: dict[int, Protection] = {}
+        plain = False
         for one in {id(one): one for one in (*self._served, *served)}.values():
             if self.bus is not None:
-                await _joined(one, self.bus)
+                plain |= not await _joined(one, self.bus)
             if isinstance(one, Protectable) and one.protection is not None:
                 protections[id(one.protection)] = one.protection
             if self._engine is not None and isinstance(one, KeepsStore):
@@ -67,6 +76,10 @@ class Shared:
 
         if self.bus is not None and self.bus.store is not None:
             self._shared += [each.share(self.bus.store) for each in protections.values()]
+            if not secrets and (plain or protections or store == "bus"):
+                from .bus.sealed import tell_unsealed  # noqa: PLC0415  (start-up: for those who share something)
+
+                tell_unsealed(self.bus)
 
     async def stop(self) -> None:
         for end in self._shared:
@@ -98,9 +111,11 @@ class Shared:
         return "the bus is gone" if self.bus is not None and not self.bus.alive else ""
 
 
-async def _joined(one: Servable, bus: Bus) -> None:
-    """Have a served object join the bus, if it is one that does."""
+async def _joined(one: Servable, bus: Bus) -> bool:
+    """Have a served object join the bus, if it is one that does; returns whether it is."""
     from .bus.contract import JoinsBus  # noqa: PLC0415  (start-up: for those who share something)
 
-    if isinstance(one, JoinsBus):
-        await one.join(bus)
+    if not isinstance(one, JoinsBus):
+        return False
+    await one.join(bus)
+    return True

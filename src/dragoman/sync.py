@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar, overload
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from . import connecting as wires
 from .channel import Caller
@@ -62,7 +62,7 @@ class SyncPeer:
         params: Any = ...,
         *,
         result: type[T],
-        timeout: float | Any | None = ...,
+        timeout: float | UnsetType | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
     ) -> T: ...
@@ -73,7 +73,7 @@ class SyncPeer:
         params: Any = ...,
         *,
         result: Any = ...,
-        timeout: float | Any | None = ...,
+        timeout: float | UnsetType | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
     ) -> Any: ...
@@ -83,7 +83,7 @@ class SyncPeer:
         params: Any = UNSET,
         *,
         result: Any = Any,
-        timeout: float | Any | None = UNSET,
+        timeout: float | UnsetType | None = UNSET,
         total: float | None = None,
         on_progress: Callable[[Any], object] | None = None,
     ) -> Any:
@@ -98,7 +98,7 @@ class SyncPeer:
         """Send a notification; returns when the wire has taken it."""
         self._portal.run(lambda: self._peer.notify(method, params))
 
-    def batch(self, *, timeout: float | Any | None = UNSET) -> SyncBatch:
+    def batch(self, *, timeout: float | UnsetType | None = UNSET) -> SyncBatch:
         """Several calls in one message: `with peer.batch() as batch: total = batch.call("sum", [1, 2])`.
 
         It is sent at the end of the block, which waits for every answer; then `total.result()` gives the result
@@ -159,6 +159,9 @@ class Answer(Generic[T]):
         self._method = method
         self._future: BatchResult[Any] | None = None
 
+    def __repr__(self) -> str:
+        return f"<Answer of {self._method}{'' if self.done() else ': its batch was not sent yet'}>"
+
     def done(self) -> bool:
         """True after the batch's block."""
         return self._future is not None
@@ -181,7 +184,7 @@ class Answer(Generic[T]):
 class SyncBatch:
     """As `SyncPeer.batch`. Calls are encoded at the end of the block."""
 
-    def __init__(self, owner: SyncPeer, timeout: float | Any | None) -> None:
+    def __init__(self, owner: SyncPeer, timeout: float | UnsetType | None) -> None:
         self._owner = owner
         self._timeout = timeout
         self._added: list[tuple[str, Any, Any, Answer[Any] | None]] = []

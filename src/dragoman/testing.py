@@ -46,11 +46,11 @@ class Answers:
     of the questions. A question without an answer left is an AssertionError, which the server sees as a failure too.
     """
 
-    def __init__(self, *answers: Any) -> None:
+    def __init__(self, *answers: object) -> None:
         self._left = list(answers)
         self.asked: list[Any] = []
 
-    async def __call__(self, params: Any) -> Any:
+    async def __call__(self, params: object) -> object:
         """The next answer."""
         self.asked.append(params)
         if not self._left:

@@ -249,6 +249,7 @@ async def test_the_metadata_are_for_everybody(kind: str, path: str, more: str) -
         found = await asked(port, get(path, more=more))
         assert found.status == 200
         assert found.headers["access-control-allow-origin"] == "*"
+        assert found.headers["cache-control"] == "public, max-age=300"
         assert json.loads(found.body)["scopes_supported"] == SCOPES
         asks = await asked(port, get(path, method="OPTIONS", more=ASKS))
         assert (asks.status, asks.headers["access-control-allow-origin"]) == (204, "*")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.allowance import Owner
 from dragoman.auth.dpop import Nonces, ProofChecker, normal, proof, token_hash
 from dragoman.auth.errors import IssuerAway, TokenRefused
 from dragoman.auth.jose import Key, new_key, signed, thumbprint
@@ -140,12 +141,36 @@ def test_what_is_remembered_is_bounded() -> None:
     clock = Clock()
     checker = ProofChecker(now=clock, limits=AuthLimits(proofs=2))
     checked(made(jti="1"), checker)
-    checked(made(jti="2"), checker)
     with pytest.raises(IssuerAway, match=r"AuthLimits\.proofs") as caught:
         checked(made(jti="3"), checker)
-    assert caught.value.retry_after == 601
+    assert caught.value.retry_after == 1200
+    clock.now += 600
+    with pytest.raises(IssuerAway) as caught:
+        checked(made(jti="3", iat=clock.now), checker)
+    assert caught.value.retry_after == 600
+    clock.now -= 600
     clock.now += 1300
     checked(made(jti="4", iat=clock.now), checker)
+
+
+def test_proofs_of_one_caller_shut_no_other_out() -> None:
+    clock = Clock()
+    checker = ProofChecker(now=clock, limits=AuthLimits(proofs=40))
+    flood, ann = Owner("flood", known=True), Owner("ann", known=True)
+
+    def take(number: int, owner: Owner | None) -> bool:
+        try:
+            checker.check(made(jti=f"{number}"), "POST", URL, token=TOKEN, thumbprint=JKT, owner=owner)
+        except IssuerAway:
+            return False
+        return True
+
+    assert [take(number, flood) for number in range(30)] == [True] * 20 + [False] * 10
+    assert [take(number, ann) for number in range(100, 106)] == [True] * 4 + [False] * 2
+    assert [take(number, Owner("192.0.2.1")) for number in range(200, 206)] == [True] * 4 + [False] * 2
+    assert take(300, None), "without an owner the key has a share"
+    with pytest.raises(TokenRefused, match="used before"):
+        checker.check(made(jti="0"), "POST", URL, token=TOKEN, thumbprint=JKT, owner=ann)
 
 
 def test_the_window_to_the_second() -> None:
@@ -164,7 +189,7 @@ def test_with_nonces_proofs_are_remembered_for_as_long_as_one_is_good() -> None:
     checked(made(nonce=checker.nonces.current()), checker)
     with pytest.raises(IssuerAway) as caught:
         checked(made(jti="2", nonce=checker.nonces.current()), checker)
-    assert caught.value.retry_after == 121
+    assert caught.value.retry_after == 240
 
 
 def test_nonces() -> None:

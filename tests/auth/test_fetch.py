@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
+import trustme
 
 from dragoman.auth.fetch import Fetcher, FetchFailed, FetchRefused, is_loopback, kind_of
 
@@ -46,10 +50,77 @@ from dragoman.auth.fetch import Fetcher, FetchFailed, FetchRefused, is_loopback,
         ("ff02::1", "forbidden"),
         ("255.255.255.255", "forbidden"),
         ("240.0.0.1", "forbidden"),
+        ("168.63.129.16", "forbidden"),
+        ("168.63.129.17", "public"),
+        ("100.100.100.200", "forbidden"),
+        ("192.0.0.192", "forbidden"),
+        ("192.0.0.170", "private"),
+        ("192.0.2.1", "private"),
+        ("192.88.99.1", "private"),
+        ("198.18.0.1", "private"),
+        ("203.0.113.9", "private"),
+        ("fec0::1", "private"),
+        ("fc00::1", "private"),
+        ("fd00:ec2::254", "forbidden"),
+        ("fd20:ce::254", "forbidden"),
+        ("fd00:c1::a9fe:a9fe", "forbidden"),
+        ("2001:db8::1", "private"),
+        ("3fff::1", "private"),
+        ("2001:10::1", "private"),
+        ("100::1", "private"),
+        ("5f00::1", "private"),
+        ("4000::1", "private"),
+        ("2001:4860:4860::8888", "public"),
+        ("2a00:1450:4001:81b::200e", "public"),
+        # ISATAP: what it is, and the IPv4 address in it
+        ("2a00:1450::5efe:a9fe:a9fe", "forbidden"),
+        ("2a00:1450::200:5efe:a00:1", "private"),
+        ("2a00:1450::5efe:808:808", "public"),
+        # a NAT64 prefix of 48 bits: both places in which the address may be
+        ("64:ff9b:1:a9fe:a9:fe00:0:1", "forbidden"),
+        ("64:ff9b:1:808:8:800:808:808", "public"),
+        # Teredo: the server, and the client's address, of which each bit is turned
+        ("2001:0:a9fe:a9fe::f7f7:f7f7", "forbidden"),
     ],
 )
 def test_kinds_of_addresses(address: str, kind: str) -> None:
     assert kind_of(address) == kind
+
+
+INSIDE = {
+    "mapped": lambda ip: f"::ffff:{ip}",
+    "in hex": lambda ip: f"::ffff:{int(ip) >> 16:x}:{int(ip) & 0xFFFF:x}",
+    "compatible": lambda ip: f"::{ip}",
+    "translated": lambda ip: f"::ffff:0:{ip}",
+    "NAT64": lambda ip: f"64:ff9b::{ip}",
+    "NAT64 of a network": lambda ip: f"64:ff9b:1:808:8:800:{ip}",
+    "6to4": lambda ip: f"2002:{int(ip) >> 16:x}:{int(ip) & 0xFFFF:x}::1",
+    "Teredo": lambda ip: f"2001:0:808:808::{~int(ip) >> 16 & 0xFFFF:x}:{~int(ip) & 0xFFFF:x}",
+    "with a zone": lambda ip: f"::ffff:{ip}%eth0",
+}
+"""The spellings of an IPv4 address as one of IPv6."""
+
+
+@pytest.mark.parametrize("spelling", INSIDE)
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("8.8.8.8", "public"),
+        ("10.1.2.3", "private"),
+        ("192.168.3.4", "private"),
+        ("100.64.0.1", "private"),
+        ("192.0.0.170", "private"),
+        ("127.0.0.1", "loopback"),
+        ("169.254.169.254", "forbidden"),
+        ("168.63.129.16", "forbidden"),
+        ("192.0.0.192", "forbidden"),
+        ("100.100.100.200", "forbidden"),
+        ("224.0.0.1", "forbidden"),
+        ("255.255.255.255", "forbidden"),
+    ],
+)
+def test_an_address_in_another_is_what_it_leads_to(spelling: str, address: str, kind: str) -> None:
+    assert kind_of(INSIDE[spelling](IPv4Address(address))) == kind
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "127.1.1.1", "::1"])
@@ -203,6 +274,63 @@ async def test_behind_a_proxy_no_name_is_needed(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(FetchFailed, match="no address"):
             await Fetcher().get("https://as.example/x")
     assert [one.split(b"\r\n")[0] for one in seen] == [b"CONNECT as.example:443 HTTP/1.0"]
+
+
+@pytest.mark.parametrize("proxied", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+async def test_the_given_context_decides_whom_to_trust_also_behind_a_proxy(
+    proxied: bool, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, seen, tunnels, ended = trustme.CA(), list[bytes](), list[bytes](), asyncio.Event()
+    ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(ours)
+    theirs = ssl.create_default_context()
+    if known:
+        authority.configure_trust(theirs)
+
+    async def origin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await replying(OK, seen=seen)(reader, writer)
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(origin, "127.0.0.1", 0, ssl=ours)
+    port = server.sockets[0].getsockname()[1]
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tunnels.append(await reader.readuntil(b"\r\n\r\n"))
+        far, out = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(pump(reader, out), pump(far, writer))
+        with contextlib.suppress(ConnectionError):
+            await out.wait_closed()
+        ended.set()
+
+    for name in ("no_proxy", "NO_PROXY", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with server, served(tunnel) as proxy:
+        if proxied:
+            monkeypatch.setenv("https_proxy", proxy)
+        fetching = Fetcher(environment_proxies=True, tls=theirs).get(f"https://localhost:{port}/", by="operator")
+        if known:
+            assert (await fetching).json == {"a": 1}
+        else:
+            with pytest.raises(FetchFailed, match=r"(?i)certificate|tls"):
+                await fetching
+        if proxied:
+            await ended.wait()
+    assert len(tunnels) == proxied
+    assert len(seen) == known
 
 
 @pytest.mark.parametrize(

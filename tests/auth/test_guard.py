@@ -223,6 +223,24 @@ async def test_a_nonce_goes_with_its_challenge() -> None:
     assert "error" not in found["Bearer"].params
 
 
+class KnowsAll(Static):
+    """Knows every token at once, also those that no header may have."""
+
+    def known(self, token: bytes) -> Identity | None:
+        return Identity(subject="eve")
+
+    async def verify(self, token: str, handshake: Handshake) -> Identity | None:
+        return Identity(subject="eve")
+
+
+@pytest.mark.parametrize("token", ["pass!word#1", "two tokens", "ä-token-of-eve", "x" * 20_000, "a=b", ""])
+async def test_what_a_header_may_not_have_is_refused_however_it_is_looked_at(token: str) -> None:
+    guard, value = TokenGuard(KnowsAll({"token-of-ada": "ada"})), f"Bearer {token}".encode("latin-1")
+    assert guard.at_once(value) is None
+    denied = await guard(Handshake(scheme="https", url=URL, headers=[(b"authorization", value)]))
+    assert isinstance(denied, Denied)
+
+
 async def test_what_is_known_at_once_is_what_asking_says() -> None:
     verifier = Static({token("ada"): who("ada", "notes:read")})
     guard = TokenGuard(verifier)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import urllib.error
@@ -15,7 +16,8 @@ import pytest
 from dragoman import LocalError
 from dragoman.auth import Bearer, TokenRefused
 from dragoman.auth.jose import KeySet, verified
-from dragoman.auth.testing import LocalIssuer
+from dragoman.auth.server import AuthorizationServer, Client
+from dragoman.auth.testing import ClientFields, IssuerOptions, LocalIssuer
 from dragoman.channel import Handshake
 
 from .server.asking import CHALLENGE, VERIFIER
@@ -181,3 +183,12 @@ def test_no_secret_of_a_login_stands_in_a_log(caplog: pytest.LogCaptureFixture) 
         told = caplog.text + repr(issuer.server.engine.settings) + repr(issuer.server.users)
         for hidden in ("canary", code, VERIFIER, given["access_token"], given["refresh_token"]):
             assert hidden not in told
+
+
+def test_the_options_are_those_of_the_server() -> None:
+    given = inspect.signature(AuthorizationServer).parameters
+    assert [*IssuerOptions.__annotations__] == [name for name in given if name != "issuer"]
+
+
+def test_the_fields_are_those_of_a_client() -> None:
+    assert ("id", *ClientFields.__annotations__) == Client.__struct_fields__

@@ -392,6 +392,22 @@ async def a_log_is_numbered_from_one(open: Open) -> None:
         assert await other.store.delete(log) is False
 
 
+async def a_message_has_the_number_that_it_is_for(open: Open) -> None:
+    async with ends(open, 2) as (one, other):
+        assert one.store is not None
+        assert other.store is not None
+        log = fresh("log")
+        assert await one.store.append(log, b"no", ttl=LONG, number=2) == 1
+        assert await other.store.read(log) == []
+        assert await one.store.append(log, b"1", ttl=LONG, number=1) == 1
+        for store, number in ((one.store, 1), (other.store, 1), (other.store, 3)):
+            assert await store.append(log, b"no", ttl=LONG, number=number) == 2
+        assert await other.store.append(log, b"2", ttl=LONG, number=2) == 2
+        assert await one.store.append(log, b"3", ttl=LONG) == 3
+        assert await one.store.read(log) == [(1, b"1"), (2, b"2"), (3, b"3")]
+        assert await one.store.delete(log)
+
+
 async def appending_at_once_gives_each_its_number(open: Open) -> None:
     async with ends(open, 3) as buses:
         log = fresh("log")
@@ -470,6 +486,7 @@ STORE: list[Case] = [
     a_value_is_gone_after_its_time,
     touching_lets_live_on,
     a_log_is_numbered_from_one,
+    a_message_has_the_number_that_it_is_for,
     appending_at_once_gives_each_its_number,
     one_end_appends_many_at_once,
     a_log_keeps_the_newest,

@@ -12,9 +12,12 @@ from dragoman.bus.contract import call_subscriber, published_in, traced
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("gopher:hole", "there is no bus 'gopher:hole'; one of "),
-        ("tcp://127.0.0.1:5", "there is no bus 'tcp://127.0.0.1:5'; one of "),
-        ("https://ada:sec@ret@host/?key=secret", "there is no bus 'https://ada:***@host/'; one of "),
+        ("gopher:hole", "'gopher:hole' is not a bus: a bus has a URL of the scheme "),
+        ("tcp://127.0.0.1:5", "'tcp://127.0.0.1:5' is not a bus: a bus has a URL of the scheme "),
+        (
+            "https://ada:sec@ret@host/?key=secret",
+            "'https://ada:***@host/' is not a bus: a bus has a URL of the scheme ",
+        ),
     ],
 )
 async def test_a_url_that_names_no_bus_is_refused_by_what_would(url: str, words: str) -> None:

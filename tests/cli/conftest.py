@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from dragoman.cli import lines, terminal
 
 PATIENCE = 60.0
 """Seconds after which a command is killed, so that a fault is a failed test and no standstill."""
@@ -172,6 +175,20 @@ class Command:
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
+
+
+@pytest.fixture(autouse=True)
+def _look_of_its_own() -> Iterator[None]:
+    """A command that runs in this process says how it writes, and what of the log, for this test alone."""
+    logger = logging.getLogger("dragoman")
+    kept: list[tuple[Any, str]] = [(lines._Form, name) for name in ("format", "least")] + [(lines.lines, "dropped")]
+    for console in (terminal.out, terminal.err):
+        kept += [(console, name) for name in ("no_color", "_color_system", "_force_terminal")]
+    level, values = logger.level, [getattr(owner, name) for owner, name in kept]
+    yield
+    logger.setLevel(level)
+    for (owner, name), value in zip(kept, values, strict=True):
+        setattr(owner, name, value)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,25 @@ def subtract(minuend: int, subtrahend: int) -> int:
 def greet(mood: Literal["kind", "cold"], loud: bool) -> str:
     return f"a {mood} word"
 """
+EVIL = """\
+from dragoman import Service
+api = Service("evil")
+for word in WORDS:
+    api.method(word)(lambda: "it is run")
+api.method("evil-good")(lambda: "it is good")
+"""
+EVIL_WORDS = [
+    *(f"evil{sign}touch{sign}ran" for sign in "!\"#$&'()*;<>?[\\]^`{|}~ \t\n\r\x1b\u200b\u202e"),
+    "evil;{touch,ran}",
+    "evil`touch${IFS}ran`",
+    "evil$(touch${IFS}ran)",
+    "evil(touch ran)",
+    "evil<(touch${IFS}ran)",
+    "evil\\;touch ran",
+    "evil" * 60,
+    *(f"{sign}evil" for sign in "-=+%@~#!&*"),
+    "--trace=ran",
+]
 SERVER = """\
 from dragoman.mcp import Server
 app = Server("w")
@@ -79,6 +99,9 @@ LINES: list[tuple[str, list[str]]] = [
     ("complete weather.py review language=p", ["language=python", "language=perl"]),
     ("read weather.py ", ["config://app"]),
     ("call calc.py nosuch ", []),
+    ("call evil.py ", ["evil-good"]),
+    ("call evil.py -", []),
+    ("call evil.py evil;", []),
     ("call calc.py --ver", []),
     ("call 'calc.py ", []),
     ("call 'touch ran' ", []),
@@ -95,6 +118,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "calc.py").write_text(SERVICE)
     (tmp_path / "weather.py").write_text(SERVER)
     (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "evil.py").write_text(f"WORDS = {EVIL_WORDS!r}\n{EVIL}")
     (tmp_path / "other.py").write_text("open('ran', 'w')\nx = print()\n")
     (tmp_path / "some.sock").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -162,6 +186,29 @@ def test_a_shell_completes_and_runs_a_call(folder: Path, kind: str) -> None:
         place.parent.mkdir(parents=True)
         script = subprocess.run([patient, "completion", shell], env=env, capture_output=True, check=True).stdout
         place.write_bytes(script)
+    dialogue(program, options, told, env, TYPED)
+    assert not (folder / "ran").exists()
+
+
+TYPED = [
+    (b"dragoman call calc.py gr\t", b"eet "),
+    (b"mood=k\t", b"ind "),
+    (b"loud=t\t", b"rue "),
+    (b"\n", b'"a kind word"'),
+    (b"dragoman call calc.py subtract minu\t", b"end="),
+    (b"7 sub\t", b"trahend="),
+    (b"5 --js\t", b"on "),
+    (b"\n", b'{"result":2}'),
+    # a server's words that a shell would run: one is left
+    (b"dragoman call evil.py e\t", b"vil-good "),
+    (b"\n", b"it is good"),
+]
+
+
+def dialogue(
+    program: str, options: list[str], told: str, env: dict[str, str], steps: Sequence[tuple[bytes, bytes]]
+) -> None:
+    """Type into a shell at a terminal, and wait for what it then shows."""
     child, terminal = pty.fork()
     if not child:
         os.execve(program, [program, *options], env)
@@ -177,16 +224,7 @@ def test_a_shell_completes_and_runs_a_call(folder: Path, kind: str) -> None:
 
         os.write(terminal, f'{told}; echo re""ady\n'.encode())
         until(b"ready\r\n")
-        for typed, completed in [
-            (b"dragoman call calc.py gr\t", b"eet "),
-            (b"mood=k\t", b"ind "),
-            (b"loud=t\t", b"rue "),
-            (b"\n", b'"a kind word"'),
-            (b"dragoman call calc.py subtract minu\t", b"end="),
-            (b"7 sub\t", b"trahend="),
-            (b"5 --js\t", b"on "),
-            (b"\n", b'{"result":2}'),
-        ]:
+        for typed, completed in steps:
             os.write(terminal, typed)
             until(completed)
     finally:

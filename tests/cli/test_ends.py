@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -101,3 +102,17 @@ def test_a_faulty_file_of_options_is_told_as_json(command: Command) -> None:
     done = command.run("serve", "calculator", "--config", "none.toml", "--json")
     assert done.status == 2
     assert done.json["error"]["message"] == "--config none.toml: No such file or directory"
+
+
+@pytest.mark.parametrize("files", [10, 16, 24])
+@pytest.mark.parametrize(
+    "words", [["tcp://127.0.0.1:0"], ["http://127.0.0.1:0"], ["tcp://127.0.0.1:0", "--workers", "2"]]
+)
+def test_too_few_files_are_told_in_one_sentence(command: Command, files: int, words: list[str]) -> None:
+    (command.folder / "small.py").write_text("from dragoman import Service\napi = Service('small')\n")
+    line = shlex.join([sys.executable, "-m", "dragoman", "serve", "small.py:api", *words])
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -n {files}; exec {line}"], cwd=command.folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 71
+    assert done.stderr == f"dragoman: too many open files: this process may have {files} of them (ulimit -n)\n"

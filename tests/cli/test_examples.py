@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import shlex
 import sys
@@ -11,7 +10,6 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from dragoman.cli import lines
 from dragoman.cli.app import COMMANDS, build, run
 
 from .conftest import Command
@@ -157,16 +155,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, 
     command.end()
 
 
-@pytest.fixture
-def own_log() -> Iterator[None]:
-    """The command runs in this process and says how its log is written, for this test alone."""
-    logger = logging.getLogger("dragoman")
-    before = logger.level
-    yield
-    logger.setLevel(before)
-    lines._Form.format = None
-
-
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_an_example_is_a_command_line(line: str) -> None:
     words = shlex.split(line)
@@ -178,7 +166,6 @@ def test_an_example_is_a_command_line(line: str) -> None:
 RUN = [line for line in EXAMPLES if line.split()[0] not in RUN_ON and not any(sign in line for sign in FOREIGN)]
 
 
-@pytest.mark.usefixtures("own_log")
 @pytest.mark.parametrize("line", RUN)
 def test_an_example_runs(
     places: tuple[Command, dict[str, str]],

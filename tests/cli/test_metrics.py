@@ -47,6 +47,7 @@ async def test_calls_are_counted(command: Command) -> None:
     found = parsed(text)
     assert value(found, "dragoman_calls_total", service="calculator", method="subtract", outcome="result") == 3
     assert value(found, "dragoman_calls_total", service="calculator", method="unknown", outcome="error") == 3
+    assert value(found, "process_open_fds") > 3
     assert ("dragoman_channels", frozenset({("service", "calculator")})) in found
     promtool("check", "metrics", given=text)
     process.terminate()

@@ -62,6 +62,44 @@ def test_describe_a_service(command: Command) -> None:
     assert {msgspec.json.decode(line)["name"] for line in lines} >= {"echo", "subtract"}
 
 
+MANY = """\
+from dragoman.mcp import Server
+app = Server("many")
+app.add_tool(lambda a: "", name="t")
+app.add_prompt(lambda a: "", name="p")
+app.add_resource(lambda: "", "r:///1", name="one")
+app.add_resource(lambda a: "", "r:///{a}", name="each")
+@app.completion("p", "a")
+def complete(value: str) -> list[str]:
+    return ["x", "y"]
+"""
+LISTS = {
+    "tools": {"t"},
+    "prompts": {"p"},
+    "resources": {"r:///1", "r:///{a}"},
+    "describe": {"t", "p", "r:///1", "r:///{a}"},
+    "complete": {"x", "y"},
+}
+
+
+@pytest.mark.parametrize("form", ["table", "json", "ndjson"])
+@pytest.mark.parametrize("name", LISTS)
+def test_every_form_has_all_lists(command: Command, name: str, form: str) -> None:
+    (command.folder / "many.py").write_text(MANY)
+    words = ["p", "a="] if name == "complete" else []
+    done = command.run(name, "many.py", *words, "--output", form)
+    assert done.status == 0, done.err
+    if form != "ndjson":
+        assert all(one in done.out for one in LISTS[name])
+        return
+    entries = [msgspec.json.decode(line) for line in done.out.splitlines()]
+    assert len(entries) == len(LISTS[name])
+    found = {
+        one if isinstance(one, str) else one.get("uri") or one.get("uriTemplate") or one["name"] for one in entries
+    }
+    assert found == LISTS[name]
+
+
 ODD = """\
 import json, sys
 for line in sys.stdin:

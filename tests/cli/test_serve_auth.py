@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
+import jwt
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from dragoman import RpcError, connect
-from dragoman.auth import Introspection
+from dragoman.auth import Bearer, Introspection
 from dragoman.auth.testing import LocalIssuer
+from dragoman.channel import Handshake
 from dragoman.cli.ends import Usage
 from dragoman.cli.options import Wire
 from dragoman.cli.serving.check import faults_of
@@ -56,6 +61,17 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+SIGNED: dict[str, Any] = {"auth-introspection": None, "auth-client-id": None, "auth-client-secret-file": None}
+KEYS: list[tuple[str, dict[str, Any], str]] = [
+    ("no issuer", SIGNED | {"auth-issuer": None, "auth-resource": None}, TOGETHER),
+    ("asking too", {}, "--auth-public-key verifies tokens here, and --auth-introspection asks about them"),
+    ("two issuers", SIGNED | {"auth-issuer": [ISSUER, "https://b.example"]}, "a key is that of one issuer"),
+    ("no such file", SIGNED | {"auth-public-key": "none.pem"}, "--auth-public-key none.pem: No such file"),
+    ("a private key", SIGNED | {"auth-public-key": "private.pem"}, "public_key is a private key"),
+    ("no key", SIGNED | {"auth-public-key": "secret"}, "public_key is the PEM text of a public key"),
+]
+
+
 def words_of(options: dict[str, Any]) -> list[str]:
     """The options as words of a command line."""
     found: list[str] = []
@@ -89,6 +105,37 @@ def test_what_is_wrong(changes: dict[str, Any], told: str) -> None:
     assert told in str(caught.value)
     assert SECRET not in str(caught.value)
     assert faults_of(options, Wire()) == [str(caught.value)]  # what --check tells, and SIGHUP
+
+
+@pytest.mark.usefixtures("secrets")
+@pytest.mark.parametrize(("changes", "told"), [pytest.param(*row[1:], id=row[0]) for row in KEYS])
+def test_what_is_wrong_with_a_key(changes: dict[str, Any], told: str) -> None:
+    write_keys()
+    options = options_of({"auth-public-key": "key.pem"} | changes)
+    with pytest.raises(Usage) as caught:
+        options.auth()
+    assert told in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert faults_of(options, Wire()) == [str(caught.value)]
+
+
+@pytest.mark.usefixtures("secrets")
+async def test_the_key_of_an_issuer() -> None:
+    private = write_keys()
+    verifier = options_of(SIGNED | {"auth-public-key": "key.pem"}).auth()
+    assert isinstance(verifier, Bearer)
+    claims = {"iss": ISSUER, "aud": RESOURCE, "sub": "ada", "client_id": "app", "exp": int(time.time()) + 60}
+    token = jwt.encode(claims, private, algorithm="EdDSA", headers={"typ": "at+jwt"})
+    assert (await verifier.verify(token, Handshake(scheme="http", method="POST", url="/"))).subject == "ada"
+
+
+def write_keys() -> bytes:
+    """The files of a key pair in this folder; the private one."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    Path("private.pem").write_bytes(private)
+    Path("key.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return private
 
 
 @pytest.mark.usefixtures("secrets")

@@ -238,6 +238,8 @@ def test_an_address_asks_for_the_secret(command: Command, options: tuple[str, ..
     without = command.run("top", host)
     assert without.status == 2
     assert "--secret TEXT, or DRAGOMAN_ADMIN_SECRET" in without.err
+    _, (other,) = command.serve("http://127.0.0.1:0")
+    assert f"{other} answers, and is no address of serve --admin" in command.run("top", other).err
     wrong = command.run("top", host, "--secret", "wrong")
     assert wrong.status != 0
     assert "secret that dragoman serve --admin told" in wrong.err

@@ -28,7 +28,7 @@ def look(calls: list[dict[str, Any]], methods: list[dict[str, Any]], **more: Any
     return {
         "calls": calls,
         "more": 3,
-        "methods": [{"p99": None, **one} for one in methods],
+        "methods": [{"p99": 0.6, **one} for one in methods],
         "services": [served | {"waiting": 7, "wait_p95": 0.0025}],
         "workers": [],
         "figures": {},
@@ -47,7 +47,7 @@ def test_what_is_shown() -> None:
     view.take(look([call("7")], [method("wait", count=1)]), 10.0)
     view.take(look([call("7")], [method("wait")]), 12.0)
     shown = text(view)
-    for words in ("tools/call nap", "anonymous", "and 3 more", "2.0", "1 ms", "500 ms", "> 60 s", "2.5 ms", "sessions"):
+    for words in ("tools/call nap", "anonymous", "and 3 more", "2.0", "1 ms", "500 ms", "600 ms", "2.5 ms", "sessions"):
         assert words in shown
     assert "\x1b" not in shown
     assert "worker " not in shown
@@ -72,7 +72,7 @@ def test_methods_are_sorted(presses: str, first: str) -> None:
         method("often", count=100, p99=0.1),
         method("fast", count=50, p99=0.2),
         method("bad", errors=5, p99=0.3),
-        method("slow", p99=None),
+        method("slow", p99=15.0),
         method("a", p99=0.1),
     ]
     before = [one | {"count": 5} if one["method"] == "fast" else one for one in methods]
@@ -82,6 +82,7 @@ def test_methods_are_sorted(presses: str, first: str) -> None:
     for key in presses:
         view.press(key)
     rows = text(view).partition("p99")[2].split("\n")
+    assert "15 s" in text(view)
     assert rows[1].split()[1] == first
 
 
@@ -147,7 +148,9 @@ def test_keys_of_a_terminal(given: bytes, found: list[str]) -> None:
     ],
 )
 def test_places(place: str, url: str) -> None:
-    assert url_of(place, "s") == url
-    if url.startswith("http"):
-        with pytest.raises(Usage, match="--secret"):
-            url_of(place, None)
+    assert url_of(place) == url
+
+
+def test_the_url_of_a_service_is_no_place() -> None:
+    with pytest.raises(Usage, match=r"http://127\.0\.0\.1:8000/mcp: dragoman top looks at the place of"):
+        url_of("http://127.0.0.1:8000/mcp")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from dragoman.cli import lines
 from dragoman.cli.app import run
 
 from .conftest import SERVICE, Command
@@ -63,17 +61,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     command.end()
 
 
-@pytest.fixture
-def own_log() -> Iterator[None]:
-    """The command runs in this process and says how its log is written, for this test alone."""
-    logger = logging.getLogger("dragoman")
-    before = logger.level
-    yield
-    logger.setLevel(before)
-    lines._Form.format = None
-
-
-@pytest.mark.usefixtures("own_log")
 @pytest.mark.parametrize(("words", "what", "where", "right"), USES, ids=[use[0] for use in USES])
 def test_a_message_has_three_parts(
     places: dict[str, str],

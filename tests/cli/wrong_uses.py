@@ -83,7 +83,7 @@ USES: list[tuple[str, str, str, str]] = [
     ("call tcp://{tcp}?framing=content-length subtract 1 2", "JSON came", "Content-Length", "leave framing"),
     ("call tcp://{lsp} subtract 1 2", "Content-Length headers", "{lsp}", "--framing content-length"),
     ("call tcp://127.0.0.1:1 subtract 1 2", "connection refused", "127.0.0.1:1", "dragoman doctor tcp://127.0.0.1:1"),
-    ("call unix:none.sock subtract 1 2", "no such file", "unix:none.sock", "dragoman doctor unix:none.sock"),
+    ("call unix:none.sock subtract 1 2", "no such file", "unix:none.sock", "start the server"),
     ("call http://{http}/nope subtract 1 2", "nothing at", "/nope", "served here: /"),
     ("tools http://{http}", "not MCP", "initialize", "methods and call"),
     ("tool tcp://{tcp} x", "not MCP", "initialize", "methods and call"),

@@ -86,6 +86,17 @@ class Engine:
         await (self.kill() if hard else self.stop())
         await self.start()
 
+    async def empty(self) -> None:
+        """Kill it and start it again without anything that it had."""
+        await self.kill()
+        assert self._folder is not None
+        for one in self._folder.iterdir():
+            if one.is_dir():
+                await asyncio.to_thread(shutil.rmtree, one)
+            elif one.suffix not in (".conf", ".log"):
+                one.unlink()
+        await self.start()
+
     def stored(self) -> bytes | None:
         """What a broker that was killed finds when it starts again. None where that is all that it had confirmed:
         Mosquitto confirms before it saves, and does not save at all for a message that a connected client has and has
@@ -254,7 +265,7 @@ def engine(scheme: str, program: str, recipe: Recipe, *places: str) -> Iterator[
 # -- how each is started --------------------------------------------------------------------------
 
 
-def _rabbitmq(program: str, folder: Path, port: int) -> tuple[list[str], dict[str, str], str]:
+def rabbitmq_recipe(program: str, folder: Path, port: int) -> tuple[list[str], dict[str, str], str]:
     (folder / "rabbitmq.conf").write_text(
         "loopback_users = none\nlog.console = true\nlog.console.level = info\nlog.file = false\nvm_memory_high_watermark.absolute = 2GB\n"
         "disk_free_limit.absolute = 1MB\n"
@@ -300,7 +311,7 @@ def started(name: str) -> AbstractContextManager[Engine]:
     if (
         name == "rabbitmq"
     ):  # the program itself, not the wrapper of the system's service, which writes where the service does
-        return engine("amqp", "rabbitmq-server", _rabbitmq, "/usr/lib/rabbitmq/bin/rabbitmq-server")
+        return engine("amqp", "rabbitmq-server", rabbitmq_recipe, "/usr/lib/rabbitmq/bin/rabbitmq-server")
     if name == "mosquitto":
         return engine("mqtt", "mosquitto", _mosquitto, "/usr/sbin/mosquitto")
     if name == "nats":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.servable import Idle
 from .brokers import Engine
 from .wire_table import every_case
 from .wires import (
+    DIRECT,
     EVERY,
     KEEPS,
     OLD,
@@ -497,3 +499,24 @@ async def test_a_broker_that_is_not_there_is_said_and_no_secret_is(
                 pass
         said += f"{wrong.value!r} {unheard.value!r}"
     assert "secret-word" not in said + caplog.text
+
+
+@over(*(wire for wire in WIRES if wire is not DIRECT))  # there RabbitMQ gives it a name
+async def test_a_mailbox_has_a_name_that_nobody_guesses(url: str) -> None:
+    for query, kept in (("", 0), ("mailbox=alice_2-b", 1)):
+        boxes: list[list[str]] = []
+        for _ in range(2):
+            async with adapter(plus(url, query)) as one:
+                boxes.append(re.split(r"[./:]", await one.mailbox(lambda message: None)))
+        assert all(re.fullmatch("[0-9a-f]{32}", box[-1]) for box in boxes)
+        assert boxes[0][-1] != boxes[1][-1]
+        assert [box.count("alice_2-b") for box in boxes] == [kept] * 2
+    async with serve(calculator(), urls=url), connect(plus(url, "mailbox=alice_2-b"), timeout=PATIENCE) as peer:
+        assert await peer.call("add", [1, 2]) == 3
+
+
+@EVERY
+@pytest.mark.parametrize("name", ["", "a.b", "a:b", "a%2Fb", "a*", "%3E", "a" * 101, "%C3%A9"])
+async def test_what_cannot_name_a_mailbox(url: str, name: str) -> None:
+    with pytest.raises(LocalError, match=r"\?mailbox= is made of letters, digits, - and _"):
+        adapter_at(plus(url, f"mailbox={name}"))

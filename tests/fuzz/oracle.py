@@ -35,6 +35,11 @@ LARGEST = 2**63
 ANY = object()
 
 
+class Unread(dict[str, Any]):
+    """A request with what no decoder can hold in a member that is not used: one that a later member of the same name
+    replaces, or a `result` or `error` beside a method."""
+
+
 class Number(Struct, frozen=True):
     """A JSON number by its text."""
 
@@ -53,6 +58,8 @@ class Owed(Struct, frozen=True):
     """The result's value, where it is known."""
     twice: bool = False
     """Is a call with this id in flight already, perhaps? Then it may be refused, without an id."""
+    unread: bool = False
+    """Has it a number that no decoder can hold where a decoder need not look? Then it may be refused, without an id."""
 
 
 Expected = list[Any]
@@ -106,7 +113,12 @@ def _constant(name: str) -> NoReturn:
 def _members(pairs: list[tuple[str, Any]]) -> Any:
     """An object. Of two members with one name the last counts, but all of them are text that must be right."""
     found = dict(pairs)
-    if any(_whole(name) is BAD or _whole(value) is BAD for name, value in pairs):
+    bad = [name for name, value in pairs if BAD in (_whole(name), _whole(value)) or isinstance(value, Unread)]
+    if bad:
+        used = [found[name] for name in bad if isinstance(name, str) and name not in ("result", "error")]
+        whole = not any(BAD is _whole(one) or isinstance(one, Unread) for one in [*bad, *used])
+        if whole and "method" in found and "id" in found:
+            return Unread(found)
         response = "method" not in found and ("result" in found or "error" in found)
         return LOST if response or ("method" in found and "id" not in found) else BAD
     return found
@@ -117,7 +129,9 @@ def _whole(value: Any) -> Any:
     left = [value]
     while left:
         one = left.pop()
-        if isinstance(one, Bad) or (isinstance(one, str) and any("\ud800" <= letter <= "\udfff" for letter in one)):
+        if isinstance(one, Bad) or (isinstance(one, Unread) and one is not value):
+            return BAD
+        if isinstance(one, str) and any("\ud800" <= letter <= "\udfff" for letter in one):
             return BAD
         if isinstance(one, list):
             left += one
@@ -200,6 +214,9 @@ def together(rights: list[Expected]) -> list[Expected]:
 def _element(value: Any, compared: bool) -> Owed | None:
     if _whole(value) is BAD:
         return NO_JSON
+    if isinstance(value, Unread):
+        owed = _element(dict(value), compared)
+        return NO_REQUEST if owed is None else replace(owed, unread=True)
     if not isinstance(value, dict):
         return NO_REQUEST
     if "method" not in value and ("result" in value or "error" in value):
@@ -350,6 +367,8 @@ def _difference(value: Any, right: Any) -> str | None:
     if isinstance(value, list):
         return f"owed is {_shown(right)}, there came a batch"
     if right.twice and _difference(value, NO_REQUEST) is None:
+        return None
+    if right.unread and _difference(value, NO_JSON) is None:
         return None
     if value["id"] != right.id:
         return f"the id should be {right.id!r}, is {value['id']!r}"

@@ -234,6 +234,10 @@ def test_keys_of_ids(one: Any, other: Any, same: bool) -> None:
             b'{"jsonrpc":"2.0","result":1,"error":{"code":1,"message":""},"id":1}',
             "Invalid response: it has both `result` and `error`; exactly one must be there",
         ),
+        (
+            b'{"jsonrpc":"2.0","result":1,"error":null,"id":1}',
+            "Invalid response: it has both `result` and `error`; exactly one must be there, the null one must be absent",
+        ),
         (b'{"jsonrpc":"2.0","error":1,"id":1}', "Invalid response: `error` must be an object, not a number"),
         (b'{"jsonrpc":"2.0","error":{},"id":1}', "Invalid response: `error.code` is missing"),
         (b'{"jsonrpc":"2.0","error":{"code":1},"id":1}', "Invalid response: `error.message` is missing"),
@@ -469,7 +473,7 @@ def test_version_1(raw: bytes, message: Message) -> None:
         (b'{"error":null,"id":1}', "`result` is missing", False),
         (b'{"result":1}', "`id` is missing", False),
         (b'{"result":1,"error":null}', "`id` is missing", False),
-        (b'{"jsonrpc":"1.0","method":"a","id":1}', '`jsonrpc` must be "2.0", not "1.0"', True),
+        (b'{"jsonrpc":"1.1","method":"a","id":1}', '`jsonrpc` must be "2.0", not "1.1"', True),
     ],
 )
 def test_what_is_not_version_1_either(raw: bytes, reason: str, answerable: bool) -> None:

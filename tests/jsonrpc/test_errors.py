@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any, cast
 
 import pytest
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
+from dragoman.jsonrpc.codec import decode, failure
 from dragoman.jsonrpc.errors import (
     DIALECTS,
     LSP,
@@ -26,6 +29,8 @@ from dragoman.jsonrpc.errors import (
     RpcError,
     too_large,
 )
+from dragoman.jsonrpc.messages import Failure
+from dragoman.rpc.declared import UNDECLARED
 
 
 class OutOfStock(RpcError):
@@ -69,11 +74,33 @@ def test_an_error_as_it_is_raised() -> None:
     assert str(OutOfStock("No apples")) == "No apples (1001)"
     assert error.args == ("Out of stock",)
     plain = RpcError("m", code=7)
-    assert (plain.code, plain.message, plain.data) == (7, "m", UNSET)
+    assert (plain.code, plain.message, plain.data) == (7, "m", None)
     assert RpcError().message == "Internal error"
     assert RpcError(code=-32601).message == "Method not found"
     assert RpcError(code=-32050).message == "Server error"
     assert RpcError.code == -32603
+
+
+@pytest.mark.parametrize(
+    ("data", "sent"),
+    [(None, None), (0, b"0"), ({}, b"{}"), ("", b'""'), (False, b"false"), (Raw(b"null"), b"null")],
+)
+def test_data_is_sent_unless_it_is_none(data: Any, sent: bytes | None) -> None:
+    member = b"" if sent is None else b',"data":' + sent
+    assert failure(1, RpcError("m", data, code=7)) == (
+        b'{"jsonrpc":"2.0","error":{"code":7,"message":"m"' + member + b'},"id":1}'
+    )
+
+
+@pytest.mark.parametrize("member", ["", ', "data": null'])
+def test_data_that_is_absent_is_none(member: str) -> None:
+    """A user's `error.data or ...` needs no type of a library."""
+    answer = f'{{"jsonrpc": "2.0", "error": {{"code": 7, "message": "m"{member}}}, "id": 1}}'.encode()
+    found = decode(answer)
+    assert isinstance(found, Failure)
+    error = UNDECLARED.raised_by(found)
+    assert isinstance(error, RpcError)
+    assert (error.data, str(error)) == (None, "m (7)")
 
 
 def test_text_of_long_data_is_short() -> None:
@@ -114,7 +141,7 @@ def test_the_exception_for_what_a_far_end_answered() -> None:
     declared = RpcError.of(1001, "m", kinds={1001: OutOfStock})
     assert isinstance(declared, OutOfStock)
     assert declared.message == "m"
-    assert cast(Any, declared.data) is UNSET
+    assert cast(Any, declared.data) is None
     reserved = RpcError.of(-32768, "m")  # what others send is not ours to forbid
     assert reserved.code == -32768
     named = RpcError.of(-32602, "m")
@@ -139,7 +166,7 @@ def test_dialects() -> None:
     assert (PLAIN.cancel, PLAIN.progress) == (None, None)
     assert (LSP.cancel, LSP.progress) == ("$/cancelRequest", "$/progress")
     error = LSP.error(Refusal("cancelled", "Cancelled"))
-    assert (error.code, error.message, error.data) == (-32800, "Cancelled", UNSET)
+    assert (error.code, error.message, error.data) == (-32800, "Cancelled", None)
 
 
 def test_too_large_names_the_limit_the_allowed_and_the_received() -> None:
@@ -158,4 +185,30 @@ def test_too_large_names_the_limit_the_allowed_and_the_received() -> None:
 def test_a_refusal_is_raised_with_the_code_of_plain_json_rpc() -> None:
     error = CallRefused(Refusal("busy", "Busy: later", {"retry_after": 1}))
     assert (error.code, error.message, error.data) == (-32000, "Busy: later", {"retry_after": 1})
-    assert CallRefused(Refusal("draining", "Draining")).data is UNSET
+    assert CallRefused(Refusal("draining", "Draining")).data is None
+
+
+class Throttled(RpcError):
+    code = 1007
+    message = "Slow down"
+    data: Any = {"retry": 5}  # noqa: RUF012  (as a user may write it)
+
+
+def test_a_class_may_have_data_as_it_has_a_code_and_a_message() -> None:
+    assert Throttled().data == {"retry": 5}
+    assert "retry" in str(Throttled())
+    assert "retry" in repr(Throttled())
+    assert b'"data":{"retry":5}' in failure(1, Throttled())
+    assert Throttled(data=0).data == 0
+    assert pickle.loads(pickle.dumps(Throttled())).data == copy.copy(Throttled()).data == {"retry": 5}
+    far = RpcError.of(1007, "Slow down", kinds={1007: Throttled})
+    assert type(far) is Throttled
+    assert far.data is None  # the far end gave none
+
+
+@pytest.mark.parametrize("data", [0, "", [], {}, False])
+def test_data_that_is_empty_is_kept_by_copies(data: Any) -> None:
+    error = RpcError("x", data, code=7)
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert (other.data, other.code, other.message) == (data, 7, "x")
+        assert type(other.data) is type(data)

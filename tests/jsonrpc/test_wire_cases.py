@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from dragoman.jsonrpc import Leniency
 from tests.calculator import calculator
 from tests.wire_cases import FOLDER, Case, all_cases, cases, check, parse
 
@@ -25,7 +26,7 @@ async def test_answered_on_a_loop(case: Case) -> None:
 
 @pytest.mark.parametrize("case", cases("lenient"), ids=lambda case: case.name)
 async def test_lenient_where_chosen(case: Case) -> None:
-    check(case, await calculator(**case.options).answer_async(case.message))
+    check(case, await calculator(lenient=Leniency(**case.options)).answer_async(case.message))
 
 
 def test_there_are_cases_enough_and_each_has_a_name_of_its_own() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, structs
 
+from dragoman.allowance import owner_of
 from dragoman.channel import Caller, ChannelError
 from dragoman.jsonrpc.errors import InvalidParams
 from dragoman.jsonrpc.limits import CLIENT
@@ -126,8 +127,8 @@ class Stand:
             return self._builtin_methods.get(message.method), Notification(message.method, admitted)
         method = self._builtin_methods.get(message.method)
         if message.method in ("tools/call", "prompts/get"):
-            if (state := verify(admitted, admitted.method, admitted.principal, self)) is not None:
-                self.seal.use(state)
+            if (state := verify(admitted, self)) is not None:
+                self.seal.use(state, owner_of(caller))
             method = self.tools[admitted.params.name]
         return method, Request(message.method, admitted, message.id)
 
@@ -166,7 +167,7 @@ class Wire:
         self.got: asyncio.Queue[Any] = asyncio.Queue()
         channel.open(self)
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: bytes, call: Any = None) -> None:
         self.got.put_nowait(json.loads(message))
 
     def refused(self, malformed: Malformed) -> None: ...

@@ -44,7 +44,7 @@ class Calls:
         self.capabilities: dict[str, Any] = {}
         self._last = 0
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: bytes, call: Any = None) -> None:
         whole = json.loads(message)
         waiting = self._answers.pop(whole.get("id"), None)
         if waiting is None:

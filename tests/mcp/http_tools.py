@@ -23,6 +23,7 @@ class Stage:
         self.go = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.runs = 0
+        self.slow = 0
 
 
 def tools(**options: Any) -> tuple[Server, Stage]:
@@ -41,6 +42,7 @@ def tools(**options: Any) -> tuple[Server, Stage]:
 
     @server.tool
     async def slow() -> str:
+        stage.slow += 1
         stage.started.set()
         try:
             await stage.go.wait()

@@ -113,8 +113,9 @@ async def sessions(kind: str, **options: Any) -> AsyncIterator[Ring]:
         async with ring(2, **options) as found:
             yield found
         return
+    guard = options.pop("guard", None)
     server, stage = options.pop("make", tools)(**options)
-    async with face("native", {"/mcp": behind(server)}, Options()) as port:
+    async with face("native", {"/mcp": behind(server)}, Options(guard=guard)) as port:
         yield Ring([Place(port, server)], [stage], [])
 
 

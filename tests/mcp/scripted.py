@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from dragoman.channel import Broken, Channel, ChannelError
+from dragoman.channel import Broken, Channel, ChannelError, Outgoing
 from dragoman.jsonrpc.messages import Malformed
 
 Message = dict[str, Any]
@@ -55,7 +55,7 @@ class Scripted:
         self.attached += 1
         channel.open(self)
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: bytes, call: Outgoing | None = None) -> None:
         self.raw.append(message)
         found = json.loads(message)
         self.heard.append(found)

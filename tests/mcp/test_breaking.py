@@ -391,7 +391,6 @@ async def test_null_that_is_a_value_stays() -> None:
     [
         {"content": None},
         {"content": "x"},
-        {"content": [{"type": "video", "data": ""}]},
         {"content": [{"text": "x"}]},
         {"content": [], "isError": "yes"},
         {"content": [], "resultType": None},

@@ -119,4 +119,7 @@ async def test_two_clients_have_two_sessions(url: str) -> None:
                 with pytest.raises(RpcError, match="has not declared elicitation"):
                     await goes.call_tool("visit")
         assert await stays.call_tool("visit", result=str) == "Ulm"
-    assert {event.method for event in told if event.direction == "out"} == {"elicitation/create"}
+    assert {event.method for event in told if event.direction == "out"} == {
+        "elicitation/create",
+        "notifications/progress",
+    }

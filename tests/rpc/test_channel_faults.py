@@ -18,6 +18,7 @@ from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.call import STEPS
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.peering.channel_end import UNREAD
+from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.responses import Answers
 from tests.behind import behind
 
@@ -119,12 +120,12 @@ async def test_only_a_child_is_told_to_print_to_stderr(caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("scheme", "alone", "levels"),
     [
-        ("stdio", True, [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.WARNING]),
+        ("stdio", True, [logging.WARNING, logging.DEBUG, logging.DEBUG, logging.DEBUG]),
         ("stdio", False, [logging.DEBUG] * 4),  # a server's end, whose client is not a child
         ("tcp", True, [logging.DEBUG] * 4),
     ],
 )
-async def test_a_child_is_told_once_a_row_of_malformed_messages(
+async def test_a_child_is_told_once_of_malformed_messages(
     scheme: str, alone: bool, levels: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(Service("far"), urls=["memory:told-once"]), connect("memory:told-once") as peer:
@@ -353,6 +354,7 @@ async def test_a_thread_may_tell_any_number_of_steps_when_the_loop_keeps_pace() 
 
     @api.method
     def telling(ctx: Context) -> None:
+        assert isinstance(ctx.peer, ChannelPeer)
         for n in range(STEPS + 100):
             told.append(bool(ctx.progress(n)))
             if n % 100 == 99:

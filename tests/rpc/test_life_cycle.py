@@ -113,6 +113,7 @@ async def test_two_handlers_that_close_their_peer_do_not_wait_for_each_other() -
     @api.method
     async def leave(ctx: Context) -> str:
         await both.wait()
+        assert ctx.peer is not None
         await ctx.peer.close()
         return "left"
 

@@ -270,6 +270,7 @@ async def test_more_progress_from_a_thread_than_may_be_on_its_way_is_dropped() -
 
     @api.method
     def flooding(ctx: Context) -> int:
+        assert isinstance(ctx.peer, ChannelPeer)
         ctx.peer.loop.call_soon_threadsafe(hold.wait, 10)  # the loop does nothing meanwhile
         told.extend(bool(ctx.progress(n)) for n in range(run.STEPS + 5))
         hold.set()
@@ -302,7 +303,11 @@ async def test_a_wire_without_a_way_back_says_so(name: str, caplog: pytest.LogCa
 
     with caplog.at_level(logging.ERROR):
         answer = await api.answer_async(b'{"jsonrpc":"2.0","method":"%b","id":1}' % name.encode())
-    assert b"-32603" in (answer or b"")
+    error = json.loads(answer or b"")["error"]
+    assert error == {
+        "code": -32600,
+        "message": "Invalid Request: this call notifies its caller, and this wire has no way for it",
+    }
     assert f"{name}: this wire carries no notifications to the caller" in caplog.text
 
 

@@ -156,3 +156,60 @@ def test_what_is_switched_is_there_and_a_word() -> None:
         counter().disable(tag=5)  # type: ignore[arg-type]
     with pytest.raises(LocalError, match="tags"):
         counter().method("late", tags="admin")(lambda: "")
+
+
+CELL = """
+@api.method(inline=True)
+def erase() -> int:
+    return {value}
+"""
+
+
+def cell(api: Service, value: int) -> None:
+    exec(compile(CELL.format(value=value), "shop.py", "exec"), {"api": api, "__name__": "shop"})
+
+
+def result(api: Service, name: str) -> Any:
+    answer: Any = json.loads(api.answer(json.dumps({"jsonrpc": "2.0", "id": 1, "method": name}).encode()) or b"")
+    return answer.get("result", answer.get("error", {}).get("code"))
+
+
+def test_what_is_disabled_by_its_name_stays_so_when_it_is_defined_again() -> None:
+    inner, outer = Service("inner"), Service("outer")
+    outer.include(inner, prefix="x.")
+    cell(inner, 1)
+    outer.disable("x.erase")
+    cell(inner, 2)
+    assert (result(inner, "erase"), result(outer, "x.erase")) == (2, -32601)
+    inner.disable("erase")
+    cell(inner, 3)
+    assert (result(inner, "erase"), result(outer, "x.erase")) == (-32601, -32601)
+    inner.enable("erase")
+    outer.enable("x.erase")
+    cell(inner, 4)
+    assert (result(inner, "erase"), result(outer, "x.erase")) == (4, 4)
+
+
+def test_what_an_included_service_takes_out_and_puts_back_stays_disabled_around_it() -> None:
+    inner, outer = Service("inner"), Service("outer")
+    outer.include(inner, prefix="x.")
+    cell(inner, 1)
+    outer.disable("x.erase")
+    inner.remove("erase")
+    cell(inner, 2)
+    assert (result(inner, "erase"), result(outer, "x.erase")) == (2, -32601)
+    inner.disable("erase")
+    inner.remove("erase")  # its own word goes with its own name
+    cell(inner, 3)
+    assert result(inner, "erase") == 3
+
+
+def test_a_tag_that_is_enabled_later_is_the_last_word_of_what_is_gone_too() -> None:
+    inner, outer = Service("inner"), Service("outer")
+    outer.include(inner)
+    inner.method("erase", inline=True, tags={"admin"})(lambda: 1)
+    outer.disable("erase")
+    inner.remove("erase")
+    outer.enable(tag="admin")
+    inner.method("erase", inline=True, tags={"admin"})(lambda: 2)
+    assert result(outer, "erase") == 2

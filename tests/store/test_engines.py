@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.allowance import Owner
 from dragoman.bus.memory import MemoryBus
 from dragoman.bus.store import MemoryStore as Values
 from dragoman.store import StoreFull, StoreLost
@@ -33,8 +34,10 @@ class Hands:
         return self.now
 
 
-def becomes(document: bytes | None, until: float | None = None, result: Any = None) -> Change:
-    return lambda old: Edit(document, until, result)
+def becomes(
+    document: bytes | None, until: float | None = None, result: Any = None, *, stranger: Owner | None = None
+) -> Change:
+    return lambda old: Edit(document, until, result, stranger=stranger)
 
 
 @EACH
@@ -74,6 +77,90 @@ async def test_an_edit_that_fails_leaves_what_was_and_blocks_no_other(kind: str,
             await engine.change("a", fails)
         assert await engine.change("a", becomes(b"2", result=2)) == 2
         assert await engine.read("a") == b"2"
+
+
+FLOOD, HONEST = Owner("192.0.2.1"), Owner("192.0.2.2")
+
+
+def bounded(kind: str, folder: Path, owners: int, total: int) -> MemoryStore | SqliteStore:
+    """An engine that bounds what all owners have."""
+    hands = Hands()
+    if kind == "memory":
+        return MemoryStore(owners, total, hands)
+    return SqliteStore(str(folder / "state.db"), owners, total, hands)
+
+
+async def left(engine: MemoryStore | SqliteStore, owners: str) -> str:
+    """Those of these owners that have something stored."""
+    return "".join([owner for owner in owners if await engine.read(owner) is not None])
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_strangers_give_way_and_who_is_known_does_not(kind: str, tmp_path: Path) -> None:
+    engine = bounded(kind, tmp_path, 4, 1 << 20)
+    await engine.change("a", becomes(b"1"))
+    await engine.change("b", becomes(b"1", 2_000.0, stranger=HONEST))
+    await engine.change("c", becomes(b"1", 2_001.0, stranger=FLOOD))
+    await engine.change("d", becomes(b"1", 2_002.0, stranger=FLOOD))
+    await engine.change("e", becomes(b"1", 2_003.0, stranger=FLOOD))
+    assert await left(engine, "abcde") == "abde", "the oldest of the address that has most"
+    await engine.change("f", becomes(b"1", 2_004.0, stranger=HONEST))
+    assert await left(engine, "abdef") == "abef"
+    for owner in "ghi":
+        await engine.change(owner, becomes(b"1"))
+    assert await left(engine, "abefghi") == "aghi", "what is known's stays"
+    with pytest.raises(StoreFull, match="limit store_owners"):
+        await engine.change("j", becomes(b"1", 2_005.0, stranger=HONEST))
+    await engine.change("g", becomes(b"2", 2_006.0, stranger=HONEST))  # from now on a stranger's
+    await engine.change("j", becomes(b"1"))
+    assert await left(engine, "aghij") == "ahij"
+    await engine.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_bytes_of_strangers_give_way_for_others_and_not_for_their_own(kind: str, tmp_path: Path) -> None:
+    engine = bounded(kind, tmp_path, 1_000, 100_000)
+    for number in range(40):
+        await engine.change(f"{number:x}a", becomes(bytes(4_000), 2_000.0 + number, stranger=FLOOD))
+    await engine.change("f", becomes(bytes(4_000), 3_000.0, stranger=HONEST))
+    await engine.change("e", becomes(bytes(30_000)))
+    assert await engine.read("f") is not None
+    assert await engine.read("0a") is None
+    assert await engine.read(f"{39:x}a") is not None
+    with pytest.raises(StoreFull, match="limit store_total"):
+        await engine.change("f", becomes(bytes(200_000), 3_000.0, stranger=HONEST))
+    assert await engine.read("f") is not None
+    await engine.change("d", becomes(bytes(40_000)))
+    await engine.change("f", becomes(bytes(4_001), 3_000.0, stranger=HONEST))
+    assert [len(await engine.read(owner) or b"") for owner in "def"] == [40_000, 30_000, 4_001]
+    await engine.close()
+
+
+async def test_what_is_too_large_leaves_a_stranger_s_what_it_was() -> None:
+    engine = MemoryStore(10, 100, Hands())
+    await engine.change("a", becomes(bytes(60)))
+    await engine.change("b", becomes(bytes(20), stranger=HONEST))
+    with pytest.raises(StoreFull):
+        await engine.change("b", becomes(bytes(50), stranger=HONEST))
+    await engine.change("c", becomes(bytes(40)))
+    assert [len(await engine.read(owner) or b"") for owner in "abc"] == [60, 0, 40]
+
+
+async def test_a_file_of_an_earlier_version_is_widened(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with sqlite3.connect(path) as before:
+        before.execute(
+            "CREATE TABLE documents (owner TEXT PRIMARY KEY, document BLOB NOT NULL, until REAL) WITHOUT ROWID"
+        )
+        before.execute("INSERT INTO documents VALUES ('a', x'31', NULL)")
+    before.close()
+    for _ in range(2):
+        engine = SqliteStore(str(path), 2, 1 << 20, Hands())
+        assert await engine.read("a") == b"1"
+        await engine.change("b", becomes(b"1", 2_000.0, stranger=FLOOD))
+        await engine.change("c", becomes(b"1", 2_000.0, stranger=FLOOD))
+        assert await left(engine, "abc") == "ac"
+        await engine.close()
 
 
 # -- in memory -----------------------------------------------------------------------------------------

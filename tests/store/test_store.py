@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -30,6 +32,7 @@ from dragoman.store.sqlite import SqliteStore
 from tests.behind import behind
 
 ENGINES = ["memory", "sqlite", "bus"]
+FORBIDDEN = "Forbidden: this call is for callers that say who they are"
 _names = itertools.count()
 
 
@@ -344,9 +347,15 @@ async def test_methods_have_the_store_of_their_caller(kind: str, tmp_path: Path)
             assert [await ada.call("count"), await ada.call("plainly"), await ada.call("count")] == [1, 2, 3]
             assert await bob.call("plainly") == 1
         async with connect(url) as anonymous:
-            for method in ("count", "plainly", "inline"):
-                with pytest.raises(RpcError, match="Internal error"):
+            for method in ("count", "plainly"):
+                with pytest.raises(RpcError) as told:
                     await anonymous.call(method)
+                assert (told.value.code, told.value.message, told.value.data) == (-32004, FORBIDDEN, None)
+            with pytest.raises(RpcError, match="Internal error"):
+                await anonymous.call("inline")
+        with pytest.raises(HTTPError, match="403") as denied:
+            await asyncio.to_thread(urlopen, url + "/n")
+        denied.value.close()
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -369,10 +378,73 @@ async def test_the_errors_say_what_would_be_right(caplog: pytest.LogCaptureFixtu
     async with serve(app, urls="http://127.0.0.1:0") as serving, connect(serving.urls[0]) as peer:
         with pytest.raises(RpcError):
             await peer.call("count")
-        assert "count: ctx.store is the caller's, and this one is anonymous and has no session" in caplog.text
+        assert (
+            "count: ctx.store belongs to a caller, and this one is anonymous and has no session: this server lets"
+            in (caplog.text)
+        )
+        assert "callers in over http. Give it auth= or a guard" in caplog.text
+        assert "test_store.py" in caplog.text  # where it was
         with pytest.raises(RpcError):
             await peer.call("inline")
         assert "an inline function must not wait" in caplog.text
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_caller_without_a_store_is_told_so_in_plain_words(
+    revision: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A session has a store, and a call that belongs to none and to nobody has not: no fault of the server's."""
+    app = Server("app")
+
+    @app.tool
+    async def grouped(ctx: McpContext) -> int:
+        async with asyncio.TaskGroup() as group:
+            setting: Any = ctx.store.set("n", 1)  # the store itself is asked for in the group
+            group.create_task(setting)
+        return 1
+
+    @app.tool
+    def plainly(ctx: McpContext) -> int:
+        return int(ctx.store.get("n", 1))
+
+    @app.resource("x://n")
+    async def resource(ctx: McpContext) -> str:
+        return str(await ctx.store.get("n", 1))
+
+    @app.prompt
+    async def prompted(ctx: McpContext) -> str:
+        return str(await ctx.store.get("n", 1))
+
+    async with (
+        serve(app, urls="http://127.0.0.1:0/mcp") as serving,
+        Client(serving.urls[0], revision=revision) as client,
+    ):
+        if revision == "2025-11-25":
+            assert [await client.call_tool(tool, result=int) for tool in ("grouped", "plainly")] == [1, 1]
+            return
+        for tool in ("grouped", "plainly"):
+            result = await client.call_tool(tool)
+            assert result.is_error
+            assert result.text == FORBIDDEN
+        assert "tool 'grouped' failed: tools/call: ctx.store belongs to a caller" in caplog.text
+        for ask in (lambda: client.read_resource("x://n"), lambda: client.get_prompt("prompted")):
+            with pytest.raises(RpcError) as told:
+                await ask()
+            assert (told.value.code, told.value.message, told.value.data) == (-32600, FORBIDDEN, None)
+
+
+async def test_a_tool_that_calls_back_where_it_cannot_says_so() -> None:
+    """The JSON-RPC side of an MCP call over HTTP carries no calls back."""
+    app = Server("app")
+
+    @app.tool
+    async def asks(ctx: McpContext) -> None:
+        await ctx.rpc.call("ping")
+
+    async with serve(app, urls="http://127.0.0.1:0/mcp") as serving, Client(serving.urls[0]) as client:
+        result = await client.call_tool("asks")
+        assert result.is_error
+        assert result.text == "Invalid Request: this call calls its caller back, and http has no way for it"
 
 
 async def test_without_a_guard_a_connection_is_a_session() -> None:
@@ -390,12 +462,59 @@ async def test_without_a_guard_a_connection_is_a_session() -> None:
         assert await one.call("count") == 1
 
 
+async def test_connections_of_one_caller_shut_no_other_out_and_what_is_full_is_told() -> None:
+    """Each connection without an identity is a session of its own; their documents give way."""
+    app = counting(Service("app"))
+    limits = Limits(store_owners=3, store_value_size=4)
+
+    async def keeps(value: str, ctx: Context) -> None:
+        await ctx.store.set("kept", value)
+
+    app.method(keeps)
+    async with serve(app, urls="tcp://127.0.0.1:0", limits=limits) as serving:
+        for _ in range(6):
+            async with connect(serving.urls[0]) as one:
+                assert await one.call("count") == 1
+        async with connect(serving.urls[0]) as one:
+            with pytest.raises(RpcError, match="limit store_value_size allows 4") as told:
+                await one.call("keeps", ["too long"])
+            assert told.value.code == -32003
+    who = Identity(subject="ada")
+
+    async def guard(handshake: Handshake) -> Admitted:
+        return Admitted(identity=msgspec.structs.replace(who, subject=dict(handshake.headers)[b"x-name"].decode()))
+
+    async with serve(app, urls="http://127.0.0.1:0", limits=limits, guard=guard) as serving:
+        for name in ("ada", "bob", "cyd", "dan"):
+            async with connect(serving.urls[0], headers={"x-name": name}) as one:
+                if name != "dan":
+                    assert await one.call("count") == 1
+                    continue
+                with pytest.raises(RpcError, match="3 callers have something stored; limit store_owners") as told:
+                    await one.call("count")
+                assert told.value.code == -32000
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_tool_that_is_over_a_limit_of_the_store_tells_it(revision: Any) -> None:
+    app = Server("app", limits=Limits(store_value_size=4))
+
+    @app.tool
+    async def keeps(value: str, ctx: McpContext) -> str:
+        await ctx.store.set("kept", value)
+        return "kept"
+
+    async with Client(app, revision=revision) as client:
+        with pytest.raises(RpcError, match="limit store_value_size allows 4"):
+            await client.call_tool("keeps", {"value": "too long"})
+
+
 def test_without_a_wire_it_is_in_memory() -> None:
     app = counting(Service("app"))
     call = b'{"jsonrpc":"2.0","method":"plainly","id":1}'
     answers = [app.answer(call, caller=Caller(identity=Identity(subject=who))) for who in ("ada", "ada", "bob")]
     assert [msgspec.json.decode(one)["result"] for one in answers] == [1, 2, 1]
-    assert msgspec.json.decode(app.answer(call))["error"]["code"] == -32603
+    assert msgspec.json.decode(app.answer(call))["error"] == {"code": -32004, "message": FORBIDDEN}
 
 
 @pytest.mark.parametrize("revision", [R2025_11, R2026_07], ids=["2025", "2026"])

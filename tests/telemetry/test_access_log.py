@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
 
 from dragoman import LocalError, RpcError, Service, connect, serve
 from dragoman.channel import Admitted, Caller, Handshake, Identity
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Client, Server
 from dragoman.observer import Rejection
-from dragoman.telemetry import AccessLog
+from dragoman.telemetry import AccessLog, Traces
 from dragoman.telemetry.log_line import log_line
 
 LINE = re.compile(
@@ -88,6 +89,29 @@ async def test_as_text() -> None:
     assert all(LINE.fullmatch(line) for line in lines)
     assert 'subject="ada lovelace"' in lines[0]
     assert r'method="x\n2026-11-22T00:00:00.000Z INFO access: call method=forged \u001b[2J\u2028"' in lines[1]
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize("sampled", ["00", "01"])
+@pytest.mark.parametrize("traced", [False, True])
+async def test_the_trace_of_a_call_is_named(traced: bool, sampled: str) -> None:
+    """The one that its sender names, with and without spans here, and whether it is sampled or not."""
+    lines: list[str] = []
+    observers: list[Any] = [AccessLog(lines.append, format="json"), *([Traces(TracerProvider())] if traced else [])]
+    headers = {"traceparent": PARENT.removesuffix("01") + sampled}
+    async with (
+        serve(api(), urls="http://127.0.0.1:0", observers=observers) as serving,
+        connect(serving.urls[0], headers=headers) as peer,
+        connect(serving.urls[0]) as other,
+    ):
+        await peer.call("subtract", [42, 23])
+        await other.call("subtract", [42, 23])
+    first, second = map(read, lines)
+    assert first["trace"] == TRACE
+    assert ("trace" in second, second.get("trace") != TRACE) == (traced, True)
 
 
 async def test_a_tool_is_named() -> None:

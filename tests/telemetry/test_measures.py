@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
@@ -236,8 +236,8 @@ async def test_the_bus_of_an_asgi_application() -> None:
     metrics, bus = Metrics(), MemoryBus(name())
     app = http_app(api(), observers=[metrics], bus=bus)
     assert "dragoman_bus_connected" not in metrics.text().decode()
-    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    told: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
+    said: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
     life = asyncio.create_task(app({"type": "lifespan"}, told.get, said.put))
     for moment, connected in (("startup", 1), ("shutdown", 1)):
         told.put_nowait({"type": f"lifespan.{moment}"})

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from dragoman import CallTimeout, Context, LocalError, RpcError, Service, connect, serve
 from dragoman.channel import Caller
+from dragoman.jsonrpc.limits import Limits
 from dragoman.mcp import Client, Server
 from dragoman.observer import Observation, Rejection
 from dragoman.telemetry import Metrics, MetricsPage
 from dragoman.telemetry.figures import Family, Sample, added, exposition
-from dragoman.telemetry.metrics import CODES, METHODS
+from dragoman.telemetry.metrics import CODES, METHODS, SILENT
 
 from .prometheus import parsed, promtool, value
 
@@ -193,6 +194,95 @@ def test_tools_are_bounded_with_the_methods() -> None:
     }
     assert len(counts) == METHODS + 1
     assert counts[""] == 50
+
+
+def tools_of(metrics: Metrics) -> dict[str, float]:
+    """How many calls of each tool were counted; "" for those without a label."""
+    counts: dict[str, float] = {}
+    for (name, labels), count in parsed(metrics.text()).items():
+        given = dict(labels)
+        if name == "dragoman_calls_total" and given["method"] == "tools/call":
+            counts[given.get("tool", "")] = counts.get(given.get("tool", ""), 0) + count
+    return counts
+
+
+async def test_what_was_removed_gives_its_label_to_others() -> None:
+    app = Server("s")
+    holding, held = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def hold() -> str:
+        holding.set()
+        await held.wait()
+        return "held"
+
+    metrics = Metrics()
+    async with (
+        serve(app, urls="http://127.0.0.1:0/mcp", observers=[metrics]) as serving,
+        Client(serving.urls[0], cache=False) as client,
+    ):
+        for number in range(METHODS + 20):
+            app.add_tool(lambda: "done", name=f"tool{number}", description="One of many")
+            await client.call_tool(f"tool{number}", {})
+            app.remove_tool(f"tool{number}")
+        app.add_tool(lambda: "1", name="two", description="One", version="1.0")
+        app.add_tool(lambda: "2", name="two", description="Two", version="2.0")
+        await client.call_tool("two", {})
+        app.remove_tool("two", version="2.0")
+        last = asyncio.create_task(client.call_tool("hold", {}))
+        await holding.wait()
+        app.remove_tool("hold")
+        held.set()
+        await last
+        assert tools_of(metrics) == {"": METHODS + 21, "two": 1}
+        app.add_tool(hold)
+        await client.call_tool("hold", {})
+        assert tools_of(metrics) == {"": METHODS + 21, "two": 1, "hold": 1}
+
+
+async def test_a_removed_method_gives_its_label_to_others() -> None:
+    """Also where it is served under other limits than its own, and where it was included."""
+    service, inner = Service("s"), Service("inner")
+    service.include(inner)
+    metrics = Metrics()
+    async with (
+        serve(service, urls="tcp://127.0.0.1:0", observers=[metrics], limits=Limits(depth=9)) as serving,
+        connect(serving.urls[0]) as peer,
+    ):
+        for number in range(METHODS + 20):
+            one = (service, inner)[number % 2]
+            one.method(f"method{number}", inline=True)(lambda: 1)
+            await peer.call(f"method{number}")
+            one.remove(f"method{number}")
+        service.method("late", inline=True)(lambda: 1)
+        await peer.call("late")
+    found = parsed(metrics.text())
+    counts = {
+        dict(labels)["method"]: count for (name, labels), count in found.items() if name == "dragoman_calls_total"
+    }
+    assert counts == {"unknown": METHODS + 20, "late": 1}
+
+
+def test_what_is_silent_gives_its_label_to_others() -> None:
+    """On the way out it is not told what is there no more."""
+    metrics = Metrics()
+    for number in range(METHODS):
+        metrics.ended(observation(f"method{number}"))
+
+    def later(method: str, seconds: float) -> None:
+        seen = observation(method)
+        seen.began += seconds
+        seen.ended = seen.began
+        metrics.ended(seen)
+
+    later("late", 1)  # looks
+    later("method7", SILENT)
+    later("late", SILENT + 2)
+    found = parsed(metrics.text())
+    counts = {
+        dict(labels)["method"]: count for (name, labels), count in found.items() if name == "dragoman_calls_total"
+    }
+    assert counts == {"method7": 2, "late": 1, "unknown": METHODS}
 
 
 def test_labels_are_bounded() -> None:

@@ -277,7 +277,7 @@ async def test_without_sampling_nothing_is_kept() -> None:
 
 def test_what_is_no_provider_is_said() -> None:
     with pytest.raises(LocalError, match="TracerProvider"):
-        Traces("jaeger")
+        Traces("jaeger")  # type: ignore[arg-type]
 
 
 # -- by OTLP over HTTP

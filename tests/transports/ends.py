@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dragoman.channel import Channel, ChannelError, Exchange, Options
+from dragoman.channel import Channel, ChannelError, Exchange, Options, Outgoing
 from dragoman.jsonrpc.limits import Limits
 from dragoman.jsonrpc.messages import Malformed
 from tests.servable import Idle
@@ -41,7 +41,7 @@ class Recorder:
         self._changed = asyncio.Event()
         channel.open(self)
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: bytes, call: Outgoing | None = None) -> None:
         assert not self.endings
         self.messages.append(message)
         if self.on_message is not None:

@@ -73,7 +73,7 @@ class Guarded:
     @asynccontextmanager
     async def far(self, kind: str, folder: Path) -> AsyncIterator[Far]:
         if kind == "asgi":
-            app = http_app(self.served, guard=self.guard, limits=self.limits)
+            app: Any = http_app(self.served, guard=self.guard, limits=self.limits)
             self.peers = _host(app.served[0]).peers
             async with asgi(app) as port, _websocket(f"ws://127.0.0.1:{port}/") as far:
                 yield far

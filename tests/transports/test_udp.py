@@ -70,6 +70,9 @@ class Call:
         self.settled = False
         self.failures: list[Exception] = []
 
+    def awaits(self, id: object) -> bool:
+        return True
+
     def failed(self, why: Exception) -> None:
         self.failures.append(why)
 

@@ -142,7 +142,9 @@ class Supervised:
         return await asyncio.to_thread(self.process.wait, PATIENCE)
 
     def end(self) -> None:
-        """Kill it; its workers see that and end, those that block are killed too."""
+        """Kill it; its workers see that and end, those that block and other children are killed too."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._workers += psutil.Process(self.process.pid).children(recursive=True)
         self.process.kill()
         self.process.wait()
         for worker in self._workers:

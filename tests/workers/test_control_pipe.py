@@ -249,6 +249,25 @@ async def test_how_it_ended_is_told_in_words(status: int, words: str) -> None:
     await played.close()
 
 
+async def test_a_worker_that_reads_late_gets_every_line_whole_and_its_drain() -> None:
+    """The pipe is full when it is told to drain, as of a process that was stopped for a while."""
+    one = Played()
+    one.worker.ready.set_result(True)
+    text = b"x" * 50_000
+    asked = [one.worker.query(text) for _ in range(40)]
+    refused = [number for number, query in enumerate(asked, 1) if query.done()]
+    assert refused == list(range(refused[0], 41))  # from some number on it had too much to read
+    one.worker.drain()
+    expected = b"".join(b"query %d %b\n" % (number, text) for number in range(1, refused[0])) + b"drain\n"
+    got = b""
+    one.far.setblocking(False)
+    async with asyncio.timeout(PATIENCE):
+        while len(got) < len(expected):
+            got += await asyncio.get_running_loop().sock_recv(one.far, 1 << 20)
+    assert got == expected
+    await one.close()
+
+
 # -- what a supervisor asks for ------------------------------------------------------------------------
 
 

@@ -352,9 +352,9 @@ async def test_workers_share_a_bus_and_a_secret(starter: Starter, peers: list[Pe
 
 
 async def test_a_secret_of_ones_own_is_kept(starter: Starter, peers: list[Peer]) -> None:
-    run = await starter.serve("tcp://127.0.0.1:0", workers=1, env={"DRAGOMAN_SECRET": "mine"})
+    run = await starter.serve("tcp://127.0.0.1:0", workers=1, env={"DRAGOMAN_SECRET": "mine" * 4})
     peer = (await one_for_each(run.urls[0], [run.pids[1]], peers))[run.pids[1]]
-    assert await peer.call("variable", ["DRAGOMAN_SECRET"]) == "mine"
+    assert await peer.call("variable", ["DRAGOMAN_SECRET"]) == "mine" * 4
 
 
 @pytest.mark.parametrize(

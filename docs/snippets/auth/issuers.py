@@ -29,6 +29,27 @@ auth = Bearer(home_made, resource="https://mcp.example/mcp")
 # [/own]
 verifiers.append(auth)
 
+pem = """-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEAvKIVTbIpwIwyM7LBGJBJQIXbQd/MMtmF1a6YApA1+oE=
+-----END PUBLIC KEY-----
+"""
+secret_of_both = "at least 32 bytes, from a file or the environment"
+
+# [key]
+auth = Bearer("https://as.example", public_key=pem, resource="https://mcp.example/mcp")
+# [/key]
+verifiers.append(auth)
+
+# [secret]
+scripts = Issuer(
+    issuer="scripts",  # any text: nothing is fetched
+    types=frozenset({"jwt"}),  # what PyJWT writes
+    evidence=("sub",),  # they have neither scope nor client_id
+)
+auth = Bearer(scripts, secret=secret_of_both, algorithm="HS256", resource="https://mcp.example/mcp")
+# [/secret]
+assert auth.issuers == ()
+
 # [dpop]
 auth = Bearer("https://as.example", resource="https://mcp.example/mcp", dpop="accepted", dpop_nonces=True)
 # [/dpop]

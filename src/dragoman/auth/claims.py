@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -39,6 +40,12 @@ class Claims(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Claims({_read(self._source)!r})"
+
+    def __copy__(self) -> Claims:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(dict(self), memo)  # what is nested in it is its owner's to change
 
     def __reduce__(self) -> Any:
         raise LocalError("Claims hold the token: pickle dict(identity.claims) instead")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from ..jsonrpc.errors import LocalError
 
@@ -14,6 +15,10 @@ class Exchanges(Protocol):
     async def exchanged(
         self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]
     ) -> str: ...
+
+
+TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
+"""What a token may be that an `Authorization` header carries (RFC 6750 section 2.1, `b64token`)."""
 
 
 class TokenCredential:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from ..allowance import Owner
 from .errors import TokenRefused
 from .jose import ASYMMETRIC, Key, KeyRefused, encoded, signed, taken_apart, thumbprint
 from .limits import DEFAULTS, AuthLimits
@@ -127,26 +128,40 @@ class ProofChecker:
         self._keys: dict[str, Key] = {}
 
     def check(
-        self, proof: str, method: str, url: str, *, token: str | None = None, thumbprint: str | None = None
+        self,
+        proof: str,
+        method: str,
+        url: str,
+        *,
+        token: str | None = None,
+        thumbprint: str | None = None,
+        owner: Owner | None = None,
     ) -> str:
         """The thumbprint of the key that made this proof for this request, `url` as the client sees it.
 
         `token`: the access token beside it, whose `ath` must be there; `thumbprint`: the key that the token is bound
-        to. Raises TokenRefused ("invalid_dpop_proof", or "use_dpop_nonce" with the nonce to use), and IssuerAway where
-        `limits.proofs` is reached.
+        to; `owner`: of whose share of `limits.proofs` it is, None: the key. Raises TokenRefused ("invalid_dpop_proof",
+        or "use_dpop_nonce" with the nonce to use), and IssuerAway where that is reached.
         """
         found, name = self._proved(proof, method, url, token, thumbprint)
-        if not self._replays.take(name):
+        if not self._replays.take(name, owner or Owner(found)):
             raise _used()
         return found
 
     async def check_shared(
-        self, proof: str, method: str, url: str, *, token: str | None = None, thumbprint: str | None = None
+        self,
+        proof: str,
+        method: str,
+        url: str,
+        *,
+        token: str | None = None,
+        thumbprint: str | None = None,
+        owner: Owner | None = None,
     ) -> str:
         """As `check`, for a proof that no process took which shares a store with this one. Raises IssuerAway also where
         the store is away."""
         found, name = self._proved(proof, method, url, token, thumbprint)
-        if not await self._replays.take_shared(name):
+        if not await self._replays.take_shared(name, owner or Owner(found)):
             raise _used()
         return found
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ..jsonrpc.errors import LocalError
+from ..secret import holds_secret
 from .authentication import authentication
 from .errors import AuthError, IssuerAway, OAuthError
 from .grant_types import ACCESS_TOKEN_TYPE, JWT_BEARER, TOKEN_EXCHANGE
@@ -26,6 +27,7 @@ EARLY: Final = 30.0
 """Seconds before its expiry at which a token is not used any more: a call with it takes time."""
 
 
+@holds_secret
 class Exchange(Struct, frozen=True, kw_only=True):
     """This server as a client of the issuer: how it says who it is, with a secret or with a private key."""
 

@@ -4,7 +4,7 @@ Rules:
 
 - https alone; plain http on loopback, where the operator wrote the URL, or the resource itself is on loopback.
 - A host that the operator or user wrote may be private (a company's issuer). A host that a *document* named may not,
-  unless the document came from that very origin, or the host is in `private_hosts`. Link-local addresses (a cloud's
+  unless the document came from that very origin, or the host is in `allow_private`. Link-local addresses (a cloud's
   metadata), multicast and unspecified ones never.
 - Addresses are checked after the name was resolved, *all* of them, and the connection goes to an address that was
   checked, so that a second answer of the DNS changes nothing. Each hop of a redirect is checked anew, as a document's.
@@ -15,11 +15,11 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final, Literal
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
@@ -89,7 +89,7 @@ def fetched(answer: Any) -> Fetched:
 class Fetcher:
     """Fetches documents and posts forms by the rules above.
 
-    `private_hosts`: host names that may have private addresses, no matter who names them. `trusted_hosts`: if not
+    `allow_private`: host names that may have private addresses, no matter who names them. `trusted_hosts`: if not
     empty, a document may name these hosts alone. `environment_proxies`: use HTTPS_PROXY and its like. `tls`: an
     `ssl.SSLContext`; None: the system's. `timeout`: seconds; `limit`: bytes of a body.
     """
@@ -97,19 +97,22 @@ class Fetcher:
     def __init__(
         self,
         *,
-        private_hosts: Collection[str] = (),
+        allow_private: Collection[str] = (),
         trusted_hosts: Collection[str] = (),
         environment_proxies: bool = False,
         tls: ssl.SSLContext | None = None,
         timeout: float = TIMEOUT,
         limit: int = LIMIT,
     ) -> None:
-        self._private = frozenset(host.lower() for host in private_hosts)
+        self._private = frozenset(host.lower() for host in allow_private)
         self._trusted = frozenset(host.lower() for host in trusted_hosts)
         self._proxies = environment_proxies
         self._tls = tls
         self._timeout = timeout
         self._limit = limit
+
+    def __repr__(self) -> str:
+        return f"Fetcher(allow_private={sorted(self._private)}, trusted_hosts={sorted(self._trusted)})"
 
     async def get(
         self,
@@ -184,7 +187,8 @@ class Fetcher:
         for address in addresses:
             self._check_address(place, address, by, origin)
         if through is not None:
-            return await asyncio.to_thread(_through, through, method, url, headers, body, self._timeout, self._limit)
+            how = self._tls, self._timeout, self._limit
+            return await asyncio.to_thread(_through, through, method, url, headers, body, *how)
         why: Exception = FetchFailed(f"{place}: its name has no address")
         for address in addresses[:ADDRESSES]:
             try:
@@ -246,7 +250,8 @@ class Fetcher:
             if kind == "loopback" and is_loopback(urlsplit(origin).hostname or ""):
                 return
         raise FetchRefused(
-            f"{shown}, and a document named it, not you. If you trust it, put {place.host!r} in allow_private="
+            f"{shown}, and a document named it, not you. If you trust it, put {place.host!r} in allow_private= of "
+            "the login, or of the Fetcher that is given as fetcher="
         )
 
 
@@ -264,34 +269,80 @@ def is_loopback(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def kind_of(address: str) -> Literal["public", "private", "loopback", "forbidden"]:
-    """What kind of IP address it is; an IPv4 address inside an IPv6 one (mapped, NAT64, 6to4, Teredo) counts as what it
-    leads to. "forbidden": link-local, multicast, unspecified, reserved; nothing of ours is there."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address) and (inner := _inside(ip)) is not None:
-        ip = inner
-    if ip.is_loopback:
-        return "loopback"
-    reserved = ip.is_reserved and not isinstance(ip, ipaddress.IPv6Address)
-    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or reserved or ip in _ZERO:
-        return "forbidden"
-    return "public" if ip.is_global else "private"
+Kind = Literal["public", "private", "loopback", "forbidden"]
+"""Of an IP address. "forbidden": link-local, multicast, unspecified, reserved, and where clouds keep what a machine may
+do; nothing of ours is there."""
+_WORST: Final[tuple[Kind, ...]] = ("forbidden", "loopback", "private", "public")
+
+_EXCEPTIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "forbidden": (
+        "0.0.0.0/8",  # "this network" (RFC 791): Linux connects 0.0.0.0 to itself
+        "169.254.0.0/16",  # link-local, and the metadata of most clouds
+        "168.63.129.16/32",  # Azure's host
+        "192.0.0.192/32",  # Oracle Cloud's metadata
+        "100.100.100.200/32",  # Alibaba Cloud's metadata
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        "::/128",
+        "fe80::/10",
+        "ff00::/8",
+        "fd00:ec2::/32",  # Amazon's metadata
+        "fd20:ce::/32",  # Google's metadata
+        "fd00:c1::/32",  # Oracle Cloud's metadata
+    ),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    # what some versions of Python call global, by the registries of special addresses (RFC 6890)
+    "private": ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "3fff::/20"),
+}
+_NETWORKS: Final = [(kind, ip_network(text)) for kind, texts in _EXCEPTIONS.items() for text in texts]
+_GLOBAL: Final = IPv6Network("2000::/3")
+"""What IANA gives out of IPv6 as global unicast (RFC 4291 section 2.4); site-local addresses are not in it."""
+_EMBEDDING: Final = (
+    IPv6Network("::/96"),  # "IPv4-compatible" (RFC 4291 section 2.5.5.1)
+    IPv6Network("::ffff:0:0/96"),  # IPv4-mapped
+    IPv6Network("::ffff:0:0:0/96"),  # IPv4-translated (RFC 2765)
+    IPv6Network("64:ff9b::/96"),  # NAT64 (RFC 6052)
+    IPv6Network("64:ff9b:1::/48"),  # NAT64 of one network (RFC 8215)
+)
+"""Where the last 32 bits are an IPv4 address."""
 
 
-_ZERO = ipaddress.ip_network("0.0.0.0/8")
-_NAT64 = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
+def kind_of(address: str) -> Kind:
+    """What kind of IP address it is; one with an IPv4 address in it counts as what that is, or as the worst of several.
+    Only what is known to be public is."""
+    ip = ip_address(address.partition("%")[0])
+    kinds = {_kind(one) for one in (_inside(ip) if isinstance(ip, IPv6Address) else (ip,))}
+    return next(kind for kind in _WORST if kind in kinds)
 
 
-def _inside(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if any(ip in net for net in _NAT64) or (int(ip) >> 32 == 0 and int(ip) > 1):  # the last: "IPv4-compatible"
-        return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-    teredo = ip.teredo
-    return ip.ipv4_mapped or ip.sixtofour or (teredo[1] if teredo is not None else None)
+def _kind(ip: IPv4Address | IPv6Address) -> Kind:
+    for kind, network in _NETWORKS:
+        if ip in network:
+            return kind
+    return "public" if ip.is_global and (isinstance(ip, IPv4Address) or ip in _GLOBAL) else "private"
+
+
+def _inside(ip: IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
+    """The addresses to which packets to this one go: those of IPv4 that are in it, or itself."""
+    number = int(ip)
+    if number > 1 and any(ip in network for network in _EMBEDDING):
+        found = [IPv4Address(number & 0xFFFFFFFF)]
+        if ip in _EMBEDDING[-1]:
+            # RFC 6052 section 2.2: with a prefix of 48 bits the address is in bits 48 to 63 and 72 to 87
+            found.append(IPv4Address((number >> 64 & 0xFFFF) << 16 | number >> 40 & 0xFFFF))
+        return found
+    if (teredo := ip.teredo) is not None:
+        return teredo
+    if ip.sixtofour is not None:
+        return (ip.sixtofour,)
+    if number >> 32 & 0xFCFFFFFF == 0x5EFE:  # ISATAP (RFC 5214 section 6.1)
+        return (ip, IPv4Address(number & 0xFFFFFFFF))
+    return (ip,)
 
 
 async def _resolved(place: Url) -> list[str]:
@@ -324,7 +375,14 @@ def _proxy_of(place: Url) -> str | None:
 
 
 def _through(
-    proxy: str, method: str, url: str, headers: dict[str, str], body: bytes | None, timeout: float, limit: int
+    proxy: str,
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    body: bytes | None,
+    tls: ssl.SSLContext | None,
+    timeout: float,
+    limit: int,
 ) -> Fetched:
     from http.client import HTTPException  # noqa: PLC0415  (as urllib)
     from urllib import error, request  # noqa: PLC0415  (10 ms, for those who chose proxies)
@@ -333,7 +391,8 @@ def _through(
         def redirect_request(self, *_: Any) -> None:
             return None
 
-    opener = request.build_opener(request.ProxyHandler({urlsplit(url).scheme: proxy}), Stay)
+    secure = request.HTTPSHandler(context=tls)
+    opener = request.build_opener(request.ProxyHandler({urlsplit(url).scheme: proxy}), secure, Stay)
     try:
         try:
             reply = opener.open(request.Request(url, body, headers, method=method), timeout=timeout)

@@ -19,30 +19,30 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from ..access import LocalUser, Standing, known, local_user, scopes_of
+from ..access import LocalUser, Standing, Verifier, Verifiers, known, local_user, scopes_of
 from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
 from .auditing import ADMITTED, DENIED, Audit, Decision
-from .challenge import Challenge
+from .challenge import Challenge, parsed
+from .credential import TOKEN68
 from .errors import IssuerAway, TokenRefused, described
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations
 from .replays import SeenOnce
-from .verifiers.contract import Verifier
 
 _CREDENTIALS: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(.*))?", re.DOTALL)
-_TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
 _TOKEN_IN_QUERY: Final = re.compile(r"(?:^|[?&;])access_token(?:=|&|;|$)", re.IGNORECASE)
 _HTTP: Final = frozenset({"http", "https", "ws", "wss"})
 _LOCAL: Final = frozenset({"stdio", "memory"})
 _AROUND: Final = 1024
 """Bytes beside a token: the name of its field, its scheme, and some more, so that a token that is a little too long is
 refused in its own words."""
+_CHALLENGE: Final = "WWW-Authenticate"
 _NOT_OF_A_RESOURCE: Final = frozenset({"offline_access"})
 """Scopes that a challenge does not name: "Servers SHOULD NOT include `offline_access`" (2026-07-28, Refresh Tokens)."""
 
@@ -169,6 +169,8 @@ class TokenGuard:
         if known is None or wants(ADMITTED) or credentials[:7].lower() != b"bearer ":
             return None
         token = credentials[7:]
+        if len(token) > self._limits.token or TOKEN68.fullmatch(token) is None:
+            return None  # what would be refused when it is looked at
         identity = known(token)
         if identity is None or not self._scopes <= identity.scopes:
             return None
@@ -206,7 +208,7 @@ class TokenGuard:
         if len(token) > self._limits.token:  # before anything of it is decoded
             words = f"The token has {len(token)} bytes, and {self._limits.token} are allowed"
             return self._denied(401, "invalid_token", words)
-        if _TOKEN68.fullmatch(token) is None:
+        if TOKEN68.fullmatch(token) is None:
             return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and one token")
         return await self._verified(token.decode("ascii"), handshake)
 
@@ -265,7 +267,7 @@ class TokenGuard:
     ) -> Denied:
         """A no with its challenges. `scheme`: of that to which the error belongs; "": of all."""
         challenges = self._challenges(error, words if error else "", self._scopes, scheme)
-        lines = [*(("WWW-Authenticate", one) for one in challenges), *headers]
+        lines = [*((_CHALLENGE, one) for one in challenges), *headers]
         return Denied(reason=words, status=status, headers=lines)
 
     def _challenges(self, error: str, words: str, scopes: Iterable[str], scheme: str = "") -> list[str]:
@@ -287,6 +289,12 @@ class TokenGuard:
             found.append(Challenge(own, params).text())
         return found
 
+    def naming(self, denied: Denied, scopes: frozenset[str]) -> Denied:
+        """As `access.Protection`."""
+        wanted = scopes - _NOT_OF_A_RESOURCE
+        lines = [(name, _wider(value, wanted) if name == _CHALLENGE else value) for name, value in denied.headers]
+        return msgspec.structs.replace(denied, headers=lines) if wanted else denied
+
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
         """As `access.Protection`."""
         scopes = frozenset(refusal.data.get("scopes", ()))
@@ -301,13 +309,18 @@ class TokenGuard:
         return msgspec.structs.replace(refusal, challenge=challenge)
 
     @property
+    def verifiers(self) -> Sequence[Verifier]:
+        """What says whose a token is, in the order in which they are asked."""
+        return self._verifiers
+
+    @property
     def room(self) -> int:
         """As `access.Protection`."""
         return self._limits.token + _AROUND
 
     def too_long(self) -> tuple[str, str]:
         """As `access.Protection`."""
-        return ("WWW-Authenticate", self._challenges("invalid_request", "The header is too long", self._scopes)[0])
+        return (_CHALLENGE, self._challenges("invalid_request", "The header is too long", self._scopes)[0])
 
     # -- what is published
 
@@ -370,11 +383,18 @@ class TokenGuard:
         return "" if row is not None and row.place != "host" else "nothing on it says who is calling"
 
 
-def protection_of(auth: Any) -> TokenGuard:
+def _wider(value: str, scopes: frozenset[str]) -> str:
+    """A challenge of ours that names these scopes too."""
+    found = parsed(value)[0]
+    named = " ".join(sorted(scopes.union(found.scopes)))
+    return Challenge(found.scheme, {**found.params, "scope": named}).text()
+
+
+def protection_of(auth: Verifiers) -> TokenGuard:
     """The guard of what was given as `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
     if isinstance(auth, TokenGuard):
         return auth
-    return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(auth)
+    return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(cast("Verifier", auth))
 
 
 def _dpop(verifiers: Iterable[Verifier]) -> str:

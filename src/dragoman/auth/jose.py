@@ -2,7 +2,8 @@
 
 - Keys come from the verifier, never from a token: `jwk`, `jku`, `x5u` and `x5c` in a header refuse it, except the
   `jwk` of a DPoP proof, which its own rules ask for.
-- Asymmetric algorithms alone: neither `none` nor HMAC can be asked for.
+- Asymmetric algorithms alone, and never `none`; HMAC only by a `Secret`, which a server's user gave for it. No key
+  serves both kinds.
 - A key serves the one kind of algorithm that its type and curve say, and only the one of its `alg` if it has one.
 - `crit` refuses a token: we understand no extension (RFC 7515 section 4.1.11: "If any of the listed extension Header
   Parameters are not understood and supported by the recipient, then the JWS is invalid").
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
@@ -20,11 +22,17 @@ import msgspec
 from msgspec import Struct
 
 from ..jsonrpc.errors import LocalError, needs
+from ..secret import holds_secret
 from .errors import AuthError, TokenRefused, UnknownKey
 from .limits import DEFAULTS, AuthLimits
 
 try:
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+    from cryptography.hazmat.primitives.serialization import (
+        load_der_public_key,
+        load_pem_private_key,
+        load_pem_public_key,
+    )
+    from cryptography.x509 import load_der_x509_certificate
     from joserfc.errors import JoseError
     from joserfc.jwk import ECKey, OKPKey, RSAKey
     from joserfc.jws import JWSRegistry
@@ -49,6 +57,10 @@ FITS: Final[Mapping[str, tuple[str, str]]] = {
 """The algorithms that there are here, with the type and curve of their keys (RFC 7518 section 3.1, RFC 8037, 9864)."""
 
 ASYMMETRIC: Final = frozenset(FITS)
+HMACS: Final[Mapping[str, int]] = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""The algorithms of a `Secret`, and how many bytes it has at least. RFC 7518 section 3.2: "A key of the same size as
+the hash output (for instance, 256 bits for "HS256") or larger MUST be used with this algorithm." """
+_PUBLIC_WORDS: Final = (b"-----BEGIN", b"-----END", b"ssh-", b"ecdsa-sha2-", b'"kty"', b"'kty'")
 RSA_BITS: Final = (2048, 8192)
 """The sizes of RSA keys that are taken. RFC 7518 section 3.3: "A key of size 2048 bits or larger MUST be used"; larger
 ones than 8192 make each verification dear."""
@@ -65,6 +77,7 @@ _FAULTS: Final = (JoseError, ValueError, TypeError, KeyError, AttributeError, Ov
 
 # base64url to base64; what only base64 has becomes "!", which its strict decoder refuses
 _TO_BASE64: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
+_FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 _LAST: Final = {2: b"AQgw", 3: b"AEIMQUYcgkosw048"}
 
 
@@ -99,6 +112,7 @@ def thumbprint(jwk: Mapping[str, Any]) -> str:
     return encoded(hashlib.sha256(msgspec.json.encode(members)).digest())
 
 
+@holds_secret
 class Key:
     """A key to verify with and, if it is private, to sign with. Its `repr` shows its name and kind alone."""
 
@@ -205,6 +219,58 @@ class Key:
             return False
 
 
+@holds_secret
+class Secret:
+    """A secret that the one who signs and the one who verifies share (HMAC), for one algorithm of `HMACS`. Raises
+    KeyRefused for one that is too short."""
+
+    __slots__ = ("_data", "alg")
+
+    def __init__(self, data: bytes, alg: str) -> None:
+        if len(data) < HMACS[alg]:
+            raise KeyRefused(
+                f"one for {alg} has at least {HMACS[alg]} bytes, this one {len(data)}; make one with: "
+                "python -c 'import secrets; print(secrets.token_urlsafe(64))'"
+            )
+        self._data = data
+        self.alg: str = alg
+        """The only algorithm that it is for."""
+
+    def __repr__(self) -> str:
+        return f"<Secret {self.alg}>"
+
+    def verifies(self, algorithm: str, data: bytes, signature: bytes) -> bool:
+        """As `Key.verifies`."""
+        if algorithm != self.alg:
+            return False
+        return hmac.compare_digest(hmac.digest(self._data, data, f"sha{algorithm[2:]}"), signature)
+
+
+def public_bytes(data: bytes) -> bool:
+    """Whether this is the text of a key or certificate (PEM, SSH, JWK), or DER of one, as it is or in base64, which
+    issuers show without the lines around it: no secret for HMAC."""
+    text = data.replace(b"\0", b"")  # UTF-16 of ASCII has a zero in each character
+    if any(word in text for word in _PUBLIC_WORDS):
+        return True
+    forms = [data]
+    try:
+        bare = b"".join(text.translate(_FROM_URL).split()).rstrip(b"=")
+        forms.append(binascii.a2b_base64(bare + b"=" * (-len(bare) % 4), strict_mode=True))
+    except binascii.Error:
+        pass
+    return any(_is_der(form) for form in forms)
+
+
+def _is_der(data: bytes) -> bool:
+    for load in (load_der_public_key, load_der_x509_certificate):
+        try:
+            load(data)
+        except Exception:  # as in `from_pem`
+            continue
+        return True
+    return False
+
+
 def _check_bits(bits: int) -> None:
     """Raises KeyRefused for a size of RSA keys that is not taken: before the key is made, which for a long one is dear
     and for a short one a warning of joserfc."""
@@ -237,6 +303,9 @@ class KeySet:
         for key in keys:
             self._by_kid.setdefault(key.kid, []).append(key)
         self._names = frozenset((key.kid, thumbprint(key.public_jwk())) for key in keys)
+
+    def __repr__(self) -> str:
+        return f"KeySet({list(self.keys)})"
 
     @classmethod
     def from_json(cls, document: bytes | Mapping[str, Any], *, limits: AuthLimits = DEFAULTS) -> KeySet:
@@ -358,7 +427,7 @@ def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None
     alg = header.get("alg")
     # RFC 8725 section 3.1: "Libraries MUST enable the caller to specify a supported set of algorithms and MUST NOT use
     # any other algorithms when performing cryptographic operations."
-    if not isinstance(alg, str) or alg not in algorithms or alg not in FITS:
+    if not isinstance(alg, str) or alg not in algorithms or (alg not in FITS and alg not in HMACS):
         raise TokenRefused("The token is signed with an algorithm that is not taken here")
     for name in _FORBIDDEN:
         if name in header:
@@ -373,7 +442,7 @@ def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None
         raise TokenRefused(f"The token's kid is a string of at most {_KID} characters")
 
 
-def checked(token: Unverified, keys: tuple[Key, ...], *, limits: AuthLimits = DEFAULTS) -> Token:
+def checked(token: Unverified, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS) -> Token:
     """The token, verified with one of these keys. Raises TokenRefused."""
     alg = token.header["alg"]
     for key in keys:

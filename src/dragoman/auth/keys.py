@@ -2,6 +2,8 @@
 
 - A token with a `kid` that is not known asks for the keys anew, for an issuer may change them at any time. If that did
   not help, no one asks again for `COOLDOWN` seconds: tokens with invented names cost one fetch each time it is over.
+  Whether the token of a further one is good no one can say until then, for its key may be new: IssuerAway, so that no
+  stranger's invented name makes a good token of a new key a bad one.
 - While the issuer is away its last keys serve, but no longer than `LIFE` seconds after they came: a key that it has
   withdrawn in the meantime must end some day. Then, and where there were none, no one can say whether a token is good:
   IssuerAway, which is 503 and not 401.
@@ -18,7 +20,7 @@ from contextvars import Context
 from typing import Any, Final, Protocol, TypeVar
 
 from .errors import AuthError, IssuerAway, TokenRefused, UnknownKey
-from .jose import Key, KeySet, Token, Unverified, checked
+from .jose import Key, KeySet, Secret, Token, Unverified, checked
 from .limits import DEFAULTS, AuthLimits
 from .metadata import AuthorizationServer, decoded, server_locations
 from .tokens import Issuer
@@ -105,7 +107,8 @@ def _looked_at(task: asyncio.Task[Any]) -> None:
 class IssuerKeys:
     """The keys and the metadata of one issuer.
 
-    `changed` is called when a key that was there is gone. `clock`: seconds, monotonic.
+    `changed` is called when a key that was there is gone. `clock`: seconds, monotonic. `given`: the one key that it
+    signs with; then none is fetched.
     """
 
     __slots__ = (
@@ -118,6 +121,7 @@ class IssuerKeys:
         "_fetcher",
         "_flight",
         "_fresh",
+        "_given",
         "_keys",
         "_metadata",
         "_metadata_at",
@@ -133,8 +137,10 @@ class IssuerKeys:
         changed: Callable[[], object] = lambda: None,
         limits: AuthLimits = DEFAULTS,
         clock: Callable[[], float] = time.monotonic,
+        given: Key | Secret | None = None,
     ) -> None:
         self.issuer: Issuer = issuer
+        self._given = given
         self._fetcher, self._changed, self.limits, self._clock = fetcher, changed, limits, clock
         self._keys: KeySet | None = None
         self._metadata: AuthorizationServer | None = None
@@ -146,6 +152,8 @@ class IssuerKeys:
     async def proved(self, parts: Unverified) -> Token:
         """The token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
         IssuerAway."""
+        if self._given is not None:
+            return checked(parts, (self._given,), limits=self.limits)
         found = await self.find(parts.header)
         try:
             return checked(parts, found, limits=self.limits)
@@ -164,16 +172,16 @@ class IssuerKeys:
         try:
             return keys.find(header, self.limits)
         except UnknownKey:
-            if self._clock() < self._cooldown_until:
-                raise
-        return await self.renewed(header)
+            return await self.renewed(header)
 
     async def renewed(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
-        """As `find`, by keys that are fetched anew; UnknownKey where that was tried in vain within `COOLDOWN`. Also for
-        a token without `kid` that none of its issuer's keys has signed: it may be of a new one."""
-        for _ in range(2):
-            if self._clock() < self._cooldown_until:
-                break
+        """As `find`, by keys that are fetched after the token came; UnknownKey where its key is not among them,
+        IssuerAway where that was tried in vain within `COOLDOWN`. Also for a token without `kid` that none of its
+        issuer's keys has signed: it may be of a new one."""
+        for turn in range(2):
+            left = self._cooldown_until - self._clock()
+            if left > 0:
+                raise IssuerAway("The key of the token is not known, and is looked for again soon", int(left) + 1)
             ours = await self._renew()
             try:
                 return self._held().find(header, self.limits)
@@ -181,7 +189,9 @@ class IssuerKeys:
                 if ours:
                     self.in_vain()
                 # what ran already may have been asked before the key was published: then once more
-        raise UnknownKey("The token is signed by a key that its issuer does not publish")
+                if ours or turn:
+                    raise UnknownKey("The token is signed by a key that its issuer does not publish") from None
+        raise AssertionError("the second turn ends")
 
     def in_vain(self) -> None:
         """The keys were fetched for a token, and its key is not among them."""

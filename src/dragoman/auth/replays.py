@@ -13,12 +13,15 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ..allowance import Allowance, Owner
+from ..repeats import Repeats
 from .errors import IssuerAway
 
 CLOCKS: Final = 60.0
 """Seconds by which the clocks of those that share a store may differ: what is used up stays so for as much longer."""
 
 log: Final = logging.getLogger("dragoman.auth")
+repeats: Final = Repeats(log)
 
 
 class SeenOnce(Protocol):
@@ -29,13 +32,14 @@ class SeenOnce(Protocol):
 
 
 class Replays:
-    """The proofs that were seen within `span` seconds, in two generations. Bounded by `limit`: what is over it is not
-    taken. `now`: Unix time in seconds."""
+    """The proofs that were seen within `span` seconds, in two generations. Bounded by `limit`, of which each owner has
+    a fair share: what is over it is not taken. `now`: Unix time in seconds."""
 
-    __slots__ = ("_before", "_limit", "_now", "_seen", "_span", "_stores", "_turn")
+    __slots__ = ("_allowance", "_before", "_limit", "_now", "_seen", "_span", "_stores", "_turn")
 
     def __init__(self, limit: int, span: float, now: Callable[[], float]) -> None:
         self._limit, self._span, self._now = limit, span, now
+        self._allowance = Allowance(limit, span)
         self._seen: set[bytes] = set()
         self._before: set[bytes] = set()
         self._turn = now() + span
@@ -46,29 +50,31 @@ class Replays:
         self._stores.append(store)
         return lambda: self._stores.remove(store)
 
-    def take(self, name: bytes) -> bool:
-        """Remember a proof in this process; False if it was seen before. Raises IssuerAway where there is no room."""
+    def take(self, name: bytes, owner: Owner) -> bool:
+        """Remember a proof in this process; False if it was seen before. Raises IssuerAway where there is no room for
+        this owner."""
         moment = self._now()
         if moment >= self._turn:
             self._before = self._seen if moment < self._turn + self._span else set()
             self._seen, self._turn = set(), moment + self._span
         if name in self._seen or name in self._before:
             return False
-        if len(self._seen) + len(self._before) >= self._limit:
+        if not self._allowance.take(owner, moment):
             raise IssuerAway(
-                f"AuthLimits.proofs allows {self._limit} DPoP proofs to be remembered", int(self._turn - moment) + 1
+                f"AuthLimits.proofs allows {self._limit} DPoP proofs to be remembered, and one caller its share",
+                self._allowance.after(moment),
             )
         self._seen.add(name)
         return True
 
-    async def take_shared(self, name: bytes) -> bool:
+    async def take_shared(self, name: bytes, owner: Owner) -> bool:
         """As `take`, in every process that shares a store with this one. Raises IssuerAway where the store is away."""
-        if not self.take(name):
+        if not self.take(name, owner):
             return False
         if not self._stores:
             return True
         try:
             return await self._stores[-1].put_new(f"dragoman.dpop.{name.hex()}", b"", ttl=self._span + CLOCKS)
         except ConnectionError as why:
-            log.warning("a DPoP proof cannot be looked up among those that were used: %s", why)
+            repeats.warning("a DPoP proof cannot be looked up among those that were used: %s", why)
             raise IssuerAway("what remembers the DPoP proofs that were used is away") from why

@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import TracebackType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from ..doors import listed
 from ..jsonrpc.errors import LocalError
-from .jose import ASYMMETRIC, taken_apart
-from .server.clients import secret_hash
-from .server.model import Client
+from .jose import ASYMMETRIC, Key, taken_apart
+from .server.clients import Fetch, secret_hash
+from .server.model import Client, Lives, Method, TrustedIssuer, User
 from .server.server import AuthorizationServer
 
 __all__ = ["IssuerClock", "LocalIssuer"]
@@ -45,6 +45,43 @@ class IssuerClock:
         self._moved += seconds
 
 
+class IssuerOptions(TypedDict, total=False):
+    """The options of `AuthorizationServer`, which describes them."""
+
+    users: Sequence[User]
+    automatic: str | None
+    clients: Iterable[Client]
+    scopes: Iterable[str]
+    default_scopes: Iterable[str]
+    resources: Iterable[str]
+    registration: bool
+    documents: bool
+    dpop_nonce: bool
+    trusted: Sequence[TrustedIssuer]
+    lives: Lives | None
+    keys: Sequence[Key]
+    fetch: Fetch | None
+    clock: Callable[[], float]
+
+
+class ClientFields(TypedDict, total=False):
+    """The fields of `auth.server.Client` but its id; it describes them."""
+
+    name: str
+    redirect_uris: tuple[str, ...]
+    method: Method
+    secret_hash: str
+    keys: Mapping[str, Any] | None
+    keys_url: str
+    grants: tuple[str, ...]
+    scopes: tuple[str, ...] | None
+    resources: tuple[str, ...] | None
+    logo: str
+    uri: str
+    dpop: bool
+    document: bool
+
+
 class LocalIssuer:
     """An `AuthorizationServer` on loopback for a `with` block. `url` is its issuer. `options`: those of
     `AuthorizationServer`, of which `registration` is on and `automatic` is "alice", so that a login needs no browser;
@@ -53,16 +90,19 @@ class LocalIssuer:
     Raises LocalError where it cannot start.
     """
 
-    def __init__(self, *, path: str = "", **options: Any) -> None:
+    def __init__(self, *, path: str = "", **options: Unpack[IssuerOptions]) -> None:
         self.clock: IssuerClock = IssuerClock()
         """Its time, which a test can advance."""
-        given: dict[str, Any] = {"registration": True, "automatic": "alice", "clock": self.clock} | options
+        given: dict[str, Any] = {"registration": True, "automatic": "alice", "clock": self.clock, **options}
         self._path = path
         self.server: AuthorizationServer = AuthorizationServer(f"http://127.0.0.1:1{path}", **given)
         """The authorization server that runs."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<LocalIssuer {self.url}>"
 
     @property
     def url(self) -> str:
@@ -118,20 +158,29 @@ class LocalIssuer:
         """An access token without a login; the arguments of `AuthorizationServer.token`."""
         return self.server.token(subject, scopes=scopes, resource=resource, client=client, life=life, claims=claims)
 
-    def expired(self, subject: str = "alice", **options: Any) -> str:
+    def expired(
+        self,
+        subject: str = "alice",
+        *,
+        scopes: Iterable[str] | str = (),
+        resource: str | Sequence[str] = (),
+        client: str = "test",
+        life: float = -3_600.0,
+        claims: dict[str, Any] | None = None,
+    ) -> str:
         """The same, expired an hour ago."""
-        return self.token(subject, **{"life": -3_600.0} | options)
+        return self.token(subject, scopes=scopes, resource=resource, client=client, life=life, claims=claims)
 
     @staticmethod
     def claims(token: str) -> dict[str, Any]:
         """What a token says, without a look at its signature."""
         return taken_apart(token, ASYMMETRIC).claims()
 
-    def client(self, id: str, secret: str = "", **fields: Any) -> Client:
+    def client(self, id: str, secret: str = "", **fields: Unpack[ClientFields]) -> Client:
         """Make a client known; with a secret it authenticates by HTTP Basic, unless `fields` say otherwise. `fields`:
         those of `Client`."""
         own: dict[str, Any] = {"method": "client_secret_basic", "secret_hash": secret_hash(secret)} if secret else {}
-        made = Client(id=id, **own | fields)
+        made = Client(id=id, **{**own, **fields})
         self.server.engine.clients.add(made)
         return made
 

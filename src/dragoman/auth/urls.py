@@ -16,6 +16,12 @@ def split(url: str) -> SplitResult | None:
     return parts
 
 
+def host_of(url: str | None) -> str:
+    """The host of a URL, in lower case; "" for None, and for text that is no URL with a host."""
+    parts = None if url is None else split(url)
+    return "" if parts is None else (parts.hostname or "").lower()
+
+
 def split_web(url: str) -> SplitResult | None:
     """The parts of an absolute https or http URL with a host; None for any other text."""
     parts = split(url)

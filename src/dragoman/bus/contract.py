@@ -24,13 +24,20 @@ import logging
 import ssl
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, TypeVar, runtime_checkable
+
+from msgspec import MsgspecError
 
 from ..jsonrpc.errors import LocalError
+from ..net.reconnect import OutageLog
 from ..net.scheme import SCHEMES, load
-from ..net.urls import masked, scheme_of
+from ..net.urls import masked, printable, scheme_of
+from ..repeats import Repeats
 
 log: logging.Logger = logging.getLogger("dragoman.bus")
+repeats: Repeats = Repeats(log)
+
+T = TypeVar("T")
 
 
 class BusLost(ConnectionError):
@@ -64,10 +71,18 @@ class Store(Protocol):
         """Set the remaining life of a value or a log; False if there is none."""
 
     async def append(
-        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+        self,
+        log: str,
+        message: bytes,
+        *,
+        ttl: float,
+        messages: int = 1_000,
+        size: int = 1_048_576,
+        number: int | None = None,
     ) -> int:
         """Add a message at the end of a log and return its number, counted from 1. Above `messages` messages or `size`
-        bytes the oldest are removed."""
+        bytes the oldest are removed. `number`: add it as this number alone; if it would get another one nothing is
+        added, and that one is returned."""
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         """The messages of a log whose number is greater than `after`, with their numbers, in order."""
@@ -114,9 +129,26 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
     row = SCHEMES.get(scheme)
     if row is None or not row.open_bus:
         there = ", ".join(name for name, one in SCHEMES.items() if one.open_bus)
-        raise LocalError(f"there is no bus {masked(url)!r}; one of {there}: is")
+        raise LocalError(f"{masked(url)!r} is not a bus: a bus has a URL of the scheme {there}")
     bus: Bus = await load(scheme, row.open_bus)(url, tls)
     return bus
+
+
+def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | None]:
+    """Reads records with this decoder; gives None for one that cannot be read, as one of another version or of a
+    stranger, and tells of those once a minute at most. `what`: what the records are, for the log."""
+    trouble, count = OutageLog(what, log), 0
+
+    def read(record: bytes) -> T | None:
+        nonlocal count
+        try:
+            return decode(record)
+        except (MsgspecError, ValueError, RecursionError) as why:
+            count += 1
+            trouble.tell(f"{printable(str(why))}; what cannot be read is passed over, {count} in all")
+            return None
+
+    return read
 
 
 class BusCounts:
@@ -160,7 +192,7 @@ def call_subscriber(take: Callable[[bytes], object], topic: str, message: bytes)
     try:
         take(message)
     except Exception:
-        log.exception("a subscriber of %s raised", topic)
+        repeats.error("a subscriber of %s raised", topic, exc_info=True)
     finally:
         if token is not None:
             published_in.reset(token)

@@ -188,7 +188,7 @@ class Hub:
             "put_new": _taking(lambda client, *words: store.put_new(*words), str, bytes, _TTL | None),
             "delete": _taking(lambda client, *words: store.delete(*words), str),
             "touch": _taking(lambda client, *words: store.touch(*words), str, _TTL),
-            "append": _taking(self._append, str, bytes, _TTL, int, int),
+            "append": _taking(self._append, str, bytes, _TTL, int, int, int | None),
             "read": _taking(lambda client, *words: store.read(*words), str, int),
         }
 
@@ -220,9 +220,19 @@ class Hub:
         for topic in tuple(client.topics):
             self._unsubscribe(client, topic)
 
-    def _append(self, client: _Client, log: str, message: bytes, ttl: float, messages: int, size: int) -> int:
+    def _append(
+        self,
+        client: _Client,
+        log: str,
+        message: bytes,
+        ttl: float,
+        messages: int,
+        size: int,
+        number: int | None = None,
+    ) -> int:
         """A log is read as one frame: it is kept to half of one, and its numbers to the other half."""
-        return self.store.append(log, message, ttl, min(messages, FRAME // 2 // NUMBERED), min(size, FRAME // 2))
+        most = min(messages, FRAME // 2 // NUMBERED)
+        return self.store.append(log, message, ttl, most, min(size, FRAME // 2), number)
 
     def _publish(self, client: _Client, topic: str, message: bytes) -> None:
         listening = self._topics.get(topic)

@@ -77,9 +77,20 @@ class MemoryStore:
             self._until(key, found, ttl)
         return found is not None
 
-    def append(self, log: str, message: bytes, ttl: float, messages: int = 1_000, size: int = 1_048_576) -> int:
+    def append(
+        self,
+        log: str,
+        message: bytes,
+        ttl: float,
+        messages: int = 1_000,
+        size: int = 1_048_576,
+        number: int | None = None,
+    ) -> int:
         self._clear()
         kept = self._find(log)
+        due = 1 if kept is None or kept.value is not None else kept.count + 1
+        if number is not None and number != due:
+            return due
         if kept is None or kept.value is not None:
             kept = self._kept[log] = _Kept(None)
         kept.log.append(message)
@@ -152,9 +163,16 @@ class AskingStore:
         return bool(await self._ask("touch", key, ttl))
 
     async def append(
-        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+        self,
+        log: str,
+        message: bytes,
+        *,
+        ttl: float,
+        messages: int = 1_000,
+        size: int = 1_048_576,
+        number: int | None = None,
     ) -> int:
-        return int(await self._ask("append", log, message, ttl, messages, size))
+        return int(await self._ask("append", log, message, ttl, messages, size, number))
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         return [(number, message) for number, message in await self._ask("read", log, after)]

@@ -7,27 +7,49 @@ seconds, and a peer that does not help is left alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import os
 import shlex
 import ssl
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ..channel import ChannelError, Reason
 from ..jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
+from ..net.commands import command_name
 from ..net.scheme import SCHEMES, located
-from ..net.urls import Url, masked, parse, scheme_of
+from ..net.urls import Url, is_standard, masked, parse, scheme_of
 from ..rpc.peer import Peer
 from .ends import meant
+from .options import Access
+
+T = TypeVar("T")
 
 PATIENCE = 2.0
 """Seconds to look for advice: a failure must not wait long for its explanation."""
 MOST = 10
 """Names that are listed."""
+HANDSHAKE = ("initialize:", "server/discover:")
+"""How the error of a server begins that does not answer the first request."""
+TOLD = frozenset(
+    (
+        "login",
+        "no_challenge",
+        "refused_login",
+        "scope",
+        "forbidden",
+        "no_worker",
+        "denied",
+        "not_websocket",
+        "no_socket",
+    )
+)
+"""Faults whose fix is told at once: the error alone makes them certain. The doctor has to look for others."""
 OF_MCP = (-32020, -32021, -32022)
 """Error codes that only MCP has."""
 HUNG_UP: frozenset[Reason] = frozenset(("hung_up", "reset", "not_websocket", "certificate_wanted"))
@@ -69,17 +91,32 @@ def about_name(error: RpcError, what: str, name: str, known: Collection[str]) ->
         error.add_note(f"the server lists no {what} {name!r}; {near(name, known) or f'it has no {what}s'}")
 
 
+@asynccontextmanager
+async def probing() -> AsyncIterator[None]:
+    """For a look that only finds advice: it takes at most `PATIENCE` seconds, and whatever it raises is passed over, or
+    it would hide the error that is advised on."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(PATIENCE):
+            yield
+
+
+async def offered(ask: Awaitable[list[T]]) -> list[T]:
+    """What a server lists, to prepare a call by it; nothing where it cannot list, which the call need not mind."""
+    try:
+        return await ask
+    except (RpcError, BadAnswer):
+        return []
+
+
 async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str) -> None:
     """Note on the error of an unknown method which method was called, what was meant, or that this is MCP."""
     place = shlex.quote(url)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            names = await methods_of(peer)
-            if names is None and await _is_mcp(peer):
-                error.add_note(f"this is MCP, not JSON-RPC: dragoman tools {place} lists what it can do")
-                return
-    except (TimeoutError, ChannelError, BadAnswer):
-        names = None
+    names: list[str] | None = None
+    async with probing():
+        names = await methods_of(peer)
+        if names is None and await _is_mcp(peer):
+            error.add_note(f"this is MCP, not JSON-RPC: dragoman tools {place} lists what it can do")
+            return
     what = f"there is no method {method!r}"
     if not names:
         error.add_note(what if names is None else f"{what}; it has none")
@@ -87,10 +124,10 @@ async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str)
     error.add_note(f"{what}; {near(method, names)} (dragoman methods {place} lists them)")
 
 
-async def methods_of(peer: Peer) -> list[str] | None:
-    """The names of the peer's methods; None if it does not describe itself."""
+async def methods_of(peer: Peer, seconds: float = PATIENCE) -> list[str] | None:
+    """The names of the peer's methods; None if it does not describe itself within these seconds."""
     try:
-        raw = await peer.call("rpc.discover", result=Raw)
+        raw = await peer.call("rpc.discover", result=Raw, timeout=seconds)
         return [one.name for one in msgspec.json.decode(raw, type=_Methods).methods]
     except (RpcError, CallTimeout, msgspec.DecodeError):
         return None
@@ -105,25 +142,56 @@ async def _is_mcp(peer: Peer) -> bool:
 
 
 @asynccontextmanager
-async def advised(place: str | Sequence[str], has_certificate: bool) -> AsyncIterator[None]:
-    """Notes on an error of the connection to `place` whether TLS is missing there, or a certificate of ours may be; on
-    one that does not say what to do, that the doctor looks."""
+async def advised(place: str | Sequence[str], access: Access, said: Callable[[], str]) -> AsyncIterator[None]:
+    """Notes on an error of the connection to `place` what the doctor would say of it (`faults` finds those of both), or
+    that the doctor looks. `said`: why a command that was started may fail, by its stderr."""
     try:
         yield
     except ChannelError as error:
-        await _about_tls(error, place, has_certificate)
-        _about_doctor(error, place)
+        async with probing():
+            await _about_tls(error, place, access.cert is not None)
+        _about_fault(error, place, access)
         raise
     except BadAnswer as error:
-        _about_doctor(error, place)
+        _about_fault(error, place, access)
+        raise
+    except CallTimeout as error:
+        if not isinstance(place, str) and str(error).startswith(HANDSHAKE):
+            _about_silence(error, place, said())
         raise
 
 
-def _about_doctor(error: ChannelError | BadAnswer, place: str | Sequence[str]) -> None:
-    if not getattr(error, "__notes__", ()) and not any(sign in str(error) for sign in MENDED):
-        target = masked(place) if isinstance(place, str) else shlex.join(place)
-        command = "auth explain" if "dragoman login" in str(error) else "doctor"
-        error.add_note(f"to find out why: dragoman {command} {shlex.quote(target)}")
+def _about_silence(error: CallTimeout, command: Sequence[str], cause: str) -> None:
+    """Note on the error of a command that does not answer which one it is, and what it said."""
+    told = f"on its stderr: {cause}" if cause else "it has written nothing to stderr"
+    error.add_note(f"{command_name(command)} runs, and does not answer; {told}")
+    error.add_note("if it is slow to start, give it longer: --timeout 60")
+    error.add_note(_doctor(command))
+
+
+def _about_fault(error: ChannelError | BadAnswer, place: str | Sequence[str], access: Access) -> None:
+    if isinstance(error, BadAnswer):
+        from .faults import of_loose_answer  # noqa: PLC0415  (start-up: for a fault)
+
+        if (loose := of_loose_answer(str(error))) is not None:
+            error.add_note(f"what to do: {loose.mend}")
+            return
+    if getattr(error, "__notes__", ()) or any(sign in str(error) for sign in MENDED):
+        return
+    if isinstance(place, str) and not is_standard(place):
+        from .faults import of_failure  # noqa: PLC0415  (start-up: for a fault)
+
+        authorized = access.auth() is not None or "authorization" in (name.lower() for name in access.headers())
+        fault = of_failure(error, parse(place), PATIENCE, authorized)
+        if fault.kind in TOLD and not isinstance(error, BadAnswer) and "dragoman login" not in str(error):
+            error.add_note(f"what to do: {fault.mend}")
+            return
+    error.add_note(_doctor(place, "auth explain" if "dragoman login" in str(error) else "doctor"))
+
+
+def _doctor(place: str | Sequence[str], command: str = "doctor") -> str:
+    target = masked(place) if isinstance(place, str) else shlex.join(place)
+    return f"to find out why: dragoman {command} {shlex.quote(target)}"
 
 
 async def _about_tls(error: ChannelError, place: str | Sequence[str], has_certificate: bool) -> None:
@@ -139,13 +207,13 @@ async def _about_tls(error: ChannelError, place: str | Sequence[str], has_certif
         error.add_note(f"{url.address} speaks TLS: write {with_tls(url.scheme)}:// for {url.scheme}://")
 
 
-async def speaks_tls(url: Url) -> bool:
+async def speaks_tls(url: Url, seconds: float = PATIENCE) -> bool:
     """Whether what listens at a URL's host and port completes a TLS handshake; nothing is sent after it."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is said to it: only its first answer is looked at
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(url.host, url.port, ssl=context)
     except (OSError, TimeoutError):
         return False

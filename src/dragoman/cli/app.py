@@ -133,6 +133,7 @@ def run(arguments: Sequence[str]) -> int:
     except (ends.Usage, LocalError, ImportError) as fault:  # options that exclude each other, a missing extra
         return _failed(fault, Output(json=_wants_json(arguments)))
     output = _output(bound)
+    colour(output.color)  # it may stand in the file of `serve`
     if output.output == "table":
         for_people()
     show_exchange(output.verbose)

@@ -6,33 +6,43 @@
 3  no connection, or no answer in time
 130, 141, 143  ended by Ctrl-C, by a closed pipe, by SIGTERM, as every command is
 70  a fault of dragoman itself
+71  the process may not have enough files open
 74  the output cannot be written: the disk is full
 """
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
+import sys
 from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from ..channel import ChannelError
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError, needs
+from ..jsonrpc.options import alike
+
+if sys.platform != "win32":
+    import resource
 
 FINE = 0
 ANSWERED_WITH_ERROR = 1
 WRONG_USAGE = 2
 NO_ANSWER = 3
 OUR_FAULT = 70
+NOT_ENOUGH = 71
 NOT_WRITTEN = 74
 PIPE_CLOSED = 141
 
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 """Why writing fails: no place is left, or the terminal is gone. No connection fails so."""
+
+LEAST_FILES = 32
+"""Open files that `serve` needs to begin: its own, Python's, the loop's and a few callers'."""
+SHORTAGE = frozenset((errno.EMFILE, errno.ENFILE))
 
 EXTRAS = {"joserfc": "auth", "cryptography": "auth", "httptools": "http"}
 """Packages that commands import at once, and the extra that brings each."""
@@ -44,8 +54,8 @@ class Usage(Exception):
 
 def meant(name: str, known: Iterable[str], otherwise: str) -> str:
     """For an unknown name: a suggestion of the known one that was probably meant, or `otherwise`."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"did you mean {near[0]}?" if near else otherwise
+    near = alike(name, known)
+    return f"did you mean {near}?" if near else otherwise
 
 
 class NoAnswer(Exception):
@@ -56,7 +66,7 @@ class Ending(Struct, frozen=True):
     """Why a command did not succeed. `error`: the error that the peer answered, if it did."""
 
     status: int
-    kind: Literal["answered", "usage", "no_answer", "fault", "output"]
+    kind: Literal["answered", "usage", "no_answer", "fault", "output", "system"]
     text: str
     error: RpcError | None = None
     advice: tuple[str, ...] = ()
@@ -71,7 +81,7 @@ class Ending(Struct, frozen=True):
         if self.error is None:
             return {"error": {"kind": self.kind, "message": self.text}}
         shown: dict[str, object] = {"code": self.error.name or self.error.code, "message": self.error.message}
-        if self.error.data is not UNSET:
+        if self.error.data is not None:
             shown["data"] = self.error.data
         return {"error": shown}
 
@@ -95,9 +105,39 @@ def _ending_of(error: Exception) -> Ending:
     if isinstance(error, OSError) and error.errno in FULL:
         what = error.filename or "the output"
         return Ending(NOT_WRITTEN, "output", f"{what} cannot be written: {error.strerror}")
+    if _is_shortage(error):
+        return Ending(NOT_ENOUGH, "system", f"too many open files: this process may have {_files()} (ulimit -n)")
     if isinstance(error, OSError):
         return Ending(NO_ANSWER, "no_answer", _system(error))
     return Ending(OUR_FAULT, "fault", f"{type(error).__name__}: {error}")
+
+
+def _is_shortage(error: BaseException | None) -> bool:
+    """Whether too few descriptors caused it, also of a failure of what was cleaned up then."""
+    for _ in range(10):
+        if isinstance(error, OSError) and error.errno in SHORTAGE:
+            return True
+        error = None if error is None else error.__cause__ or error.__context__
+    return False
+
+
+def _files() -> str:
+    limit = open_files()
+    return "no more of them" if limit is None else f"{limit} of them"
+
+
+def open_files() -> int | None:
+    """How many files this process may have open; None where that is not known."""
+    if sys.platform == "win32":
+        return None
+    limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def check_files() -> None:
+    """Raises OSError where `serve` could not begin for want of descriptors."""
+    if (limit := open_files()) is not None and limit < LEAST_FILES:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def _package(error: ImportError) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from typing import Any, Final
 
@@ -69,7 +70,10 @@ class Handler(logging.Handler):
     def _line(self, record: logging.LogRecord) -> str:
         if _Form.format is None:
             return clean(self.format(record)) + "\n"
-        level, message, members = record.levelname.lower(), clean(record.getMessage()), {}
+        level, message = record.levelname.lower(), clean(record.getMessage())
+        members: dict[str, Any] = {}
+        if trace := _trace():
+            members["trace"] = trace
         if record.exc_info and _Form.format == "json":
             members["exception"] = self._words.formatException(record.exc_info)
         line = log_line(_Form.format, record.created, level, record.name, message, members)
@@ -82,6 +86,13 @@ class Handler(logging.Handler):
     def flush(self) -> None:
         """As `logging.Handler.flush`; called at the end of the process."""
         lines.flush()
+
+
+def _trace() -> str:
+    """The id of the trace in which something is logged; "" without one."""
+    module = sys.modules.get("opentelemetry.trace")
+    found: int = 0 if module is None else module.get_current_span().get_span_context().trace_id
+    return f"{found:032x}" if found else ""
 
 
 def log_as(format: LogFormat, level: LogLevel, own: LogLevel = "info") -> None:

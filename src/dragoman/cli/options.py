@@ -6,6 +6,7 @@ Dataclasses, because cyclopts reads them; each field's docstring is its help.
 from __future__ import annotations
 
 import math
+import os
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ import msgspec
 from cyclopts import Group, Parameter
 
 from ..jsonrpc.limits import CLIENT, Limits
+from ..private_files import open_private
 from .arguments import utf8
 from .ends import Usage, meant
 from .terminal import compact, say
@@ -47,10 +49,10 @@ class Output:
             raise Usage("--json and --output table exclude each other")
         object.__setattr__(self, "json", self.json or self.output in ("json", "ndjson"))
 
-    def write(self, value: Mapping[str, Any], entries: str | None = None) -> None:
-        """Write a value as JSON on one line; with `ndjson` the entries of the list under that name, a line each."""
-        if self.output == "ndjson" and entries is not None:
-            for one in value[entries]:
+    def write(self, value: Mapping[str, Any], *lists: str) -> None:
+        """Write a value as JSON on one line; with `ndjson` the entries of the lists under these names, a line each."""
+        if self.output == "ndjson" and lists:
+            for one in (entry for name in lists for entry in value[name]):
                 print(compact(one))
         else:
             print(compact(value))
@@ -68,7 +70,7 @@ class Wire:
     limit: Annotated[list[str], Parameter(metavar="NAME=VALUE")] = field(default_factory=list)
     """Change a limit, as in --limit message_size=16MiB; any number of times."""
     lenient: bool = False
-    """Accept JSON-RPC 1.0 and strings as error codes."""
+    """Accept JSON-RPC 1.0, null for what is absent, strings as error codes, and arguments as text."""
 
     def limits(self, standard: Limits) -> Limits | None:
         """The limits with the changes that were asked for; None if there are none."""
@@ -88,6 +90,8 @@ class Access:
     """Basic authorization."""
     bearer: Annotated[str | None, Parameter(metavar="TOKEN", env_var="DRAGOMAN_BEARER")] = None
     """Bearer authorization."""
+    account: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """Call as this login, of several at one server; see dragoman login."""
     ca: Annotated[str | None, Parameter(metavar="FILE")] = None
     """Trust the certificates in FILE (tls, https, wss)."""
     cert: Annotated[str | None, Parameter(metavar="FILE")] = None
@@ -96,6 +100,11 @@ class Access:
     """The private key of --cert, if it is not in the same file."""
     insecure: bool = False
     """Trust any certificate."""
+    env: Annotated[list[str], Parameter(metavar="NAME[=VALUE]")] = field(default_factory=list)
+    """A variable for a command that is started; NAME alone passes yours on. By default it gets HOME, LANG, LOGNAME,
+    PATH, SHELL, TERM and USER. Any number of times."""
+    env_inherit: bool = False
+    """Pass your whole environment on to a command, secrets included, but for DRAGOMAN_*."""
 
     def seconds(self) -> float | None:
         """The time-out in seconds; None for ever."""
@@ -113,8 +122,22 @@ class Access:
             found[name.strip()] = value.strip()
         return found
 
+    def environment(self) -> dict[str, str]:
+        """The variables for a command that is started."""
+        found: dict[str, str] = {}
+        for word in self.env:
+            name, equals, value = word.partition("=")
+            if not name:
+                raise Usage(f"--env {word!r}: write NAME=VALUE, or NAME to pass on your own")
+            if not equals and name not in os.environ:
+                raise Usage(f"--env {name}: there is no such variable in the environment; write {name}=VALUE")
+            found[name] = value if equals else os.environ[name]
+        return found
+
     def auth(self) -> tuple[str, str] | str | None:
         """Basic or bearer authorization, as `channel.Options.auth` takes it."""
+        if self.account is not None and (self.user is not None or self.bearer is not None):
+            raise Usage("--account and --user or --bearer exclude each other")
         if self.user is None:
             return self.bearer
         if self.bearer is not None:
@@ -232,7 +255,7 @@ def trace_to(place: str | None) -> Iterator[Callable[[str], object] | None]:
         yield sys.stderr.write
         return
     try:
-        file = open(place, "ab", buffering=0)  # noqa: SIM115 - closed below
+        file = open(open_private(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115
     except OSError as fault:
         raise Usage(f"--trace {place}: {fault.strerror}") from None
     failed = False

@@ -1,19 +1,25 @@
 """Programs that the command starts for itself: `file.py`, `file.py:app` and `module:app`, served on stdin and stdout.
 
 Rules: the file is served by `dragoman serve` in a process of its own; when that fails, its sentence is the error of
-this command, and it is shown once.
+this command, and it is shown once. It finds modules where this process would.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import shutil
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from ..channel import ChannelError
+from ..jsonrpc.options import alike
+from ..net.commands import cause_of
 from ..net.scheme import SCHEMES
 from .ends import Usage, meant
 from .terminal import clean
@@ -21,6 +27,10 @@ from .terminal import clean
 FILE = re.compile(r"(.+\.py)(?::([A-Za-z_][\w.]*))?")
 MODULE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_][\w.]*)")
 SERVING = (sys.executable, "-m", "dragoman", "serve")
+_KEPT = 50
+"""Lines of a child's stderr in which the cause of a failure is looked for."""
+_LONGEST = 500
+"""Characters of each."""
 OURS = "dragoman: "
 """How the sentence of a failed command begins."""
 
@@ -28,7 +38,7 @@ OURS = "dragoman: "
 def served(word: str) -> list[str] | None:
     """The command that serves what `word` names; None if it names no Python file or module here.
 
-    Raises Usage for a file that is not there.
+    Raises Usage for a file or a module that is not there.
     """
     if (match := FILE.fullmatch(word)) is not None:
         if Path(match[1]).is_file():
@@ -37,9 +47,40 @@ def served(word: str) -> list[str] | None:
             return None  # a command line
         raise Usage(f"there is no file {match[1]}{_instead(Path(match[1]))}")
     match = MODULE.fullmatch(word)
-    if match is None or match[1].lower() in SCHEMES or not Path(*match[1].split(".")).with_suffix(".py").is_file():
+    if match is None or match[1].lower() in SCHEMES or alike(match[1].lower(), SCHEMES):
         return None
+    if not _is_module(match[1].split(".")):
+        here = sorted(path.stem for path in Path().glob("*.py"))
+        there = f"this folder has {', '.join(here[:10])}" if here else "this folder has no Python file"
+        raise Usage(f"there is no module {match[1]!r}, here or installed; {meant(match[1], here, there)}")
     return [*SERVING, word, "stdio:", "--quiet"]
+
+
+def environment(place: str | Sequence[str]) -> dict[str, str]:
+    """The variables for the child at `place`: a program of ours finds modules where this process would."""
+    found = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": found} if found and _is_ours(place) else {}
+
+
+def _is_ours(place: str | Sequence[str]) -> bool:
+    return not isinstance(place, str) and tuple(place[: len(SERVING)]) == SERVING
+
+
+def _is_module(names: Sequence[str]) -> bool:
+    """Whether there is such a module, here or installed; nothing is imported to find out."""
+    spec = PathFinder.find_spec(names[0], [str(Path.cwd()), *sys.path]) or _installed(names[0])
+    for at in range(1, len(names)):
+        if spec is None or spec.submodule_search_locations is None:
+            return False
+        spec = PathFinder.find_spec(".".join(names[: at + 1]), list(spec.submodule_search_locations))
+    return spec is not None and spec.origin is not None
+
+
+def _installed(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except ValueError:  # __main__
+        return None
 
 
 def _instead(wanted: Path) -> str:
@@ -57,9 +98,16 @@ class ChildLines:
         self._ours = ours
         self.failure: str = ""
         """The sentence with which a command of ours ended."""
+        self._last: deque[str] = deque(maxlen=_KEPT)
+
+    @property
+    def cause(self) -> str:
+        """Why the child may fail, out of what it has written."""
+        return cause_of(list(self._last))
 
     def __call__(self, line: str) -> None:
         """Pass on one line, or keep it as the failure."""
+        self._last.append(line[:_LONGEST])
         if self._ours and line.startswith(OURS):
             self.failure = line.removeprefix(OURS)
         else:
@@ -69,8 +117,7 @@ class ChildLines:
 @contextmanager
 def child_lines(place: str | Sequence[str]) -> Iterator[ChildLines]:
     """What takes the stderr of the child at `place`. Raises Usage with its sentence when a command of ours failed."""
-    ours = not isinstance(place, str) and tuple(place[: len(SERVING)]) == SERVING
-    lines = ChildLines(ours)
+    lines = ChildLines(_is_ours(place))
     try:
         yield lines
     except ChannelError:

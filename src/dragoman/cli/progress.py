@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from .terminal import clean, err
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_bars: list[Bar] = []
+"""Those that are entered."""
 PATIENCE = 1.0
 """Seconds that pass before a call without progress is shown to be running: most calls are over by then."""
 
@@ -48,19 +52,13 @@ class Bar:
     """
 
     def __init__(self, title: str) -> None:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(24),
-            TextColumn("{task.fields[text]}", markup=False),
-        )
-        self._line = Progress(*columns, TimeElapsedColumn(), console=err, transient=True)
-        self._task = self._line.add_task(clean(title), total=None, text="")
+        self._line = _line() if err.is_interactive else None
+        self._task = self._line.add_task(clean(title), total=None, text="") if self._line is not None else None
         self._soon: asyncio.TimerHandle | None = None
 
     def show(self, value: Any) -> None:
         """Show a progress value, in any shape that `told` reads."""
-        if not err.is_interactive:
+        if self._line is None or self._task is None:
             return
         said = told(value)
         self._line.start()
@@ -72,15 +70,36 @@ class Bar:
         """Clear the line."""
         if self._soon is not None:
             self._soon.cancel()
-        if self._line.live.is_started:
+        if self._line is not None and self._line.live.is_started:
             self._line.stop()
 
     def __enter__(self) -> Bar:
-        if err.is_interactive:
+        _bars.append(self)
+        if self._line is not None:
             self._soon = asyncio.get_running_loop().call_later(PATIENCE, self._line.start)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _bars.remove(self)
         self.pause()
+
+
+def pause_bars() -> None:
+    """Clear every line, for what a person is asked outside of the call."""
+    for bar in _bars:
+        bar.pause()
+
+
+def _line() -> Progress:
+    """A line that is not shown yet."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(24),
+        TextColumn("{task.fields[text]}", markup=False),
+    )
+    return Progress(*columns, TimeElapsedColumn(), console=err, transient=True)

@@ -5,7 +5,9 @@ Rules:
 - A key press starts nothing but what `dragoman` serves itself: Python files of this folder, looked at for something to
   serve without importing them; a command line in quotes is never started for it.
 - Within `PATIENCE` seconds or not at all; every fault is the absence of proposals.
-- What a server says is proposed if it is one printable word of at most `LONGEST` characters.
+- What a server says, or a file is called, is proposed if it is one word of at most `LONGEST` characters that no shell
+  takes for anything but itself: letters and digits of any script, and `PLAIN`; not `-` at its beginning, which makes an
+  option of it, nor `=` or `+`. A word with others would be run when it stands on the command line.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ PATIENCE = 2.0
 """Seconds for the proposals of one key press."""
 LONGEST = 200
 """Characters of one proposal."""
+PLAIN = frozenset("_.,:/@%+=-")
+"""Characters beside letters and digits that mean nothing in the middle of a word of bash, zsh and fish: not `;&|<>()`,
+which end a command, `$` and the backquote, which begin one, `{}*?[]~^#!`, which a shell expands, quotes or spaces."""
 MOST = 200
 """Proposals for one key press."""
 SIZE = 1024 * 1024
@@ -69,7 +74,9 @@ def _words(line: str) -> list[str]:
 
 
 def _is_word(text: str) -> bool:
-    return 0 < len(text) <= LONGEST and text.isprintable() and not set(text) & set(" '\"\\`$")
+    if not 0 < len(text) <= LONGEST or text[0] in "-=+%@":
+        return False
+    return all(one.isalnum() or one in PLAIN for one in text)
 
 
 def _targets() -> list[str]:

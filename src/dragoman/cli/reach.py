@@ -20,9 +20,11 @@ from .auth.on_demand import on_demand
 from .ends import Usage
 from .exchange import exchange
 from .options import Link, Wire
-from .programs import child_lines, served
+from .programs import child_lines, environment, served
 from .progress import Bar
 
+OF_V1 = ("`jsonrpc` is missing", '`jsonrpc` must be "2.0", not "1.0"')
+"""What an error says of an answer in JSON-RPC 1.0."""
 PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d+(/.*)?")
 
 
@@ -58,12 +60,14 @@ def peer_options(link: Link, wire: Wire, seconds: float | None) -> dict[str, Any
     return {
         "timeout": seconds,
         "limits": (wire.limits(CLIENT) or CLIENT).but(call_timeout=seconds, header_timeout=seconds),
+        "lenient": wire.lenient,
         "accept_v1": wire.lenient or link.v1,
-        "string_codes": wire.lenient,
         "v1": link.v1,
         "framing": wire.framing,
         "tls": link.access.tls(),
         "headers": link.access.headers(),
+        "env": link.access.environment(),
+        "env_inherit": link.access.env_inherit,
     }
 
 
@@ -73,16 +77,17 @@ async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
     place = place_of(url)
     access = link.access
     options = peer_options(link, wire, access.seconds())
+    options["env"] = environment(place) | options["env"]
     try:
         with exchange(wire.trace) as trace, child_lines(place) as lines, Bar(f"connecting to {url}") as bar:
             async with (
-                advised(place, access.cert is not None),
+                advised(place, access, lambda: lines.cause),
                 connect(
                     place,
                     trace=trace,
                     **options,
                     auth=access.auth()
-                    or on_demand(place, access.headers(), sys.stdin.isatty() and sys.stderr.isatty()),
+                    or on_demand(place, access.headers(), access.account, sys.stdin.isatty() and sys.stderr.isatty()),
                     stderr=lines,
                 ) as peer,
             ):
@@ -90,4 +95,6 @@ async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
                 yield peer
     except (RpcError, ChannelError, BadAnswer) as error:
         about_mcp(error, url)
+        if isinstance(error, BadAnswer) and any(sign in str(error) for sign in OF_V1):
+            error.add_note("if it speaks JSON-RPC 1.0: --v1, or --lenient, which accepts it in answers")
         raise

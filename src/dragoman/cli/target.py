@@ -1,7 +1,8 @@
 """Imports the TARGET of `serve`: `module:attribute`, `file.py:attribute`, or one of the two parts alone.
 
-Rules: modules are imported from the current folder and from the folder of a named file; the attribute may be
-left out if the module has exactly one object to serve; a mistake is one sentence that lists what there is.
+Rules: modules are imported from the current folder and from the folder of a named file; the attribute may be left out
+if the module has exactly one object to serve; it may be a function that makes one, and is called without arguments; a
+mistake is one sentence that lists what there is.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TypeAlias, TypeGuard
 
 from ..channel import Servable, Serves, servable
@@ -98,11 +100,37 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Target:
             value = getattr(value, name)
         except AttributeError:
             raise Usage(_missing(module, place, attribute)) from None
+    if isinstance(value, FunctionType) and _needs_nothing(value):
+        value = _made(value, f"{place}:{attribute}")
     if not _is_servable(value):
         kind = "class" if isinstance(value, type) else type(value).__name__
         what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
-        raise Usage(f"{place}:{attribute} is {what} and cannot be served; {_offer(module, place)}")
+        more = ", or a function without arguments that makes one" if isinstance(value, FunctionType) else ""
+        raise Usage(f"{place}:{attribute} is {what} and cannot be served; {_offer(module, place)}{more}")
     return value
+
+
+def _needs_nothing(function: FunctionType) -> bool:
+    """Whether it can be called without arguments, as one that makes a service is."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    return True
+
+
+def _made(factory: FunctionType, name: str) -> Target:
+    """What a function makes that is named as a target. Raises Usage."""
+    try:
+        made = factory()
+    except Exception as fault:
+        raise Usage(f"{name}() failed: {type(fault).__name__}: {fault}{_line(fault)}") from fault
+    if inspect.iscoroutine(made):
+        made.close()
+        raise Usage(f"{name} is a coroutine function; a function that makes a service is a plain one")
+    if not _is_servable(made):
+        raise Usage(f"{name}() returned {made!r:.60}, which cannot be served; it must return a Service or a Server")
+    return made
 
 
 def _missing(module: ModuleType, place: str, attribute: str) -> str:

@@ -134,6 +134,6 @@ def show_error(error: RpcError) -> None:
     """Show an error that the peer answered: code, message, data."""
     code = str(error.name or error.code)
     err.print(Text.assemble(("error ", "bold red"), (clean(code), "bold"), "  ", clean(error.message)), soft_wrap=True)
-    if error.data is not msgspec.UNSET:
+    if error.data is not None:
         for line in clean(readable(error.data, error.message)).splitlines():
             err.print(Text("  " + line), soft_wrap=True)

@@ -21,7 +21,7 @@ from ..doors import door
 if TYPE_CHECKING:
     from .codec import decode, encode, failure
     from .errors import RpcError
-    from .leniency import STRICT, Leniency
+    from .leniency import LENIENT, STRICT, Leniency
     from .limits import Limits
     from .messages import (
         Batch,
@@ -40,7 +40,7 @@ else:
         {
             "codec": "decode encode failure",
             "errors": "RpcError",
-            "leniency": "Leniency STRICT",
+            "leniency": "LENIENT Leniency STRICT",
             "limits": "Limits",
             "messages": "Batch ErrorObject Failure Malformed Message Notification Request Response Result",
         },
@@ -48,6 +48,7 @@ else:
     del TYPE_CHECKING, annotations, door
 
 __all__ = [
+    "LENIENT",
     "STRICT",
     "Batch",
     "ErrorObject",

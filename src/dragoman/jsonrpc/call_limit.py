@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .budget import Budget
 from .errors import Refusal
 from .limits import Limits
 
 
 class CallLimit:
     """Counts the calls `in_flight` of one served object over all wires, at most `limits.calls`, and the bytes of their
-    params, at most `limits.calls_size`; and whether it is `draining`.
+    params, at most `limits.calls_size`; and whether it is `draining`. `budget`: of what it keeps and has not sent; what
+    is served together has one.
 
     `enter` before a call starts that takes time, `leave` with the same size when it has ended; `idle` is called on the
     last `leave` while draining.
     """
 
-    __slots__ = ("_limit", "_size_limit", "draining", "idle", "in_flight", "size")
+    __slots__ = ("_limit", "_size_limit", "budget", "draining", "idle", "in_flight", "size", "spares")
 
     def __init__(self, limits: Limits) -> None:
         self.in_flight: int = 0
@@ -24,19 +26,23 @@ class CallLimit:
         """Bytes of the params of the calls in flight."""
         self.draining: bool = False
         self.idle: Callable[[], None] | None = None
+        self.spares: list[Callable[[], bool]] = []
+        """Each ends a call whose caller has gone, if there is one, and says whether it did."""
+        self.budget: Budget = Budget(limits)
         self.restrict(limits)
 
     def restrict(self, limits: Limits) -> None:
         """Count against other limits from now on."""
         self._limit: int = limits.calls
         self._size_limit: int = limits.calls_size
+        self.budget.restrict(limits)
 
     def refusal(self, already_accepted: bool = False, size: int = 0) -> Refusal | None:
         """The reason to refuse a call now whose params have `size` bytes, or None. `already_accepted`: the call is part
         of a batch that was accepted before draining began."""
         if self.draining and not already_accepted:
             return Refusal("draining", "Draining: this server is closing and takes no new calls", {"retry_after": 1})
-        if self.in_flight >= self._limit:
+        if self.in_flight >= self._limit and not any(end() for end in tuple(self.spares)):
             return busy("calls", self._limit)
         if self.in_flight and self.size + size > self._size_limit:
             return busy("calls_size", self._size_limit)

@@ -38,7 +38,7 @@ from .messages import (
     Single,
     Version,
 )
-from .scanner import HOLDABLE, SPACE, elements_of, harmless, no_json, odd, split, too_deep, unholdable
+from .scanner import HOLDABLE, SPACE, TOO_DEEP, elements_of, harmless, no_json, odd, split, too_deep, unholdable
 
 
 class _Error(Struct, forbid_unknown_fields=True, gc=False):
@@ -184,12 +184,28 @@ def _slow(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
     if isinstance(raw, str):
         raise LocalError(f"a message is bytes, not {raw!r:.60}: encode it")
     depth = limits.depth + (raw.lstrip(SPACE)[:1] == b"[")  # of a batch its elements count
-    if len(raw) > 2 * depth and too_deep(raw, depth):
-        return overlong(raw, too_large("depth", limits.depth, None, "levels"))
     try:
+        if len(raw) > 2 * depth and too_deep(raw, depth):
+            return _too_deep(raw, limits, lenient)
         return _looked_at(raw, limits, lenient)
     except RecursionError:  # one decoder may accept a depth that the next one refuses
         return Malformed("parse", "Parse error: the text is nested deeper than this interpreter goes")
+
+
+def _too_deep(raw: bytes, limits: Limits, lenient: Leniency) -> Malformed:
+    """The `Malformed` for a text of too many levels: of what seems to be a notification, only a valid one is silent."""
+    refused = overlong(raw, too_large("depth", limits.depth, None, "levels"))
+    if refused.answerable or refused.id is not UNSET:
+        return refused
+    fault = no_json(raw)
+    if fault == TOO_DEEP:  # whether it is valid cannot be told
+        return replace(refused, id=NULL, answerable=True)
+    if fault is not None:
+        return _unreadable(raw, f"Parse error: {fault}", lenient)
+    message = _element(raw, limits, lenient)
+    if isinstance(message, Notification) or (isinstance(message, Malformed) and not message.answerable):
+        return refused
+    return replace(refused, id=message.id, answerable=True)
 
 
 def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
@@ -197,11 +213,11 @@ def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
         return _fault(raw, lenient) or _element(raw, limits, lenient)
     elements = split(raw)
     if elements is None:
-        return Malformed("parse", f"Parse error: {no_json(raw)}")
+        return _unreadable(raw, f"Parse error: {no_json(raw)}", lenient)
     if not elements:
         return Malformed("invalid", "Invalid Request: an empty array is not a batch")
     if len(elements) > limits.batch_length:
-        return _too_large("batch_length", limits.batch_length, len(elements), "elements")
+        return overlong(raw, too_large("batch_length", limits.batch_length, len(elements), "elements"))
     try:
         shapes = [None if wire.id == 0 and b"-0" in raw else _message(wire, limits) for wire in plain_batch(raw)]
     except msgspec.DecodeError:
@@ -230,12 +246,13 @@ def _unreadable(raw: bytes, reason: str, lenient: Leniency) -> Malformed:
     version: Version = "2.0"
     try:
         loose = _loose(harmless(raw))
-        if loose.jsonrpc is UNSET and lenient.accept_v1:
-            version = "1.0"
+        version = _version(loose, lenient)
         if loose.method is UNSET and loose.id is not UNSET and (loose.result is not UNSET or loose.error is not UNSET):
             return Malformed("parse", reason, version=version, spoils=_id(loose.id, version)[0])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+        ends = overlong(raw, too_large("message_size", 0, 0))  # what is no JSON is read like what is not there
+        if not ends.answerable and ends.id is not UNSET:
+            return Malformed("parse", reason, version=version, spoils=ends.id, batch=ends.batch)
     return Malformed("parse", reason, version=version)
 
 
@@ -268,12 +285,20 @@ def _element(raw: bytes | Raw, limits: Limits, lenient: Leniency) -> Single:
     if kind != "an object":
         return Malformed("invalid", f"Invalid Request: a request is an object, this is {kind}")
     loose = _loose(raw)
-    version: Version = "2.0"
-    if loose.jsonrpc is UNSET and lenient.accept_v1:
-        version = "1.0"
+    version = _version(loose, lenient)
     if loose.method is UNSET and (loose.result is not UNSET or loose.error is not UNSET):
         return _response(loose, version, lenient)
     return _request(loose, version, limits, lenient)
+
+
+def _version(loose: _Loose, lenient: Leniency) -> Version:
+    """The version that a message is written in: 1.0 where that is accepted and it says so, or it says nothing and has a
+    member that tells a request or a response."""
+    if not lenient.accept_v1:
+        return "2.0"
+    if loose.jsonrpc is not UNSET:
+        return "1.0" if bytes(loose.jsonrpc) == b'"1.0"' else "2.0"
+    return "2.0" if loose.method is UNSET and loose.result is UNSET and loose.error is UNSET else "1.0"
 
 
 def _request(loose: _Loose, version: Version, limits: Limits, lenient: Leniency) -> Single:
@@ -291,24 +316,32 @@ def _request(loose: _Loose, version: Version, limits: Limits, lenient: Leniency)
     if version == "2.0" and (fault := _jsonrpc_fault(loose.jsonrpc)) is not None:
         return invalid(fault)
     if loose.method is UNSET:
-        return replace(invalid("`method` is missing"), spoils=None if id is UNSET else id)
+        if id is UNSET:
+            return invalid("`method` is missing")
+        return replace(invalid("`method` is missing; as a response it lacks `result` and `error`"), spoils=id)
     if first_byte(loose.method) != ord('"'):
         return invalid(f"`method` must be a string, not {_KINDS[first_byte(loose.method)]}")
-    method = _text(loose.method)
-    if loose.params is not UNSET:
-        kind = _KINDS[first_byte(loose.params)]
+    method, params = _text(loose.method), loose.params
+    if params is not UNSET and _absent(params) and (lenient.null_params or lenient.null_id == "notification"):
+        params = UNSET
+    if params is not UNSET:
+        kind = _KINDS[first_byte(params)]
         if version == "1.0" and kind != "an array":
             return invalid(f"`params` of JSON-RPC 1.0 must be an array, not {kind}")
         if kind not in ("an array", "an object"):
             return invalid(f"`params` must be an array or an object, not {kind}")
     silent = version == "1.0" or lenient.null_id == "notification"
-    told = id is UNSET or (silent and isinstance(id, Raw) and bytes(id) == b"null")
+    told = id is UNSET or (silent and isinstance(id, Raw) and _absent(id))
     if len(method) > limits.method_length:
         refused = _too_large("method_length", limits.method_length, len(method), "characters", id=id)
         return replace(refused, id=UNSET, answerable=False) if told else refused
     if told:
-        return Notification(method, loose.params, version)
-    return Request(method, loose.params, id, version)
+        return Notification(method, params, version)
+    return Request(method, params, id, version)
+
+
+def _absent(value: Raw) -> bool:
+    return bytes(value) == b"null"
 
 
 def _jsonrpc_fault(jsonrpc: Raw | UnsetType) -> str | None:
@@ -346,7 +379,12 @@ def _response(loose: _Loose, version: Version, lenient: Leniency) -> Single:
         return senseless(fault)
     if version == "2.0" and (fault := _jsonrpc_fault(loose.jsonrpc)) is not None:
         return senseless(fault)
-    failed = loose.error is not UNSET and (version == "2.0" or bytes(loose.error) != b"null")
+    if version == "2.0" and lenient.null_error and loose.result is not UNSET and loose.error is not UNSET:
+        if _absent(loose.error):
+            loose.error = UNSET
+        elif _absent(loose.result):
+            loose.result = UNSET
+    failed = loose.error is not UNSET and (version == "2.0" or not _absent(loose.error))
     if id is UNSET and not failed:
         return senseless("`id` is missing")
     if version == "1.0":
@@ -355,7 +393,8 @@ def _response(loose: _Loose, version: Version, lenient: Leniency) -> Single:
     elif loose.error is UNSET:
         return Result(loose.result, id)
     elif loose.result is not UNSET:
-        return senseless("it has both `result` and `error`; exactly one must be there")
+        null = ", the null one must be absent" if _absent(loose.result) or _absent(loose.error) else ""
+        return senseless(f"it has both `result` and `error`; exactly one must be there{null}")
     assert loose.error is not UNSET  # `failed` means that there is an error
     error = _error_object(loose.error, version, lenient)
     return senseless(error) if isinstance(error, str) else Failure(error, NULL if id is UNSET else id, version)
@@ -470,15 +509,16 @@ def result(id: Any, value: Any, version: Version = "2.0") -> bytes:
 
 def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:
     """The response to a request that failed. Raises LocalError when `error.data` cannot be written as JSON."""
-    return encode(Failure(ErrorObject(error.code, error.message, error.data), id, version))
+    data = UNSET if error.data is None else error.data
+    return encode(Failure(ErrorObject(error.code, error.message, data), id, version))
 
 
 def error_code(answer: bytes) -> int | None:
     """The code of an answer that `failure` wrote; None for any other."""
-    for head in _FAILED:
-        if answer.startswith(head):
-            return int(answer[len(head) : answer.index(b",", len(head))])
-    return None
+    if not answer.startswith(_FAILED):
+        return None
+    head = next(head for head in _FAILED if answer.startswith(head))
+    return int(answer[len(head) : answer.index(b",", len(head))])
 
 
 _FAILED = (b'{"jsonrpc":"2.0","error":{"code":', b'{"result":null,"error":{"code":')

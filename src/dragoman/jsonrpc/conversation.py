@@ -9,7 +9,8 @@ The calls themselves are opaque here; they belong to the peer. Rules:
 - While it drains it accepts no new call. It is idle when no answer is owed and no call runs.
 - When the far end has stopped sending, the channel is closed as soon as it is idle, and the end is attributed to the
   far end.
-- A response without a readable id belongs to the one call, or the one batch, that is in flight.
+- A response without a readable id belongs to no call as long as the real one may still come: peers answer
+  notifications, too. Where nothing more can come, it belongs to the one call, or the one batch, that is in flight.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Conversation(Generic[R, P]):
         "last_id",
         "leaving",
         "limits",
+        "notified",
         "outbound",
         "running",
         "waiting",
@@ -72,12 +74,14 @@ class Conversation(Generic[R, P]):
         """We are closing the channel."""
         self.half_closed: bool = False
         """The far end sends nothing more on this channel, no response either."""
+        self.notified: bool = False
+        """A message that no answer is owed for was sent on this channel: some peers answer that, without an id."""
         self.leaving: bool = False
         """We are closing because the far end has stopped sending."""
 
     def opened(self) -> None:
         """A new channel was opened."""
-        self.half_closed = self.leaving = False
+        self.half_closed = self.leaving = self.notified = False
 
     # -- what we owe
 
@@ -183,17 +187,28 @@ class Conversation(Generic[R, P]):
                 return None
         return self.outbound.pop(id, None)
 
+    def resolve_batch(self, id: Any) -> list[P]:
+        """The answer to a batch came, which shows this id: all calls of that batch; none where it belongs to none."""
+        found = self.resolve(id)
+        if found is None:
+            return []
+        others = [key for key, pending in self.outbound.items() if pending.group is found.group]
+        return [found, *(self.outbound.pop(key) for key in others)]
+
     def awaited(self, id: Any) -> P | None:
         """The call that an answer with this id belongs to, which stays awaited; None where it belongs to none."""
         id = key(id)
         return self.outbound.get(id) if isinstance(id, int | float) else None  # type: ignore[arg-type]
 
+    @property
+    def single(self) -> bool:
+        """Whether one call, or one batch, is in flight and nothing else."""
+        return len({id(pending.group) for pending in self.outbound.values()}) == 1
+
     def resolve_only(self) -> list[P]:
-        """A response without a readable id came: the one call, or the calls of the one batch, in flight; otherwise
-        none."""
-        if len({id(pending.group) for pending in self.outbound.values()}) != 1:
-            return []
-        return self.abandon()
+        """A response without a readable id came, and no other can come: the one call, or the calls of the one batch, in
+        flight; otherwise none."""
+        return self.abandon() if self.single else []
 
     def progressed(self, message: Notification, dialect: Dialect) -> tuple[P, Any] | None:
         """The outgoing call to which a progress notification belongs, and the value; None without such a call."""

@@ -6,6 +6,7 @@ members first or last, so these nearly always show the method, or the result, an
 - A request is answered under its id. A message with a method and without an id at either end is a notification, which
   is never answered.
 - A response is never answered; it fails the call that it belongs to.
+- An array that begins with a response, or ends with one, is the answer to a batch, all of whose calls fail.
 - Any other message is answered with the id null.
 """
 
@@ -26,8 +27,8 @@ EDGE = 1_024
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _SCALAR = rb"(" + _STRING + rb"|-?[0-9][-+.eE0-9]*|null)"
 # as texts: they are compiled when a message is first dropped
-_MEMBER = rb"(?s)\s*(" + _STRING + rb")\s*:\s*(?:" + _SCALAR + rb"\s*,)?"
-_LAST_ID = rb'(?s),\s*"id"\s*:\s*' + _SCALAR + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
+_MEMBER = rb"(?s)\s*(" + _STRING + rb")\s*:\s*(?:" + _SCALAR + rb"\s*([,}]))?"
+_LAST_ID = rb'(?s),\s*"id"\s*:\s*' + _SCALAR + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\]?\s*\Z'
 _value = msgspec.json.Decoder().decode
 
 
@@ -38,31 +39,34 @@ def overlong(message: bytes, refusal: Refusal) -> Malformed:
 
 def dropped(head: bytes, tail: bytes, refusal: Refusal) -> Malformed:
     """The `Malformed` for a message of which only both ends were kept."""
-    members = _first_members(head)
+    text = head.lstrip(b" \t\r\n")
+    batch = text[:1] == b"["
+    members = _first_members(text[1:].lstrip(b" \t\r\n") if batch else text)
     id = members.get("id")
     if id is None and (last := re.search(_LAST_ID, tail)) is not None:
         id = last[1]
     known: Any = NULL if id is None else _id(id)
-    if "method" in members:
+    if "method" in members and not batch:
         if id is None:
             return Malformed("too_large", refusal.reason, UNSET, answerable=False, refusal=refusal)
         return Malformed("too_large", refusal.reason, known, refusal=refusal)
-    if "result" in members or "error" in members:
-        return Malformed("too_large", refusal.reason, known, answerable=False, refusal=refusal)
+    if "method" not in members and ("result" in members or "error" in members):
+        return Malformed("too_large", refusal.reason, known, answerable=False, refusal=refusal, batch=batch)
     return Malformed("too_large", refusal.reason, refusal=refusal)
 
 
-def _first_members(head: bytes) -> dict[str, bytes]:
+def _first_members(text: bytes) -> dict[str, bytes]:
     """The members at the beginning of an object, up to the first whose value is not a scalar or not complete."""
-    text = head.lstrip(b" \t\r\n")
     members: dict[str, bytes] = {}
     at, match = 1, re.compile(_MEMBER).match
     while text[:1] == b"{" and (member := match(text, at)) is not None:
         try:
-            members[_value(member[1])] = member[2] or b""
+            name = _value(member[1])
         except (msgspec.DecodeError, UnicodeDecodeError):
             break
-        if member[2] is None:
+        if member[2] is not None or name != "id":
+            members[name] = member[2] or b""
+        if member[3] != b",":
             break
         at = member.end()
     return members

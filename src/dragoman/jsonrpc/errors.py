@@ -7,6 +7,7 @@ time, draining, cancelled).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
@@ -69,8 +70,9 @@ class RpcError(Exception):
     """An error that crosses the wire (specification 5.1).
 
     Raise it, or a subclass that declares `code` and `message`, in a method to answer with it; a
-    call raises it when the far end answered with an error. `data` is any JSON value, or UNSET for
-    none; in a subclass an annotation `data: SomeType` is what the OpenRPC document shows.
+    call raises it when the far end answered with an error. `data` is any JSON value, or None for
+    none; in a subclass an annotation `data: SomeType` is what the OpenRPC document shows, and a value
+    of the class is that of each error which is given none, as for `code` and `message`.
 
         class OutOfStock(RpcError):
             code = 1001
@@ -85,14 +87,14 @@ class RpcError(Exception):
     """An integer; -32768 to -32000 are reserved, but for those that the specification defines."""
     message: str = ""
     """One sentence; where a class and its caller give none, that of the code."""
-    data: Any = UNSET
+    data: Any = None
     name: str | None = None
     remote: bool = False
     """True if the far end answered it, False if it was raised here."""
     kinds: ClassVar[dict[int, type[RpcError]]] = {}
     """The classes of the codes of the specification."""
 
-    def __init__(self, message: str | None = None, data: Any = UNSET, *, code: int | None = None) -> None:
+    def __init__(self, message: str | None = None, data: Any = None, *, code: int | None = None) -> None:
         if code is not None:
             check_code(code, type(self).__name__)
             self.code = code
@@ -100,7 +102,8 @@ class RpcError(Exception):
             self.message = message
         elif not self.message:
             self.message = MESSAGES.get(self.code, "Server error")
-        self.data = data
+        if data is not None:
+            self.data = data
         super().__init__(self.message)
 
     def __init_subclass__(cls) -> None:
@@ -110,22 +113,30 @@ class RpcError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.message} ({self.name or self.code})"
-        return text if self.data is UNSET else f"{text}: {_short(self.data)}"
+        return text if self.data is None else f"{text}: {_short(self.data)}"
+
+    def __repr__(self) -> str:
+        data = "" if self.data is None else f", {_short(self.data, repr)}"
+        return f"{type(self).__name__}({self.message!r}{data}, code={self.name or self.code!r})"
 
     @classmethod
     def of(
         cls, code: int, message: str, data: Any = UNSET, *, kinds: dict[int, type[RpcError]] | None = None
     ) -> RpcError:
-        """The exception for an error object of the far end: the class that was declared for its code, or RpcError."""
+        """The exception for an error object of the far end: the class that was declared for its code, or RpcError.
+
+        `data`: a JSON value; null and UNSET, a member that is absent, are both None.
+        """
         kind = (kinds or {}).get(code) or RpcError.kinds.get(code) or RpcError
         error = kind.__new__(kind)
-        error.code, error.message, error.data, error.remote = code, message, data, True
+        error.code, error.message, error.remote = code, message, True
+        error.data = None if data is UNSET else data
         Exception.__init__(error, message)
         return error
 
 
-def _short(value: Any) -> str:
-    text = str(value) if not isinstance(value, msgspec.Raw) else bytes(value).decode("utf-8", "replace")
+def _short(value: Any, write: Callable[[Any], str] = str) -> str:
+    text = write(value) if not isinstance(value, msgspec.Raw) else bytes(value).decode("utf-8", "replace")
     return text if len(text) <= 300 else text[:297] + "..."
 
 
@@ -194,7 +205,7 @@ class Refusal(Struct, frozen=True):
 class Dialect(Struct, frozen=True, kw_only=True):
     """What a family of JSON-RPC peers adds to the specification: cancelling, progress, and the codes of refusals.
 
-    `cancel` and `progress` are method names of notifications, None where the family has none.
+    `cancel`, `progress` and `closing` are method names of notifications, None where the family has none.
     """
 
     name: str
@@ -211,6 +222,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """The member of the progress message's params that names the call, by its id."""
     progress_value: str | None = "value"
     """The member that is the progress; None: all params."""
+    closing: str | None = None
+    """The notification that an end sends before it closes a channel in order: all calls that it took are answered, and
+    none that come after are taken."""
     null_id: bool = True
     """Whether an error for a request with an unreadable or missing id has `"id": null` (5.1); if not, it has no id."""
     meta: bool = False
@@ -222,7 +236,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     def error(self, refusal: Refusal) -> RpcError:
         """The refusal as an error of this dialect."""
-        return RpcError.of(self.codes[refusal.kind], refusal.reason, refusal.data or UNSET)
+        return RpcError.of(self.codes[refusal.kind], refusal.reason, refusal.data or None)
 
 
 _CODES = {
@@ -237,8 +251,11 @@ _CODES = {
 
 PLAIN = Dialect(name="plain", codes=_CODES)
 """JSON-RPC 2.0 to the letter: without cancelling and progress."""
-LSP = Dialect(name="lsp", cancel="$/cancelRequest", progress="$/progress", codes=_CODES)
-"""The Language Server Protocol's base protocol, which dragoman's own peers use by default on duplex wires."""
+LSP = Dialect(name="lsp", cancel="$/cancelRequest", progress="$/progress", closing="$/closing", codes=_CODES)
+"""The Language Server Protocol's base protocol, which dragoman's own peers use by default on duplex wires.
+
+`$/closing` is ours: "if a server or client receives notifications starting with '$/' it is free to ignore the
+notification" (LSP 3.17, "$ Notifications and Requests")."""
 
 DIALECTS = {dialect.name: dialect for dialect in (PLAIN, LSP)}
 
@@ -248,9 +265,33 @@ class CallRefused(RpcError):
     the kind of refusal, that of plain JSON-RPC where it is raised by a call that goes out."""
 
     def __init__(self, refusal: Refusal) -> None:
-        self.refusal = refusal
+        self.refusal: Refusal = refusal
+        """Why."""
         self.code: int = _CODES[refusal.kind]
-        super().__init__(refusal.reason, refusal.data or UNSET)
+        super().__init__(refusal.reason, refusal.data or None)
+
+
+NO_IDENTITY = Refusal("forbidden", "Forbidden: this call is for callers that say who they are")
+"""Of a call that needs an identity, from a caller without one."""
+
+
+class UnfitCaller(LocalError):
+    """A function needs something of its caller that this caller lacks: an identity, a wire that carries calls back. The
+    text is for the log, of who wrote the function; the caller is told `answer`, and nothing of how the server is
+    made."""
+
+    def __init__(self, text: str, answer: RpcError) -> None:
+        super().__init__(text)
+        self.answer: RpcError = answer
+        """What the caller is told, if its call ends with this."""
+
+
+def no_way(text: str, what: str, wire: str) -> UnfitCaller:
+    """The error of a function that calls or notifies its caller on a wire that has no way for it. `what`: what it does,
+    after "this call"."""
+    return UnfitCaller(
+        text, RpcError.of(INVALID_REQUEST, f"Invalid Request: this call {what}, and {wire} has no way for it")
+    )
 
 
 def too_large(limit: str, allowed: int, received: int | None, unit: str = "bytes") -> Refusal:

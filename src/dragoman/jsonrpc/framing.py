@@ -30,6 +30,8 @@ class Framing(Protocol):
 
     held: int
     """Bytes held of an incomplete message."""
+    gap: bytes
+    """Bytes that may be written between two messages and mean nothing; empty where there are none."""
     begun: int
     """Changes with each message that arrives in several pieces, so that two of them can be told apart."""
 
@@ -60,6 +62,8 @@ class Newline:
 
     lost = False
     """Never: a newline is where a message begins."""
+    gap = b" "
+    """White space in front of a line is not part of its message (RFC 8259, section 2)."""
 
     def __init__(self, limits: Limits) -> None:
         self._limit = limits.message_size
@@ -207,6 +211,9 @@ class ContentLength:
 
     __slots__ = ("_allowed", "_astray", "_body", "_header", "_header_size", "begun", "held", "lost")
 
+    gap = b""
+    """None: not every reader ignores blank lines before a header block."""
+
     def __init__(self, limits: Limits) -> None:
         self._allowed = limits.message_size
         self._header_size = limits.header_size
@@ -328,6 +335,7 @@ class LengthPrefix:
 
     lost = False
     """Never: every prefix is a length."""
+    gap = b""
 
     def __init__(self, limits: Limits) -> None:
         self._allowed = limits.message_size

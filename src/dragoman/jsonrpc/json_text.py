@@ -28,6 +28,8 @@ class JsonText:
 
     lost = False
     """Never: a value begins where the last one has ended."""
+    gap = b" "
+    """White space between two values."""
 
     def __init__(self, limits: Limits) -> None:
         self._allowed = limits.message_size

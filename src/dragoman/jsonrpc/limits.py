@@ -16,7 +16,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The limits of one served object or one connecting peer. Sizes in bytes, times in seconds."""
 
     message_size: int = 4 * MIB
@@ -41,15 +41,41 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Calls running at once for one channel."""
     waiting_per_channel: int = 256
     """Calls that wait for one of those slots; beyond them a call is refused as busy."""
+    list_size: int = 32 * MIB
+    """Bytes of one list of an MCP server, all pages together: a client keeps the list, and each page may have
+    `message_size`. 10,000 tools of 3 KB fit. One page is always accepted."""
+    list_pages: int = 1_000
+    """Pages of one list of an MCP server."""
+    list_time: float | None = 300.0
+    """One list of an MCP server, from its first page to its last: each page has its own `timeout`."""
+    questions: int = 32
+    """Questions of one MCP server that a client answers at once: each takes a person or a model. More are refused as
+    busy."""
     calls: int = 1_000
     """Calls in flight in all, per served object."""
     calls_size: int = 256 * MIB
     """Bytes of the params of those calls together: a thousand calls of `message_size` would be 4 GiB. One call of any
     size is always accepted."""
+    half_closed_timeout: float | None = 60.0
+    """Calls of a far end that has closed its sending side of a stream end after this time, if it was not found out
+    earlier whether it is gone: a program that was killed looks like one that has said all and waits for its answers."""
     send_queue: int = 1 * MIB
     """High-water mark of unsent bytes: above it no further waiting call is started."""
     write_timeout: float | None = 30.0
     """A write that makes no progress for this long breaks its channel."""
+    read_rate: int | None = 1 * KIB
+    """Bytes a second that a far end reads at least of what waits for it, over `read_rate_over`: one that reads a little
+    now and then would hold its answers for ever. A modem reads four times as fast."""
+    read_rate_over: float = 30.0
+    """The time over which that is measured: far ends read in jerks."""
+    read_grace: float = 30.0
+    """How long bytes may wait before it is measured: a far end may be busy for a moment."""
+    kept_bytes: int = 64 * MIB
+    """Bytes that a server keeps for callers (streams for a returning client, what sessions know of theirs) or has not
+    sent to them, in all and on all wires. Above it the oldest stream is dropped, then the slowest reader is closed,
+    first those of callers with more than a tenth of it. One answer of `response_size` is always accepted."""
+    client_info_size: int = 64 * KIB
+    """MCP: `clientInfo` and `capabilities` of an `initialize` together: they are kept as long as the session."""
     channels: int = 20_000
     """Channels open at once per listener, including those whose TLS handshake or guard has not finished."""
     message_timeout: float | None = 30.0
@@ -74,7 +100,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     call_timeout: float | None = 30.0
     """Time for one outgoing call, at the caller."""
     handler_timeout: float | None = 300.0
-    """Time for one incoming call, at the handler."""
+    """Time for one incoming call, at the handler; progress begins it again."""
     answers_kept: int = 10_000
     """Brokers: answers that one worker keeps for ten minutes, for requests that are delivered again."""
     answers_kept_size: int = 16 * MIB
@@ -90,9 +116,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     store_size: int = 256 * KIB
     """`ctx.store`: all that is stored for one caller; it is read and written as a whole."""
     store_owners: int = 10_000
-    """`ctx.store`, in memory and in a file: callers with something stored. Above it nothing is stored for others."""
+    """`ctx.store`, in memory and in a file: callers with something stored. Above it what anonymous callers have stored
+    gives way, first that of the address that has most; then nothing is stored for others."""
     store_total: int = 256 * MIB
-    """`ctx.store`, in memory and in a file: bytes of all callers together; above it nothing more is stored."""
+    """`ctx.store`, in memory and in a file: bytes of all callers together; above it as `store_owners`."""
     store_session_life: float = 3_600.0
     """`ctx.store`: how long a value of an anonymous caller lives, after it was set: sessions end without a word."""
     drain_timeout: float = 30.0
@@ -110,7 +137,15 @@ class Limits(Struct, frozen=True, kw_only=True):
         return replace(self, **changes)
 
 
-_NOTHING = ("waiting_per_channel", "answers_kept", "answers_kept_size", "cancels_kept", "partial_bytes", "send_queue")
+_NOTHING = (
+    "waiting_per_channel",
+    "answers_kept",
+    "answers_kept_size",
+    "cancels_kept",
+    "partial_bytes",
+    "send_queue",
+    "kept_bytes",
+)
 """Limits for which 0 is allowed: none at all."""
 _RULES = rules_of(Limits, **dict.fromkeys(_NOTHING, whole(0)))
 

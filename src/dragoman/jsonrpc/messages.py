@@ -119,6 +119,8 @@ class Malformed(Struct, frozen=True, gc=False):
     """The version of the message that it seems to be."""
     refusal: Refusal | None = None
     spoils: Any = None
+    batch: bool = False
+    """It looks like the answer to a batch, of which it shows this id: it spoils all of that batch."""
 
 
 @final

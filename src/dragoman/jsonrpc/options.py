@@ -110,6 +110,7 @@ CALL_TIME: Final = TIME | instance(NoneType, "None for ever")
 
 _BY_HINT: Final = {
     "int": whole(1),
+    "int | None": whole(1) | NONE,
     "float": SECONDS,
     "float | None": SECONDS | NONE,
     "bool": FLAG,
@@ -165,13 +166,38 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """For a name that does not exist: the one that was probably meant, or those that there are."""
+    """For a name that does not exist: what was probably meant, or those that there are."""
+    listed = sorted(known)
+    if near := alike(name, listed):
+        return f"did you mean {near}?"
+    return f"there are {', '.join(listed)}" if listed else "there is none"
+
+
+def elsewhere(kind: str, instance: str, name: str, table: Mapping[str, str]) -> str:
+    """The text for an attribute that a class does not have, with what it is called here where other libraries have
+    it."""
+    text = f"{kind!r} object has no attribute {name!r}"
+    there = table.get(name)
+    if there is None:
+        return text
+    return f"{text}; here it is {there}" if there.startswith("dragoman.") else f"{text}; here it is {instance}.{there}"
+
+
+ALIKE = 20
+"""Names that are suggested for one that does not exist; a peer may have any number of them."""
+
+
+def alike(name: str, known: Iterable[str]) -> str:
+    """Up to `ALIKE` names of which `name` is a word (`size`: `message_size` or `list_size`), else the nearest one, or
+    ""."""
     from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
 
-    listed = sorted(known)
-    if near := get_close_matches(name, listed, 1):
-        return f"did you mean {near[0]}?"
-    return f"there are {', '.join(listed)}" if listed else "there is none"
+    listed = list(known)
+    near = [one for one in listed if name in one.replace("-", "_").split("_")][:ALIKE]
+    if not near:
+        near = get_close_matches(name, listed, 1)
+    *others, last = near or [""]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def only_async(what: str, blocking: str) -> Callable[..., Any]:

@@ -43,6 +43,9 @@ _LONE_SURROGATE = (
 own. A text, compiled when one first comes."""
 
 
+TOO_DEEP = "the text is nested deeper than this interpreter goes"
+
+
 def odd(raw: bytes, depth: int) -> bool:
     """Whether a text that has the usual shape is not UTF-8, is nested more than `depth` levels, or may hold a number
     beyond a double."""
@@ -162,7 +165,7 @@ def no_json(raw: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return f"byte {error.start} is not UTF-8"
     except RecursionError:
-        return "the text is nested deeper than this interpreter goes"
+        return TOO_DEEP
     except msgspec.ValidationError as error:
         return f"a number is beyond what a double holds ({error})"
     except msgspec.DecodeError as error:

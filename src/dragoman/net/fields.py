@@ -10,6 +10,25 @@ from ..jsonrpc.errors import LocalError
 from .urls import Url, printable
 
 NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+FRAMING = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "keep-alive",
+        "proxy-connection",
+        "sec-websocket-accept",
+        "sec-websocket-extensions",
+        "sec-websocket-key",
+        "sec-websocket-version",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""What the wire says itself of a message's length and its connection (RFC 9110, section 7.6.1; RFC 9112, section 6): a
+second word beside it lets a message be cut otherwise than it was sent."""
 VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
@@ -29,6 +48,8 @@ def fields(place: Url, options: Options) -> dict[str, str]:
     for name, value in options.headers.items():
         if not NAME.fullmatch(name):
             raise LocalError(f"headers: {printable(name)!r} is not a name of an HTTP header")
+        if name.lower() in FRAMING:
+            raise LocalError(f"headers: {name} is for the wire to say, not for options")
         found[name.lower()] = value
     for name, value in found.items():
         if not VALUE.fullmatch(value):  # the value may be a secret, so it isn't shown

@@ -13,9 +13,11 @@ from ..channel import Admitted, Denied, Guard, Handshake
 from ..jsonrpc.codec import failure
 from ..jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError
 from ..jsonrpc.messages import NULL
+from ..repeats import Repeats
 from .urls import printable
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
+repeats: Repeats = Repeats(log)
 
 EXPIRED = Denied(reason="The admission has expired")
 """Why a caller whose `Admitted.expires` is past is turned away, and why its channel ends. A call that runs by then is
@@ -49,7 +51,7 @@ async def decide(guard: Guard, handshake: Handshake, timeout: float | None, list
         if not isinstance(verdict, Admitted | Denied):
             raise TypeError(f"a guard returns Admitted or Denied, not {type(verdict).__name__}")
     except TimeoutError:
-        log.warning("%s: the guard did not decide within %s s", printable(listener), timeout)
+        repeats.warning("%s: the guard did not decide within %s s", printable(listener), timeout)
         words = "Busy: the guard did not decide in time"
         return Denied(reason=words, status=503, headers=(("Retry-After", "1"),))
     except (Exception, asyncio.CancelledError) as error:

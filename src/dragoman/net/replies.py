@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Raw
 
 from ..jsonrpc.codec import decode
 from ..jsonrpc.errors import BadAnswer, RpcError
 from ..jsonrpc.leniency import Leniency
-from ..jsonrpc.messages import Batch, Failure, Result, Single
+from ..jsonrpc.messages import Batch, Failure, Malformed, Result, Single
 from .urls import printable
 
 _LENIENT = Leniency(accept_v1=True, string_codes=True)
@@ -24,6 +25,9 @@ def unanswered(body: bytes) -> Exception:
     """The exception for a call whose reply `body` did not settle it."""
     if (error := orphan(body)) is not None:
         return error
+    faults = [one.reason for one in _messages(body) if isinstance(one, Malformed)]
+    if faults:
+        return BadAnswer(f"the reply is not a JSON-RPC answer: {printable(faults[0])}: {excerpt(body)}")
     if not holds_response(body):
         return BadAnswer(f"the reply is not a JSON-RPC answer: {excerpt(body)}")
     return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
@@ -38,7 +42,10 @@ def orphan(body: bytes) -> RpcError | None:
         return None
     if not isinstance(failed.id, Raw) or bytes(failed.id) != b"null" or not _says_so(failed, body):
         return None
-    error = RpcError.of(failed.error.code, failed.error.message, failed.error.data)
+    data = failed.error.data
+    if isinstance(data, Raw):
+        data = msgspec.json.decode(data)  # which `decode` has read already, as part of the body
+    error = RpcError.of(failed.error.code, failed.error.message, data)
     error.name = failed.error.name
     return error
 

@@ -1,21 +1,41 @@
-"""What every wire that sends needs: tasks that wait until the wire takes more, and a watch for stalled writes.
+"""What every wire that sends needs: tasks that wait until the wire takes more, and a watch on what has not left.
 
 Rules:
 
 - A send queues and never blocks. A task that wants to wait waits here, and wakes when the wire takes more and when
   the channel is over; it checks which of the two.
-- The watch checks four times in `limits.write_timeout`; if no byte has left in four checks in a row, the write is
-  stalled, which breaks the channel. A far end that takes a little from time to time is slow, not stalled.
+- A transport tells when bytes stay behind and when all have left, so what is written at once costs nothing. While bytes
+  stay they count in the server's budget (`jsonrpc.budget`), and the watch looks now and then how many have left. If
+  that is none in `limits.write_timeout`, or fewer than `limits.read_rate` allows, the far end is too slow and the
+  channel is broken. What the system still holds has not left either, as far as it says so.
+- TLS lets its transport take a write of any size at once and says nothing of it, so it gets large ones in pieces.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol
+
+from ..jsonrpc.budget import Account, Budget
+from ..jsonrpc.limits import Limits
+
+try:
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    _UNSENT = None
+else:
+    _UNSENT = getattr(termios, "TIOCOUTQ", None)
 
 LOOKS = 4
-"""Checks in the time that a write may take: a stall is noticed at most a quarter of it late."""
+"""Looks in the time that a write may take: a stall is noticed at most a quarter of it late."""
+_MOMENT = 0.001
+"""Seconds for which the newest count as waiting: among them the one with the most bytes is the slowest."""
+PIECE = 64 * 1024
+"""Bytes of one write to a transport of TLS."""
 
 
 class Waiters:
@@ -50,44 +70,194 @@ class Buffered(Protocol):
         """Bytes that were written to it and have not left."""
 
 
-class StallWatch:
-    """Watches whether written bytes leave. `given`: the bytes that the channel has given to the transport so far, which
-    the channel counts. `stalled` is called with the seconds for which nothing left; `timeout` None: never."""
+class SendWatch:
+    """Watches what one transport has not sent. `too_slow` is called once, with words that follow the far end's name: it
+    reads too slowly, or there is no room for it in the budget; the owner closes the channel then.
 
-    __slots__ = ("_looking", "_stalled", "_timeout", "given")
+    `budget`: None for a program's own calls. `owner`: whose part of it that is. `patient`: only what is above the
+    high-water mark has to leave in time, for a far end that started this process.
+    """
 
-    def __init__(self, timeout: float | None, stalled: Callable[[float], object]) -> None:
-        self.given: int = 0
-        self._timeout = timeout
-        self._stalled = stalled
-        self._looking: asyncio.TimerHandle | None = None
+    __slots__ = (
+        "_account", "_before", "_budget", "_given", "_idle", "_limits", "_loop", "_owner", "_patient", "_since", "_timer",
+        "_too_slow", "_transport", "_window", "beside", "full", "on",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        limits: Limits,
+        too_slow: Callable[[str], object],
+        *,
+        budget: Budget | None = None,
+        owner: Callable[[], str] = str,
+        patient: bool = False,
+    ) -> None:
+        self.on: bool = False
+        """Something is unsent."""
+        self.full: bool = False
+        """More than `limits.send_queue` is unsent."""
+        self.beside: int = 0
+        """Bytes for the same far end that the transport was not given yet."""
+        self._limits = limits
+        self._too_slow: Callable[[str], object] | None = too_slow
+        self._budget = budget
+        self._owner = owner
+        self._patient = patient
+        self._account: Account | None = None
+        self._transport: Any = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._given = self._idle = 0
+        self._since = 0.0
+        self._before: int | None = None
+        self._window: tuple[float, int] | None = None
+
+    # -- what its owner tells it
 
     def start(self, transport: Buffered) -> None:
-        """Watch from now on, until all bytes have left or `stop`; no effect if it already watches."""
-        if self._looking is None and self._timeout is not None:
-            self._look(transport, self._timeout, 0, -1)
+        """Bytes have stayed behind (a transport's `pause_writing`); no effect if that is known, but for the count."""
+        if self._too_slow is None:
+            return
+        if not self.on:
+            self.on = True
+            self._transport = transport
+            self._since = self._loop.time()
+            self._before = self._window = None
+            self._idle = 0
+            if self._timer is None:
+                self._later()
+        self.count()
+
+    def write(self, transport: Any, data: bytes, *, tls: bool = False) -> None:
+        """Write, and count it."""
+        self._given += len(data)
+        if tls and len(data) > PIECE:
+            for at in range(0, len(data), PIECE):
+                transport.write(data[at : at + PIECE])
+        else:
+            transport.write(data)
+        if self.on:
+            self.count()
+
+    def added(self, size: int) -> None:
+        """So many bytes were given to what carries them."""
+        self._given += size
+
+    def count(self) -> None:
+        """What is unsent has changed."""
+        size = self._transport.get_write_buffer_size() if self.on else 0
+        if size > self._limits.send_queue and not self.full:
+            self._mark(full=True)
+        if self._account is not None and self._account.size:
+            self._account.set(size + self.beside)
+        elif self._budget is not None and size + self.beside:  # the caller may be another than of what it read before
+            if not self.on:
+                self._since = self._loop.time()
+            self._account = self._budget.account(self._owner(), reader=self)
+            self._account.set(size + self.beside)
+
+    def resumed(self) -> None:
+        """Some have left (a transport's `resume_writing`)."""
+        if self.full:
+            self._mark(full=False)  # which tells at once that bytes stay behind, if they do
+        if self.on:
+            if self._transport.get_write_buffer_size():
+                self.count()
+            else:
+                self.stop()
 
     def stop(self) -> None:
-        """Stop watching."""
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        """All have left."""
+        self.on = False
+        self._transport = None
+        if self._account is not None:
+            self._account.set(self.beside)
 
     def end(self) -> None:
         """The channel is over: stop watching and drop the reference to it."""
+        self.beside = 0
         self.stop()
-        self._timeout = None
-        self._stalled = float
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._too_slow = self._account = self._budget = None
+        self._owner = str
 
-    def _look(self, transport: Buffered, timeout: float, idle: int, before: int) -> None:
-        self._looking = None
-        unsent = transport.get_write_buffer_size()
-        if not unsent:
+    def _mark(self, *, full: bool) -> None:
+        """Choose what a transport tells next: that there is room again, or that all has left."""
+        self.full = full
+        if (choose := getattr(self._transport, "set_write_buffer_limits", None)) is not None:
+            high = self._limits.send_queue
+            choose(high=max(high, 1), low=high // 4) if full else choose(high=1, low=0)
+
+    # -- what it finds out
+
+    def _later(self) -> None:
+        limits = self._limits
+        times = [limits.write_timeout, limits.read_rate_over if limits.read_rate is not None else None]
+        if given := [time for time in times if time is not None]:
+            self._timer = self._loop.call_later(min(given) / LOOKS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self.on:
             return
-        left = self.given - unsent
-        idle = idle + 1 if left == before else 0
-        if idle < LOOKS:
-            loop = asyncio.get_running_loop()
-            self._looking = loop.call_later(timeout / LOOKS, self._look, transport, timeout, idle, left)
-        else:
-            self._stalled(timeout)
+        self.count()
+        transport = self._transport
+        if not transport.get_write_buffer_size():  # TLS does not tell
+            self.stop()
+            return
+        why = None if self._patient and not self.full else self._verdict(self._loop.time())
+        if why is None:
+            self._later()
+        elif self._too_slow is not None:
+            self._too_slow(why)
+
+    def _verdict(self, now: float) -> str | None:
+        """Why the far end is too slow; None if it is not."""
+        limits, left = self._limits, self._given - self._transport.get_write_buffer_size() - self._in_system()
+        self._idle = self._idle + 1 if left == self._before or self._before is None else 0
+        self._before = left
+        timeout, rate = limits.write_timeout, limits.read_rate
+        if timeout is not None and self._idle * self._every() >= timeout:
+            return f"took nothing of what was sent to it for {timeout:g} s (limit write_timeout)"
+        if rate is None or now - self._since < limits.read_grace:
+            return None
+        if self._window is None:
+            self._window = now, left
+        elif (seconds := now - self._window[0]) >= limits.read_rate_over:
+            if left - self._window[1] < rate * seconds:
+                return (
+                    f"took less than {rate} bytes a second of what was sent to it for {seconds:.0f} s (limit read_rate)"
+                )
+            self._window = now, left
+        return None
+
+    def _every(self) -> float:
+        """Seconds between two looks."""
+        limits = self._limits
+        over = limits.read_rate_over if limits.read_rate is not None else None
+        return min(time for time in (limits.write_timeout, over) if time is not None) / LOOKS
+
+    def _in_system(self) -> int:
+        """Bytes that the system has not sent, or of which it does not know yet that they came."""
+        about = getattr(self._transport, "get_extra_info", None)
+        sock = None if about is None or _UNSENT is None else about("socket")
+        if sock is not None and _UNSENT is not None:
+            with suppress(OSError, ValueError):
+                return int.from_bytes(fcntl.ioctl(sock.fileno(), _UNSENT, bytes(4)), sys.byteorder)
+        return 0
+
+    # -- as the budget's reader
+
+    def slowness(self) -> float:
+        """Bytes times seconds that they have waited, for each byte that has left."""
+        self.count()
+        size = 0 if self._account is None else self._account.size
+        waited = max(self._loop.time() - self._since, _MOMENT)
+        left: int = max(self._given - self._transport.get_write_buffer_size(), 0) if self.on else 0
+        return waited * size / (left + 1)
+
+    def cut_off(self, why: str) -> None:
+        if self._too_slow is not None:
+            self._too_slow(why)

@@ -216,6 +216,19 @@ def _query(url: str, query: str) -> dict[str, str]:
     return found
 
 
+def shown_target(target: object) -> str:
+    """What `connect` or a client is given, for a `repr`: a URL without its password and query, of a command its program
+    alone, since its arguments may hold secrets; of anything else its own `repr`."""
+    if not isinstance(target, str):
+        return f"command {str(target[0])!r}" if isinstance(target, list | tuple) and target else repr(target)
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", target) or target.startswith("stdio:"):
+        return f"command {printable(target.removeprefix('stdio:').split(maxsplit=1)[0] if target.split() else '')!r}"
+    try:
+        return parse(target).shown
+    except LocalError:
+        return "a URL that cannot be read"
+
+
 def masked(url: str) -> str:
     """A URL, even an invalid one, with everything hidden that may be secret, in one line."""
     url = url.partition("?")[0]

@@ -56,6 +56,15 @@ def loop() -> asyncio.AbstractEventLoop:
         return _loop
 
 
+def needs_asyncio(what: str) -> None:
+    """Raise LocalError where no event loop of asyncio runs, as under trio."""
+    if not _in_a_loop():
+        raise LocalError(
+            f"{what} needs a running event loop of asyncio, and there is none here; under trio use dragoman.sync in a thread "
+            "(trio.to_thread.run_sync), or trio-asyncio"
+        )
+
+
 def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine there and wait for its result. Raises LocalError on the loop's own thread."""
     return _wait(work, loop())
@@ -72,6 +81,20 @@ def _wait(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEven
             "use the asynchronous face there, such as `await context.call(...)`"
         )
     return _Work(work(), loop).wait()
+
+
+_STOOD = (
+    "this blocking call held up the event loop of its own thread: if the server runs on that loop (as in a notebook), it "
+    "could not answer meanwhile; await dragoman.connect(...) there, or serve in another thread or process"
+)
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Work(Struct, Generic[T], eq=False):
@@ -96,6 +119,10 @@ class _Work(Struct, Generic[T], eq=False):
             return self._task.result()
         except asyncio.CancelledError:
             raise Closed("the call was cancelled: the loop is ending") from None
+        except TimeoutError as error:
+            if _in_a_loop():
+                error.add_note(_STOOD)
+            raise
 
     def _start(self) -> None:
         self._task = self._loop.create_task(self._work)

@@ -14,6 +14,7 @@ from ..channel import Caller
 from ..jsonrpc.errors import CallRefused, Refusal
 from ..jsonrpc.messages import Batch, Message, Notification, Request, Single
 from .observing import Arrival, Deliver
+from .reading import demand
 
 Start: TypeAlias = Callable[[Single, Deliver], None]
 
@@ -22,7 +23,8 @@ class BatchResponder(Struct, eq=False):
     """Collects the answers of one batch, in the order of its requests, running `width` elements at once.
 
     `start` begins one element, `done` gets the answers and their total bytes, `fault` makes the answer if our own code
-    raised. Answers beyond `allowed` bytes in total are not kept, because they will not be sent.
+    raised. Answers beyond `allowed` bytes in total are not kept, because they will not be sent. `acknowledges`: the
+    answers do not wait for the notifications among the elements, which go on.
     """
 
     messages: Sequence[Single]
@@ -31,17 +33,22 @@ class BatchResponder(Struct, eq=False):
     fault: Callable[[Single, Exception], bytes | None]
     width: int
     allowed: int
+    acknowledges: bool = False
     answers: list[bytes | UnsetType | None] = []
     """Of each message; UNSET until it is delivered."""
     size: int = 1
     left: int = 0
+    """The elements that are waited for and not delivered."""
     next: int = 0
     running: int = 0
     stepping: bool = False
 
     def __post_init__(self) -> None:
-        self.left = len(self.messages)
-        self.answers = [UNSET] * self.left
+        self.answers = [UNSET] * len(self.messages)
+        self.left = sum(map(self._waited_for, self.messages))
+
+    def _waited_for(self, message: Single) -> bool:
+        return not (self.acknowledges and type(message) is Notification)
 
     def step(self) -> None:
         """Start further elements."""
@@ -77,7 +84,7 @@ class BatchResponder(Struct, eq=False):
             answer = answer if self.size <= self.allowed else b""
         self.answers[index] = answer
         self.running -= 1
-        self.left -= 1
+        self.left -= self._waited_for(self.messages[index])
         self.step()
 
 
@@ -108,8 +115,8 @@ def forbidden_among(messages: Iterable[Any], table: Any, caller: Caller, peer: A
             continue
         try:
             method, routed = table.router(message, caller, peer)
-            if method is not None and method.access is not None:
-                method.access.demand(routed, caller, table.challenge)
+            if method is not None:
+                demand(method, routed, caller, table, peer)
         except CallRefused as error:
             if error.refusal.kind == "forbidden":
                 found[id(message)] = error

@@ -19,8 +19,9 @@ from msgspec import UNSET, Raw
 
 from ..channel import Caller, Closed
 from ..jsonrpc.call_limit import busy
+from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.codec import failure
-from ..jsonrpc.errors import CallRefused, LocalError, Refusal
+from ..jsonrpc.errors import CallRefused, LocalError, Refusal, no_way
 from ..jsonrpc.messages import Notification, Request
 from .binding.results import to_json
 from .context import Context
@@ -261,7 +262,8 @@ class InboundCall:
             return
         if not places.free:
             if self.method.queue is not None and len(places.queue) >= self.method.queue:
-                self._close(self.refused(busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)))
+                refusal = busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)
+                self._close(self.refused(refusal), refusal)
                 return
             turn: asyncio.Future[None] = self.loop.create_future()
             places.queue.append(turn)
@@ -327,6 +329,17 @@ class InboundCall:
         for question in tuple(self._questions or ()):
             question.cancel()
 
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for an answer of its caller."""
+        return self._asking > 0
+
+    def abandon(self) -> None:
+        """Its caller cannot get the answer: `end` without one, and release the slot now, whatever its work does."""
+        self.end(None)
+        if not self._freed:
+            self._uncount()
+
     def drop(self, why: str = "the caller went away") -> None:
         """The answer is not waited for: stop the work."""
         self._told = True
@@ -346,16 +359,33 @@ class InboundCall:
     def left(self) -> float | None:
         return self.runner.clock.left(self)
 
+    def renew(self) -> None:
+        if self.method.kind != "thread":
+            self._renew()
+        elif not self._told:
+            self._hand_over(self._renew)
+
+    def _renew(self) -> bool:
+        own = self.method.timeout
+        timeout = self.runner.service.limits.handler_timeout if own is UNSET else own
+        if timeout is not None and not self._told and self.left() is not None:  # None while a question is under way
+            self.runner.clock.set(self, timeout)
+        return True
+
     def progress(self, message: Request | Notification, value: Any) -> bool:
-        if self._told or isinstance(message, Notification):
+        if self._told:
+            return False
+        if isinstance(message, Notification) or self.peer is None:
+            self.renew()
             return False
         if self.method.kind != "thread":
             return self._progress(message, value)
-        return self.peer is not None and self._hand_over(self._progress, message, Raw(to_json(value)))
+        return self._hand_over(self._progress, message, Raw(to_json(value)))
 
     def _progress(self, message: Request, value: Any) -> bool:
         if self._told:
             return False
+        self._renew()
         if self.peer is not None and self.origin.reply_stream is None:
             return bool(self.peer.tell_progress(message.id, value))
         return False
@@ -462,9 +492,9 @@ class InboundCall:
 
     async def _ask(self, method: str, params: Any, result: Any, timeout: Any) -> Any:
         if self.peer is None:
-            raise LocalError(
-                f"{self.method.name}: {self.caller.scheme or 'this wire'} carries no calls back to the caller"
-            )
+            wire = self.caller.scheme or "this wire"
+            text = f"{self.method.name}: {wire} carries no calls back to the caller"
+            raise no_way(text, "calls its caller back", wire)
         if not self._asking:
             self._left = self.left()
         self._asking += 1
@@ -478,8 +508,12 @@ class InboundCall:
                 self.runner.clock.set(self, self._left)
 
     def tell(self, context: Context, method: str, params: Any) -> Any:
-        if self.peer is None:
-            where = self.caller.scheme or "this wire"
-            raise LocalError(f"{self.method.name}: {where} carries no notifications to the caller")
-        work = self.peer.notify(method, params)
+        work = self._notify(method, params) if self.peer is None else self.peer.notify(method, params)
         return self._awaited(work) if self.method.kind == "thread" else work
+
+    async def _notify(self, method: str, params: Any) -> None:
+        """Notify the caller ahead of the answer, on a wire that carries no calls back."""
+        if not self._speak(to_json(WireCall(method, params)), method):
+            wire = self.caller.scheme or "this wire"
+            text = f"{self.method.name}: {wire} carries no notifications to the caller, or takes none now"
+            raise no_way(text, "notifies its caller", wire)

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 from weakref import WeakKeyDictionary
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ..channel import Caller, Identity
-from ..jsonrpc.errors import LocalError
+from ..jsonrpc.errors import NO_IDENTITY, CallRefused, LocalError, UnfitCaller
 from ..jsonrpc.messages import Notification, Request
 
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
     from ..store.calls import CallStore
     from ..store.contract import Engine
+    from .peer import Peer
 
     State = TypeVar("State", default=Any)
 else:
     from typing import TypeVar
 
     State = TypeVar("State")
+    CallStore = Peer = Any  # start-up: annotations resolve at run time, to no more than this
 
 logger: logging.Logger = logging.getLogger("dragoman.calls")
 
@@ -74,6 +76,9 @@ class Site(Protocol):
 
     def left(self) -> float | None:
         """Seconds until the call's deadline."""
+
+    def renew(self) -> None:
+        """Begin the call's time again: it goes on. From a thread too."""
 
     def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Awaitable[Any]:
         """Run a plain function where it may block."""
@@ -124,6 +129,9 @@ class Context(Generic[State]):
         """For middleware: a dict of values for the handler."""
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
+    def __repr__(self) -> str:
+        return f"<Context of {getattr(self.message, 'method', '')}>"
+
     @property
     def method(self) -> str:
         """The method's name, as it was called."""
@@ -143,7 +151,8 @@ class Context(Generic[State]):
     @property
     def store(self) -> CallStore:
         """What is stored for this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
-        for an anonymous caller on a wire of exchanges (HTTP), and in an inline function, which must not wait."""
+        for an anonymous caller on a wire of exchanges (HTTP), who is told that the call is forbidden, and in an inline
+        function, which must not wait."""
         return store_of(self)
 
     @property
@@ -168,9 +177,10 @@ class Context(Generic[State]):
         return self._site.caller.headers
 
     @property
-    def peer(self) -> Any:
+    def peer(self) -> Peer | None:
         """The `Peer` this call came in on, to call back; None where the wire carries no calls back (HTTP, UDP)."""
-        return self._site.peer
+        found: Peer | None = self._site.peer
+        return found
 
     @property
     def redelivered(self) -> int:
@@ -191,11 +201,16 @@ class Context(Generic[State]):
         return self._log
 
     def progress(self, value: Any) -> Awaitable[bool]:
-        """Report the call's progress: any JSON value. `await` it in `async def`; elsewhere it is done at once.
+        """Report the call's progress: any JSON value. `await` it in `async def`; elsewhere it is done at once. The
+        call's time-out begins again.
 
         Returns False when the wire cannot carry it, or drops it because the caller reads too slowly.
         """
         return Done(self._site.progress(self.message, value))
+
+    def renew(self) -> None:
+        """Begin the time-out of this call again, as `progress` does: its work goes on."""
+        self._site.renew()
 
     def speak(self, raw: bytes, method: str = "") -> bool:
         """Send a whole message, as JSON text, ahead of this call's answer, where the call was asked: for protocols
@@ -203,7 +218,9 @@ class Context(Generic[State]):
         reads too slowly."""
         return self._site.speak(raw, method)
 
-    def call(self, method: str, params: Any = UNSET, *, result: Any = Any, timeout: float | Any | None = UNSET) -> Any:
+    def call(
+        self, method: str, params: Any = UNSET, *, result: Any = Any, timeout: float | UnsetType | None = UNSET
+    ) -> Any:
         """Call the caller back on the channel this call came on; this call's own time-out is paused meanwhile.
 
         Awaited in `async def`; blocks in a plain function. Raises what `Peer.call` raises; LocalError
@@ -214,17 +231,21 @@ class Context(Generic[State]):
         return self._site.ask(self, method, params, result, timeout)
 
     def call_all(
-        self, calls: Sequence[tuple[str, Any]], *, result: Any = Any, timeout: float | Any | None = UNSET
+        self, calls: Sequence[tuple[str, Any]], *, result: Any = Any, timeout: float | UnsetType | None = UNSET
     ) -> Any:
         """`call` for several (method, params) at once: their results in order. The first error ends them all."""
         self._may_wait()
         return self._site.ask_all(self, calls, result, timeout)
 
-    def notify(self, method: str, params: Any = UNSET) -> Any:
+    def notify(self, method: str, params: Any = UNSET) -> Awaitable[None]:
         """Notify the caller on the channel this call came on. Awaited in `async def`; blocks in a plain function.
-        Raises LocalError in the same cases as `call`."""
+
+        On a wire that carries no calls back it goes ahead of this call's answer. Raises LocalError where nothing does
+        or the caller reads too slowly for more, and in an inline function, which must not wait.
+        """
         self._may_wait()
-        return self._site.tell(self, method, params)
+        told: Awaitable[None] = self._site.tell(self, method, params)
+        return told
 
     def _may_wait(self) -> None:
         if self._where == "inline":
@@ -243,7 +264,8 @@ def _process(number: int) -> str:
 
 def store_of(context: Context[Any], session: str = "") -> CallStore:
     """As `Context.store`. `session`: the name of a session that outlives connections; "" without one."""
-    from ..store.calls import CallStore, owner_of  # noqa: PLC0415  (the store is paid for only by what uses it)
+    from ..allowance import owner_of as sharer_of  # noqa: PLC0415  (the store is paid for only by what uses it)
+    from ..store.calls import CallStore, owner_of  # noqa: PLC0415  (as above)
     from .binding.results import to_json  # noqa: PLC0415  (as above)
 
     context._may_wait()
@@ -256,9 +278,11 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
         elif context.caller.scheme == "memory":  # a client of this process, whose channel has a name of its own
             session = f"{_process(os.getpid())} {context.caller.remote}"
         else:
-            raise LocalError(
-                f"{context.method}: ctx.store is the caller's, and this one is anonymous and has no session: "
-                "serve with a guard that gives callers an identity"
+            raise UnfitCaller(
+                f"{context.method}: ctx.store belongs to a caller, and this one is anonymous and has no session: this "
+                f"server lets anonymous callers in over {context.caller.scheme or 'this wire'}. Give it auth= or a guard, "
+                "so that callers have an identity, or use the store only where ctx.identity is not None",
+                CallRefused(NO_IDENTITY),
             )
     return CallStore(
         engine_of(table),
@@ -267,6 +291,7 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
         encode=to_json,
         done=(lambda work: work) if context._where == "async" else site.wait,
         longest=None if identity is not None else table.limits.store_session_life,
+        stranger=None if identity is not None else sharer_of(context.caller),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from ..jsonrpc.errors import BadAnswer, LocalError, RpcError
 from ..jsonrpc.messages import Failure
@@ -60,7 +60,7 @@ def leaving(error: RpcError) -> Any:
     Raises LocalError for data of an unrelated class, and for a value that JSON cannot hold.
     """
     data = error.data
-    if data is UNSET or type(error) is RpcError:
+    if data is None or type(error) is RpcError:
         return data
     kind: Any = type(error)
     leave = _leaving(kind)

@@ -20,21 +20,20 @@ from msgspec import UNSET, Raw, Struct
 from ..channel import Caller
 from ..jsonrpc.codec import Answer, Wire, read
 from ..jsonrpc.codec import Call as WireCall
-from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError
+from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError, no_way
 from ..jsonrpc.leniency import Leniency
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from ..jsonrpc.scanner import too_deep
 from .batch_responder import BatchResponder, starting
+from .binding.loose_arguments import bind_loosely
 from .binding.results import to_json, write
 from .context import Context, Site
 from .method import Handler, Life, LongResult, Method
 from .middleware import Call, drive
-from .observing import Arrival, Deliver, Watch, answers_only, speak
+from .observing import Arrival, Deliver, Speak, Watch, answers_only, speak
+from .reading import demand, leniency, loosely
 from .responses import Answers
-
-Speak: TypeAlias = Callable[[bytes], bool]
-"""Sends one message ahead of an answer; False when it was dropped."""
 
 
 class Origin(Struct, eq=False):
@@ -63,6 +62,10 @@ class Acceptor(Protocol):
     @property
     def limits(self) -> Limits:
         """The limits for a batch."""
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether the answers to a batch do not wait for its notifications, which go on."""
 
     def heard(self, message: Notification) -> bool:
         """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
@@ -163,7 +166,7 @@ class Dispatcher:
         try:
             method, message = route(message, caller, origin.peer)
             if method is not None and method.access is not None:
-                method.access.demand(message, caller, table.challenge)
+                demand(method, message, caller, table, origin.peer)
         except Exception as error:  # refused, or a fault of the router
             unfit = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
             why = error.refusal if isinstance(error, CallRefused) else unfit
@@ -204,7 +207,8 @@ class Dispatcher:
                 asked.append(message)
         together = self._quick(asked, acceptor)
         if together:
-            acceptor.deliver_batch(origin, self.run_together(together), len(asked), deliver)
+            lenient = leniency(self.table, origin.peer)
+            acceptor.deliver_batch(origin, self.run_together(together, lenient), len(asked), deliver)
             return
         inner = acceptor.batched(origin)
         whole = deliver if type(deliver) is Arrival else None
@@ -222,6 +226,7 @@ class Dispatcher:
             lambda message, error: answers.fault(message, error, dialect),
             width=acceptor.limits.batch_concurrency,
             allowed=self.table.limits.response_size,
+            acknowledges=acceptor.acknowledges,
         ).step()
 
     def _quick(self, asked: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
@@ -238,13 +243,14 @@ class Dispatcher:
 
     # -- running
 
-    def run_together(self, calls: Sequence[tuple[Handler, Request | Wire]]) -> bytes:
+    def run_together(self, calls: Sequence[tuple[Handler, Request | Wire]], lenient: Leniency) -> bytes:
         """Run a batch of JSON-RPC 2.0 calls in place, none of which waits; returns their answers in one text.
 
         Results are encoded `batch_concurrency` at a time, which is faster than one by one, and bounds what is held.
         """
         table = self.table
         allowed, width = table.limits.response_size, table.limits.batch_concurrency
+        depth = table.limits.depth
         found: list[bytes] = []
         size = 1
         last: Handler | None = None
@@ -256,7 +262,11 @@ class Dispatcher:
                 if binding is not last:  # most calls of a batch are of one method
                     last, function, arguments, encode = binding, binding.function, binding.arguments, binding.encode
                 try:
-                    value = function(*arguments(call.params))
+                    try:
+                        given = arguments(call.params)
+                    except Exception as error:
+                        given = bind_loosely(binding, call.params, None, error, lenient, depth)
+                    value = function(*given)
                     answer = Answer(None if value is UNSET else value, call.id)
                     add(answer if encode is write else Raw(encode(answer)))
                 except BaseException as error:
@@ -300,14 +310,16 @@ class Dispatcher:
         self, method: Method, message: Request | Notification, origin: Origin, seen: Arrival | None = None
     ) -> bytes | None:
         """Run a method that does not wait, in place: its answer, or None for a notification."""
-        binding, call = method.binding, None
-        function, arguments = binding.function, binding.arguments
+        binding, call, context = method.binding, None, None
         try:
             if binding.wants_context:
                 call = InlineCall(origin, self.table, method.life)
-                value = function(*arguments(message.params, Context(message, call, method.kind)))
-            else:
-                value = function(*arguments(message.params))
+                context = Context(message, call, method.kind)
+            try:
+                arguments = binding.arguments(message.params, context)
+            except Exception as error:
+                arguments = loosely(binding, message.params, context, error, self.table, origin.peer)
+            value = binding.function(*arguments)
             if method.kind == "async":  # in a context of its own, as in a task
                 value = copy_context().run(drive, value)
             return self.written(binding, message, value)
@@ -343,7 +355,10 @@ def begin(method: Method, message: Request | Notification, site: Site) -> Awaita
         id = UNSET if type(message) is Notification else message.id
         return method.handler(Call(message.method, message.params, id, Context(message, site, method.kind)))
     context = Context(message, site, method.kind) if binding.wants_context else None
-    arguments = binding.arguments(message.params, context)
+    try:
+        arguments = binding.arguments(message.params, context)
+    except Exception as error:
+        arguments = loosely(binding, message.params, context, error, site.table, site.peer)
     return binding.function(*arguments) if method.kind == "async" else run(method, arguments, site)
 
 
@@ -396,7 +411,7 @@ class InlineCall:
 
     def _cannot(self, context: Context, verb: str) -> LocalError:
         if type(self.origin) is Origin and self.origin.peer is None:  # of `answer`
-            return LocalError(f"{context.method}: there is no wire to {verb} on")
+            return no_way(f"{context.method}: there is no wire to {verb} on", f"would {verb}", "this wire")
         return LocalError(f"{context.method}: a call that awaits nothing cannot {verb}: await it in an async function")
 
     def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
@@ -410,6 +425,8 @@ class InlineCall:
 
     def left(self) -> float | None:
         return None
+
+    def renew(self) -> None: ...
 
     async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return function(*arguments)
@@ -437,6 +454,7 @@ class LooplessAcceptor:
     __slots__ = ("_dispatcher", "error")
     dialect = PLAIN
     number = 0
+    acknowledges = False
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

@@ -12,7 +12,7 @@ place, and `name = None` in the subclass takes it away.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, Unpack, overload
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from ..jsonrpc.errors import LocalError
 from .binding.signature import read
 from .context import Context
 from .method import Method, MethodOptions
+
+if TYPE_CHECKING:
+    from ..access import Access
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["method", "tool", "resource", "prompt"]
@@ -73,15 +76,25 @@ def acyclic(outer: Any, inner: Any) -> None:
         waiting.extend(one.included)
 
 
-def guarded(outer: Any, inner: Any, method: Method | None = None) -> None:
-    """Raise LocalError where something behind a guard, or a method that demands something of its callers, would be
-    included where no guard stands. Both have `name` and `auth`."""
+def guarded(outer: Any, inner: Any, method: Method | None = None) -> Access | None:
+    """Return what a method demands of its callers where it is included: its own demands, and the scopes that the guard
+    of `inner` asks of every call. Both have `name` and `auth`.
+
+    Raises LocalError where something behind a guard, or a method that demands something of its callers, would be
+    included where no guard stands, or one whose callers the guard of `inner` does not know.
+    """
     if outer.auth is None and (inner.auth is not None or (method is not None and method.access is not None)):
         what = "has auth=" if method is None or method.access is None else f"{method.name} is not for every caller"
         raise LocalError(
             f"{outer.name} cannot include {inner.name}: {what}, and {outer.name} has no auth=, so anybody could call it "
             f"there: give {outer.name} an auth= of its own"
         )
+    own = None if method is None else method.access
+    if inner.auth is None or inner.auth is outer.auth:
+        return own
+    from ..access import inherited_scopes, with_scopes  # noqa: PLC0415  (start-up: for what has a guard of its own)
+
+    return with_scopes(own, inherited_scopes(outer, inner))
 
 
 class Mark(Struct, frozen=True):

@@ -9,10 +9,11 @@ from opcode import opmap
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ..channel import LIMITS, Identity
 from ..jsonrpc.errors import LocalError, RpcError
+from ..jsonrpc.leniency import CHOSEN, STRICT, Leniency
 from ..jsonrpc.options import (
     CALL_TIME,
     CALLABLE,
@@ -29,6 +30,7 @@ from ..jsonrpc.options import (
     whole,
 )
 from .binding.binding import Binding, bind
+from .binding.loose_arguments import bind_loosely
 from .context import Context
 from .middleware import Call, Middleware, Next
 
@@ -121,7 +123,7 @@ class Method(Struct, eq=False):
     binding: Handler
     kind: Literal["inline", "thread", "async"]
     errors: tuple[type[RpcError], ...] = ()
-    timeout: float | Any | None = UNSET
+    timeout: float | UnsetType | None = UNSET
     """Seconds a call may take; None for ever; UNSET: the limits' `handler_timeout`."""
     concurrency: int | None = None
     """Calls of this method that run at once; None: no limit of its own."""
@@ -183,8 +185,11 @@ SERVICE: Final = {
     "limits": LIMITS,
     "middleware": many(CALLABLE),
     "lifespan": CALLABLE | NONE,
+    "lenient": CHOSEN,
     "debug": FLAG,
     "discover": FLAG,
+    "errors": many(ERROR),
+    "servers": many(TEXT),
     "auth": AUTH,
 }
 """What the options of a Service may be; those of `Leniency` are checked there."""
@@ -192,6 +197,11 @@ DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLAB
 """The rules of the options that say who may call."""
 _SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}
 METHOD: Final = RUNNING | DEMANDS | _SAID
+
+
+def declared(errors: tuple[type[RpcError], ...], more: tuple[type[RpcError], ...]) -> tuple[type[RpcError], ...]:
+    """The errors of a method and those of its service, each once."""
+    return tuple(dict.fromkeys((*errors, *more))) if more else errors
 
 
 def bounded(name: str, concurrency: int | None, queue: int | None) -> None:
@@ -218,7 +228,7 @@ class MethodOptions(TypedDict, total=False):
     deprecated: bool
     """Shown in the OpenRPC document."""
     tags: Collection[str]
-    """What `Service.enable` and `Service.disable` may name in place of it; shown nowhere."""
+    """What `Service.enable` and `Service.disable` may name in place of it, and the tags in the OpenRPC document."""
     scopes: str | Collection[str]
     """Those that a caller needs, all of them; as text, with spaces between them."""
     roles: str | Collection[str]
@@ -235,7 +245,7 @@ def method_of(
     *,
     inline: bool = False,
     errors: Iterable[type[RpcError]] = (),
-    timeout: float | Any | None = UNSET,
+    timeout: float | UnsetType | None = UNSET,
     concurrency: int | None = None,
     queue: int | None = None,
     idempotent: bool = False,
@@ -294,9 +304,14 @@ def demands(
     return access_of(name, scopes, roles, allow, arguments)
 
 
-def arguments_by_name(binding: Binding, params: Any) -> dict[str, Any]:
-    """The arguments of a call by their names, decoded. Raises what `Binding.arguments` raises."""
-    return by_name(binding, binding.arguments(params, NO_CONTEXT))
+def arguments_by_name(binding: Binding, params: Any, lenient: Leniency = STRICT, depth: int = 0) -> dict[str, Any]:
+    """The arguments of a call by their names, decoded. `depth`: as of `bind_loosely`. Raises what `Binding.arguments`
+    raises."""
+    try:
+        values = binding.arguments(params, NO_CONTEXT)
+    except Exception as error:
+        values = bind_loosely(binding, params, NO_CONTEXT, error, lenient, depth)
+    return by_name(binding, values)
 
 
 def by_name(binding: Binding, values: tuple[Any, ...]) -> dict[str, Any]:

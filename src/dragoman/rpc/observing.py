@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -21,7 +21,7 @@ from ..channel import Caller, ChannelError
 from ..jsonrpc.codec import error_code
 from ..jsonrpc.errors import INTERNAL_ERROR, CallTimeout, Dialect, Refusal, RpcError
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
-from ..observer import Additions, Kind, Observation, Observer, Outcome, Rejection
+from ..observer import Additions, Kind, Observation, Observer, Outcome, Rejection, SeesRemovals
 from .binding.results import to_json
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ _KINDS: dict[type, Kind] = {
     Failure: "response",
 }
 _REFUSALS: dict[str, Outcome] = {"cancelled": "cancelled", "timed_out": "timed_out"}
+
+
+Speak: TypeAlias = Callable[[bytes], bool]
+"""Sends one message ahead of an answer; False when it was dropped."""
 
 
 class Deliver(Protocol):
@@ -74,7 +78,7 @@ class FarPlace(Place, Protocol):
 class Watch:
     """The observers of one service."""
 
-    __slots__ = ("_came_in", "_ended", "_outbound", "_raised", "_rejected", "_started", "name")
+    __slots__ = ("_came_in", "_ended", "_outbound", "_raised", "_rejected", "_removed", "_started", "name")
 
     def __init__(self, name: str, observers: Sequence[Observer]) -> None:
         self.name: str = name
@@ -83,6 +87,7 @@ class Watch:
         self._started = [(one, one.started) for one in observers]
         self._ended = [(one, one.ended) for one in observers]
         self._rejected = [(one, one.rejected) for one in observers]
+        self._removed = [(one, one.removed) for one in observers if isinstance(one, SeesRemovals)]
         self._raised: list[Observer] = []  # of which that was logged
 
     # -- the way in
@@ -97,7 +102,6 @@ class Watch:
         batch: Observation | None = None,
     ) -> Arrival:
         """A message came in, or an element of this batch: what takes its answer from now on."""
-        asked = message if isinstance(message, Request | Notification) else None
         seen = Observation(
             direction="in",
             kind=_KINDS[type(message)],
@@ -105,14 +109,17 @@ class Watch:
             protocol=place.dialect.name,
             caller=caller,
             channel=place.number,
-            method="" if asked is None else asked.method,
-            id=UNSET if isinstance(message, Notification | Batch) else message.id,
-            params=UNSET if asked is None else asked.params,
             message=raw,
             batch=batch,
-            reason=message.reason if isinstance(message, Malformed) else "",
         )
-        if type(message) is Batch:
+        if type(message) is Request:  # first, since nearly all are
+            seen.method, seen.params, seen.id = message.method, message.params, message.id
+        elif type(message) is Notification:
+            seen.method, seen.params = message.method, message.params
+        elif type(message) is not Batch:
+            seen.id = message.id
+            seen.reason = message.reason if type(message) is Malformed else ""
+        else:
             seen.methods = [one.method for one in message.messages if isinstance(one, Request | Notification)]
             seen.calls = sum(type(one) is Request for one in message.messages)
         if batch is not None:
@@ -227,6 +234,14 @@ class Watch:
         for observer, rejected in self._rejected:
             try:
                 rejected(seen)
+            except Exception:
+                self._failed(observer)
+
+    def removed(self, method: str, target: str = "") -> None:
+        """Tell that a method, or what it finds by this name, is there no more. From any thread."""
+        for observer, removed in self._removed:
+            try:
+                removed(self.name, method, target)
             except Exception:
                 self._failed(observer)
 

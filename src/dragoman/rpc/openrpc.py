@@ -1,20 +1,22 @@
 """A service as an OpenRPC 1.3 document (https://spec.open-rpc.org).
 
-Rules: methods are sorted by name; every named type is one entry of `components.schemas`; a type whose
-output schema differs from its input schema (pydantic's defaults) is named `X-Output` there.
+Rules: methods are sorted by name; every named type is one entry of `components.schemas`; a type whose output schema
+differs from its input schema (by pydantic's defaults, say), itself or in what it refers to, is named `X-Output` there.
+OpenRPC 1.3 says JSON Schema draft 7, which writes the items of a tuple in another way than 2020-12.
 For *args and **kwargs the schema is that of one item, and `x-variadic` is "items" or "members".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, get_type_hints
 
 from ..jsonrpc.errors import LocalError, RpcError
 from .binding.annotations import translate_result
 from .binding.hooks import schemas
+from .binding.rewriting import as_draft_7, references, renamed
 from .binding.schema import Parameter, described
-from .binding.signature import tidy
+from .binding.signature import tidy, without_parameters
 from .method import Method
 
 VERSION = "1.3.2"
@@ -34,20 +36,22 @@ class Describable(Protocol):
     @property
     def description(self) -> str | None: ...
     @property
+    def servers(self) -> Sequence[str]: ...
+    @property
     def methods(self) -> Mapping[str, Method]: ...
 
 
-def document(service: Describable, *, servers: Iterable[str] = ()) -> dict[str, Any]:
-    """The document; `servers` are URLs."""
+def document(service: Describable) -> dict[str, Any]:
+    """The document."""
     methods = [service.methods[name] for name in sorted(service.methods)]
     parameters = [p for method in methods for p in method.signature.parameters]
     inputs, components = described(parameters, refs=_REFS)
     kinds = list(dict.fromkeys(error for method in methods for error in method.errors))
     outgoing = [method.signature.result.shown for method in methods] + [_data_type(kind) for kind in kinds]
     outputs, others = schemas(outgoing, refs=_REFS, result=True)
-    renamed = {name: f"{name}-Output" for name in others if components.get(name, others[name]) != others[name]}
-    outputs = [_renamed(schema, renamed) for schema in outputs]
-    components |= {renamed.get(name, name): _renamed(schema, renamed) for name, schema in others.items()}
+    names = {name: f"{name}-Output" for name in _different(components, others)}
+    outputs = [renamed(schema, names, _REFS) for schema in outputs]
+    components |= {names.get(name, name): renamed(schema, names, _REFS) for name, schema in others.items()}
     given, data = iter(inputs), dict(zip(kinds, outputs[len(methods) :], strict=True))
     entries = [
         _method(method, [next(given) for _ in method.signature.parameters], result, data)
@@ -57,11 +61,11 @@ def document(service: Describable, *, servers: Iterable[str] = ()) -> dict[str, 
     if service.description:
         info["description"] = service.description
     found: dict[str, Any] = {"openrpc": VERSION, "info": info}
-    if listed := [{"url": url} for url in servers]:
+    if listed := [{"url": url} for url in service.servers]:
         found["servers"] = listed
     found["methods"] = entries
     if components:
-        found["components"] = {"schemas": dict(sorted(components.items()))}
+        found["components"] = {"schemas": {name: as_draft_7(part) for name, part in sorted(components.items())}}
     return found
 
 
@@ -72,15 +76,18 @@ def _method(
     data: Mapping[type[RpcError], dict[str, Any]],
 ) -> dict[str, Any]:
     parameters = method.signature.parameters
-    summary, _, rest = tidy(method.description or method.signature.documentation).partition("\n\n")
+    told = without_parameters(tidy(method.description or method.signature.documentation))
+    summary, _, rest = told.partition("\n\n")
     entry: dict[str, Any] = {"name": method.name}
     if summary:
         entry["summary"] = " ".join(summary.split())
     if rest.strip():
         entry["description"] = rest.strip()
+    if method.tags:
+        entry["tags"] = [{"name": tag} for tag in sorted(method.tags)]
     entry["paramStructure"] = _structure(parameters)
     entry["params"] = [_descriptor(p, schema) for p, schema in zip(parameters, inputs, strict=True)]
-    entry["result"] = {"name": "result", "schema": result}
+    entry["result"] = {"name": "result", "schema": as_draft_7(result)}
     if method.errors:
         entry["errors"] = [_error(kind, data[kind]) for kind in method.errors]
     if method.deprecated:
@@ -104,7 +111,8 @@ def _descriptor(p: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
     if p.description:
         found["description"] = p.description
     found["required"] = p.required
-    found["schema"] = {key: value for key, value in schema.items() if key != "description" or value != p.description}
+    schema = {key: value for key, value in schema.items() if key != "description" or value != p.description}
+    found["schema"] = as_draft_7(schema)
     if p.kind in ("rest", "members"):
         found["x-variadic"] = "items" if p.kind == "rest" else "members"
     return found
@@ -112,7 +120,7 @@ def _descriptor(p: Parameter, schema: dict[str, Any]) -> dict[str, Any]:
 
 def _error(kind: type[RpcError], schema: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"code": kind.code, "message": kind.message or kind().message}
-    return found | ({"data": schema} if schema else {})
+    return found | ({"data": as_draft_7(schema)} if schema else {})
 
 
 def _data_type(kind: type[RpcError]) -> Any:
@@ -127,14 +135,14 @@ def _data_type(kind: type[RpcError]) -> Any:
         return Any
 
 
-def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
-    """The schema with references to renamed components."""
-    if isinstance(schema, list):
-        return [_renamed(item, names) for item in schema]
-    if not isinstance(schema, dict) or not names:
-        return schema
-    ref = schema.get("$ref")
-    found = {key: _renamed(value, names) for key, value in schema.items()}
-    if isinstance(ref, str) and ref.removeprefix(_PLACE) in names:
-        found["$ref"] = _PLACE + names[ref.removeprefix(_PLACE)]
+def _different(given: Mapping[str, Any], results: Mapping[str, Any]) -> set[str]:
+    """The names of types that are not the same as results, or refer to one of those."""
+    found = {name for name in results if given.get(name, results[name]) != results[name]}
+    uses = {
+        name: {ref.removeprefix(_PLACE) for ref in references(schema)}
+        for name, schema in results.items()
+        if name in given
+    }
+    while more := {name for name, used in uses.items() if name not in found and used & found}:
+        found |= more
     return found

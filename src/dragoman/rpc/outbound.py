@@ -12,19 +12,20 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ..channel import Channel, Closed
-from ..jsonrpc.codec import join
+from ..jsonrpc.codec import join, key
 from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import only_async
+from ..repeats import Repeats
 from .binding.results import result_decoder
 from .deadlines import Clock
-from .dispatch import Speak
 from .middleware import Call, Middleware, chain
-from .observing import Departure, FarPlace, Watch
+from .observing import Departure, FarPlace, Speak, Watch
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger("dragoman")
+repeats: Repeats = Repeats(logger)
 
 _anything = msgspec.json.Decoder().decode
 
@@ -36,6 +37,8 @@ class CallSender(FarPlace, Protocol):
     channel: Channel | None
     limits: Limits
     middleware: tuple[Middleware, ...]
+    longest: float | None
+    """Most seconds from the first progress of a call; None: any number."""
 
     @property
     def watch(self) -> Watch | None:
@@ -51,6 +54,9 @@ class CallSender(FarPlace, Protocol):
 
     def abandon(self, pending: OutboundCall) -> None:
         """Tell the far end that the call does not wait for its answer any more."""
+
+    def noted(self, pending: OutboundCall) -> str:
+        """What came while this call waited and named no call, for its error; "" for nothing."""
 
     def encode(self, method: str, params: Any, id: Any) -> bytes:
         """The text of a call. Raises LocalError."""
@@ -92,6 +98,8 @@ class OutboundCall(Struct, eq=False):
     abandon: Callable[[], None] | None = None
     seen: Departure | None = None
     """What tells observers, where there are some."""
+    untaken: bool = False
+    """Whether the far end has refused to begin it, since it is closing the channel: it may be sent to another."""
     result: Any = UNSET
     """Its result, once it has succeeded."""
     _error: Exception | None = None
@@ -131,6 +139,10 @@ class OutboundCall(Struct, eq=False):
     def late(self) -> bool:
         """Whether it timed out."""
         return isinstance(self._error, CallTimeout)
+
+    def awaits(self, id: Any) -> bool:
+        """Whether an answer with this id is its own."""
+        return self.id == (id if type(id) is int else key(id))
 
     def settle(self, raw: Any) -> None:
         """The result has come."""
@@ -193,12 +205,14 @@ class OutboundCall(Struct, eq=False):
     def progressed(self, value: Any) -> None:
         """The far end reports progress."""
         if self.timeout is not None and self._future is not None:
+            if self.until is None and self.peer.longest is not None:
+                self.until = self.peer.loop.time() + max(self.peer.longest, self.timeout)
             self.wait(self.timeout)
         if self.on_progress is not None:
             try:
                 self.on_progress(value)
             except Exception:
-                logger.exception("on_progress of %r failed", self.method)
+                repeats.error("on_progress of %r failed", self.method, exc_info=True)
 
     def expired(self) -> None:
         """Time is up, unless the far end has asked us something since, which may be about this call: users are slow.
@@ -213,7 +227,8 @@ class OutboundCall(Struct, eq=False):
             return
         self.peer.abandon(self)
         allowed = self.timeout if self.until is None or now < self.until - 0.01 else "its total time"
-        self.fail(CallTimeout(f"{self.method}: no answer within {allowed}{'' if isinstance(allowed, str) else ' s'}"))
+        within = allowed if isinstance(allowed, str) else f"{allowed} s"
+        self.fail(CallTimeout(f"{self.method}: no answer within {within}{self.peer.noted(self)}"))
 
 
 class BatchHandle:
@@ -236,6 +251,10 @@ class BatchHandle:
     def settled(self) -> bool:
         """Whether none of them waits for an answer."""
         return all(pending.settled for pending in self.pendings)
+
+    def awaits(self, id: Any) -> bool:
+        """Whether an answer with this id is that of one of them."""
+        return any(pending.awaits(id) for pending in self.pendings)
 
     def failed(self, why: Exception) -> None:
         for pending in self.pendings:
@@ -265,18 +284,21 @@ class BatchResult(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         if not self._future.done() and self._batch.is_open_here:
             raise LocalError("a batch is sent at the end of its block: await its calls behind it")
+        self._batch.noticed()
         return self._future.__await__()
 
     def result(self) -> T:
         """The result. Raises the call's error; LocalError before the call is over."""
         if not self._future.done():
             raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
+        self._batch.noticed()
         return self._future.result()
 
     def exception(self) -> BaseException | None:
         """The call's error, None if it has a result. Raises LocalError before the call is over."""
         if not self._future.done():
             raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
+        self._batch.noticed()
         return self._future.exception()
 
     def done(self) -> bool:
@@ -304,6 +326,7 @@ class OutgoingBatch:
         self._seen = None if peer.watch is None else peer.watch.batching(peer)
         self._notes: list[tuple[Departure, bytes]] = []  # its notifications, where there are observers
         self._block: asyncio.Task[Any] | None = None  # the task that is inside the block
+        self._fault: asyncio.Future[Any] | None = None  # holds the first error, until one of the results is looked at
 
     @property
     def is_open_here(self) -> bool:
@@ -404,12 +427,28 @@ class OutgoingBatch:
                 await self._send()
             if self._tasks:
                 await asyncio.wait(self._tasks)
+            self._gather_faults()
         except BaseException as fault:
             for pending in self._pendings:
                 pending.fail(fault if isinstance(fault, Exception) else Closed("the batch was cancelled"))
                 pending.future.cancelled() or pending.future.exception()
             await self._dropped()
             raise
+
+    def _gather_faults(self) -> None:
+        """What failed is one thing to look at, not one for each call: a program that has looked at any of the results
+        has seen that the wire failed, and asyncio would write a traceback for each of the others."""
+        futures: list[asyncio.Future[Any]] = [*self._tasks] or [pending.future for pending in self._pendings]
+        faults = [fault for one in futures if not one.cancelled() and (fault := one.exception()) is not None]
+        if faults:
+            self._fault = self._peer.loop.create_future()
+            self._fault.set_exception(faults[0])
+
+    def noticed(self) -> None:
+        """The program looks at one of the results."""
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            fault.exception()
 
     async def _dropped(self) -> None:
         for pending in self._pendings:
@@ -443,6 +482,8 @@ class OutgoingBatch:
                 pending.wait(self._timeout)
             if self._seen is not None:
                 self._starts(self._seen, raw)
+            if len(self._messages) > len(self._pendings):
+                peer.conversation.notified = True
             peer.transmit(raw, out if self._pendings else None)
             for seen, _ in self._notes:
                 seen.end("notified")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ..channel import Caller, ChannelError
-from .dispatch import Speak
 from .notifications import Notifications
+from .observing import Speak
 from .outbound import OutgoingBatch
 from .proxy import Proxy
 
@@ -46,12 +46,26 @@ class Peer(Protocol):
         params: Any = ...,
         *,
         result: type[T],
-        timeout: float | Any | None = ...,
+        timeout: float | UnsetType | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
-        extra: Any = ...,
+        extra: object = ...,
         reply_stream: Speak | None = ...,
     ) -> Coroutine[Any, Any, T]: ...
+    # mypy goes on to it where the result of the first is not what is awaited for, and would be content with the last
+    @overload
+    def call(  # type: ignore[overload-cannot-match]
+        self,
+        method: str,
+        params: Any = ...,
+        *,
+        result: type[object],
+        timeout: float | UnsetType | None = ...,
+        total: float | None = ...,
+        on_progress: Callable[[Any], object] | None = ...,
+        extra: object = ...,
+        reply_stream: Speak | None = ...,
+    ) -> Coroutine[Any, Any, object]: ...
     @overload
     def call(
         self,
@@ -59,10 +73,10 @@ class Peer(Protocol):
         params: Any = ...,
         *,
         result: Any = ...,
-        timeout: float | Any | None = ...,
+        timeout: float | UnsetType | None = ...,
         total: float | None = ...,
         on_progress: Callable[[Any], object] | None = ...,
-        extra: Any = ...,
+        extra: object = ...,
         reply_stream: Speak | None = ...,
     ) -> Coroutine[Any, Any, Any]: ...
     def call(
@@ -71,10 +85,10 @@ class Peer(Protocol):
         params: Any = UNSET,
         *,
         result: Any = Any,
-        timeout: float | Any | None = UNSET,
+        timeout: float | UnsetType | None = UNSET,
         total: float | None = None,
         on_progress: Callable[[Any], object] | None = None,
-        extra: Any = None,
+        extra: object = None,
         reply_stream: Speak | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call a method of the far end: await it for the result, decoded as `result`.
@@ -94,7 +108,7 @@ class Peer(Protocol):
         """Send a notification; returns when the wire has taken it. `broadcast`: to all workers at the address, on wires
         that have several (brokers). Raises ChannelError, CallTimeout, LocalError."""
 
-    def batch(self, *, timeout: float | Any | None = UNSET) -> OutgoingBatch:
+    def batch(self, *, timeout: float | UnsetType | None = UNSET) -> OutgoingBatch:
         """Several calls in one message: `async with peer.batch() as batch: total = batch.call("sum", [1, 2])`.
 
         It is sent at the end of the block, which waits for every answer; then `total.result()` or

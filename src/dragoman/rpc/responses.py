@@ -25,14 +25,17 @@ from ..jsonrpc.errors import (
     InternalError,
     LocalError,
     RpcError,
+    UnfitCaller,
     too_large,
 )
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Request, Version
 from ..jsonrpc.scanner import too_deep, unholdable
+from ..repeats import Repeats
 from .declared import leaving
 
 logger: logging.Logger = logging.getLogger("dragoman")
+repeats: Repeats = Repeats(logger)
 
 
 def _sendable(id: Any, dialect: Dialect) -> Any:
@@ -98,12 +101,16 @@ class Answers(Struct, frozen=True):
     def failed(
         self, message: Request | Notification, error: BaseException, dialect: Dialect | None = None
     ) -> bytes | None:
-        """The answer when a method raised. An exception other than RpcError is logged under a reference.
+        """The answer when a method raised. An exception other than RpcError is logged under a reference; an UnfitCaller
+        is logged, and the caller is told its `answer`.
 
         KeyboardInterrupt is not a failure of the method and is raised on.
         """
         if isinstance(error, KeyboardInterrupt):
             raise error
+        if isinstance(error, UnfitCaller):
+            repeats.error("method %r failed: %s", message.method, error, exc_info=error)
+            error = error.answer
         if isinstance(error, CallRefused):
             error = (dialect or self.dialect).error(error.refusal)
         if not isinstance(error, RpcError):
@@ -157,7 +164,7 @@ class Answers(Struct, frozen=True):
 
     def _reason(self, reason: str) -> Any:
         """The reason as `error.data` in debug mode; the specification's examples have none."""
-        return {"reason": reason} if self.switch.on else UNSET
+        return {"reason": reason} if self.switch.on else None
 
     def fitting(self, message: Request | Notification, answer: bytes, *, shallow: bool = False) -> bytes:
         """The answer, or an error when it is above `limits.response_size` or `limits.depth`. `shallow`: its depth is

@@ -8,37 +8,45 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ..channel import Caller, CallLimit, Exchange
 from ..jsonrpc.codec import Wire, failure, read
-from ..jsonrpc.errors import Dialect, Refusal
+from ..jsonrpc.errors import Dialect, LocalError, Refusal
+from ..jsonrpc.leniency import Leniency
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
 from .call import InboundCall
 from .deadlines import Clock
 from .dispatch import HERE, MethodTable, Origin
-from .method import Method
-from .observing import Deliver, Place, numbers
+from .method import Handler, Method
+from .observing import Arrival, Deliver, Place, nothing, numbers
 from .thread_pool import ThreadPool
 
+PATIENCE = 0.5
+"""The part of a drain during which a channel takes new calls because older ones are still in flight on it."""
 _ASKING = (Request, Notification, Batch)
+
+
+MethodKey: TypeAlias = tuple[str, Handler]
+"""What the copies of a method have in common, such as those that calls get while the lifespan begins."""
 
 
 class ConcurrencyLimit:
     """The slots of one method with a concurrency of its own, kept while one of them is taken."""
 
-    __slots__ = ("_all", "_method", "free", "queue")
+    __slots__ = ("_all", "_key", "_size", "free", "queue")
 
-    def __init__(self, method: Method, all: dict[Method, ConcurrencyLimit]) -> None:
-        self._method = method
+    def __init__(self, size: int, key: MethodKey, all: dict[MethodKey, ConcurrencyLimit]) -> None:
+        self._key = key
         self._all = all
-        self.free: int = method.concurrency or 1
+        self._size = size
+        self.free: int = size
         self.queue: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> None:
         self.free -= 1
-        self._all[self._method] = self
+        self._all[self._key] = self
 
     def leave(self) -> None:
         while self.queue:
@@ -47,8 +55,8 @@ class ConcurrencyLimit:
                 turn.set_result(None)
                 return
         self.free += 1
-        if self.free == self._method.concurrency:
-            self._all.pop(self._method, None)
+        if self.free == self._size:
+            self._all.pop(self._key, None)
 
 
 class Table(MethodTable, Protocol):
@@ -56,9 +64,9 @@ class Table(MethodTable, Protocol):
 
     name: str
 
-    def answer_inline(self, raw: bytes) -> bytes | Wire | None:
+    def answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | Wire | None:
         """The answer to a message that is answered in place; of all others nothing has run, and `read` takes what was
-        decoded of them."""
+        decoded of them. `lenient`: of the channel on which it came; None: the service's own."""
 
     def oversized(self, raw: bytes, place: Place) -> bytes:
         """The answer to a message that is too large to be read."""
@@ -78,12 +86,20 @@ class Runner:
         self.peers: set[Any] = set()
         """The `Peer`s whose calls it runs; it closes them when it drains."""
         self._pool: ThreadPool | None = None
-        self._places: dict[Method, ConcurrencyLimit] = {}
+        self._places: dict[MethodKey, ConcurrencyLimit] = {}
 
     def bind(self) -> None:
-        """Run on the running loop from now on; a test client may run one app on several loops, one by one."""
+        """Run on the running loop from now on; a test client may run one app on several loops, one by one.
+
+        Raises LocalError where calls still run on another loop, which runs in another thread.
+        """
         loop = asyncio.get_running_loop()
         if loop is not self._bound:
+            if self._bound is not None and self._bound.is_running() and (self.runs or self.peers):
+                raise LocalError(
+                    f"{self.service.name} is served on another event loop, in another thread, and calls run there: serve "
+                    "it once, or make a service for each loop"
+                )
             self._bound = self.loop = loop
             self.clock = Clock(loop)
             self._pool = None
@@ -97,7 +113,8 @@ class Runner:
 
     def places(self, method: Method) -> ConcurrencyLimit:
         """The slots of a method that has a concurrency of its own."""
-        return self._places.get(method) or ConcurrencyLimit(method, self._places)
+        key = method.name, method.binding
+        return self._places.get(key) or ConcurrencyLimit(method.concurrency or 1, key, self._places)
 
     def measures(self) -> dict[str, float]:
         """For metrics: channels, and calls that wait for a slot or for a thread."""
@@ -175,16 +192,25 @@ class Runner:
             self._pool = None
 
     async def drain(self, timeout: float) -> None:
-        """Refuse new calls, wait for those in flight, cancel the rest, close every channel."""
+        """Refuse new exchanges, close each channel once its own calls have ended (`ChannelPeer.part`); after `timeout`
+        seconds cancel what is still in flight and close the rest."""
         self.bind()
         self.call_limit.draining = True
+        owed: dict[Any, set[InboundCall]] = {}
+        for run in [run for run in self.runs if not run.method.stream]:
+            owed.setdefault(run.peer, set()).add(run)
+        patience = timeout * PATIENCE
+        waits: set[asyncio.Future[None]] = set()
         for peer in tuple(self.peers):
-            peer.drain()
+            waits.add(self.loop.create_task(peer.part(owed.get(peer, set()), patience)))
+        parting = tuple(waits)
         if self.call_limit.in_flight:
             idle = self.loop.create_future()
+            waits.add(idle)
             self.call_limit.idle = lambda: None if idle.done() else idle.set_result(None)
-            await asyncio.wait([idle], timeout=timeout)
-            self.call_limit.idle = None
+        if waits:
+            await asyncio.wait(waits, timeout=timeout)
+        self.call_limit.idle = None
         refusal = Refusal("draining", "Draining: the server closed before the call was done")
         for peer in tuple(self.peers):
             peer.turn_away(refusal)
@@ -192,7 +218,21 @@ class Runner:
             run.end(refusal)
         if self.peers:
             await asyncio.wait([asyncio.ensure_future(peer.close(0)) for peer in tuple(self.peers)])
+        for one in parting:
+            one.cancel()
         self.release()
+
+
+def runner_here(runners: dict[asyncio.AbstractEventLoop, Runner], table: Table) -> Runner:
+    """Return the runner of the running loop among `runners`, one a loop, or make it. Those of closed loops go."""
+    loop = asyncio.get_running_loop()
+    if (found := runners.get(loop)) is not None:
+        return found
+    for other in tuple(runners):
+        if other.is_closed():
+            runners.pop(other, None)
+    made = runners[loop] = Runner(table)
+    return made
 
 
 class ExchangeOrigin(Origin, kw_only=True, eq=False):
@@ -210,6 +250,11 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
         """Its number for observers."""
         self.given = self.given or next(numbers)
         return self.given
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether a notification is acknowledged when it was accepted, or when its handler has ended."""
+        return getattr(self.x, "acknowledges", False)
 
     @property
     def dialect(self) -> Dialect:
@@ -230,10 +275,21 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
     ) -> None:
         runner = self.runner
         runner.bind()
-        call = InboundCall(runner, method, message, self, self, deliver, size)
+        told = type(message) is Notification and self.acknowledges
+        answers = deliver
+        if told and self.calls is None:  # one of a batch is waited for by the next, which takes its slot
+            answers = deliver.work_alone() if type(deliver) is Arrival else nothing
+        call = InboundCall(runner, method, message, self, self, answers, size)
         refusal = runner.call_limit.enter(already_accepted=True, size=size)
         if refusal is not None:
+            if answers is not deliver and call.seen is not None:
+                call.seen.over(None, refusal)
             deliver(call.refused(refusal), refusal)
+            return
+        if told:  # it goes on when the caller leaves
+            call.start()
+            if answers is not deliver:
+                deliver(None)
             return
         if self.calls is None:
             self.x.gone = call.drop
@@ -247,7 +303,8 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
     def release(self, call: InboundCall) -> None:
         self.runner.call_limit.leave(call.size)
         if self.calls is not None:
-            self.calls.remove(call)
+            if call in self.calls:
+                self.calls.remove(call)
         elif not call.method.stream:
             self.x.gone = None  # no reference cycle after the end
 

@@ -17,6 +17,7 @@ from .runner import Runner
 if TYPE_CHECKING:
     from ..access import Protection
     from ..channel import CallLimit
+    from ..jsonrpc.leniency import Leniency
     from ..store.contract import Engine
 
 
@@ -54,6 +55,11 @@ class ServableService:
         return self.service.demanded
 
     @property
+    def lenient(self) -> Leniency:
+        """What its service accepts beyond the specifications."""
+        return self.service.lenient
+
+    @property
     def protection(self) -> Protection | None:
         """As `Protectable`."""
         return self.service.protection
@@ -67,7 +73,14 @@ class ServableService:
     def observe(self, observer: Observer) -> Callable[[], None]:
         """As `Service.observe`, of what is served here alone."""
         self.service = self.runner.service = self.service.within(self.limits)
-        return self.service.observe(observer)
+        self.service.observe(observer)
+        ends = [observer]
+
+        def over() -> None:
+            if ends:  # of the copy that is served by then
+                self.service.unobserve(ends.pop())
+
+        return over
 
     def measures(self) -> Mapping[str, float]:
         """For metrics: channels, and calls that wait."""

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ..channel import Caller
 from ..doors import run_app
 from ..jsonrpc.codec import read
+from ..jsonrpc.errors import RpcError
+from ..jsonrpc.leniency import Leniency
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.options import check, strict
 from ..observer import Observer
@@ -28,6 +30,11 @@ from .method import SERVICE, Method, MethodOptions
 from .middleware import Middleware
 from .registering.service_core import ServiceCore
 
+if TYPE_CHECKING:
+    from ..access import Verifiers
+else:
+    Verifiers = Any  # start-up: annotations resolve at run time, to no more than this
+
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
 
@@ -35,12 +42,14 @@ K = TypeVar("K")
 class Service:
     """Named methods, served as JSON-RPC 2.0 on any wire.
 
-    `version`, `title` and `description` go into the OpenRPC document. `middleware`: see
-    `dragoman.rpc.middleware`; the first is outermost. `lifespan(service)`: an async context manager, or an async
-    generator with one `yield`, around the serving, on each event loop; its value is `ctx.state`. `accept_v1`,
-    `null_id` and `string_codes` are lenient options (`jsonrpc.Leniency`). `debug=True` sends exceptions' texts and
-    the reasons of refusals to callers. `discover=False` removes `rpc.discover`. `auth`: a verifier of tokens that says
-    who is calling, on every wire (`dragoman.auth.Bearer`).
+    `version`, `title` and `description` go into the OpenRPC document. `limits`: the bounds on messages, calls, channels
+    and times. `middleware`: see `dragoman.middleware`; the first is outermost. `lifespan`: `lifespan(service)` is an
+    async context manager, or an async generator with one `yield`, around the serving, on each event loop; its value is
+    `ctx.state`. `lenient`: what is accepted beyond the specification (`jsonrpc.Leniency`; True: `jsonrpc.LENIENT`);
+    `accept_v1`, `null_id` and `string_codes` are three of its options by their own names. `debug=True` sends
+    exceptions' texts and the reasons of refusals to callers. `discover=False` removes `rpc.discover`. `errors`: those
+    that each method declares. `servers`: URLs where callers reach it, for the OpenRPC document. `auth`: a verifier of
+    tokens that says who is calling, on every wire (`dragoman.auth.Bearer`).
     """
 
     @strict("Service")
@@ -54,12 +63,15 @@ class Service:
         limits: Limits = SERVER,
         middleware: Sequence[Middleware] = (),
         lifespan: Callable[[Service], AbstractAsyncContextManager[Any] | AsyncIterator[Any]] | None = None,
+        lenient: Leniency | bool = False,
         accept_v1: bool = False,
         null_id: Literal["request", "notification"] = "request",
         string_codes: bool = False,
         debug: bool = False,
         discover: bool = True,
-        auth: Any = None,
+        errors: Iterable[type[RpcError]] = (),
+        servers: Iterable[str] = (),
+        auth: Verifiers | None = None,
     ) -> None:
         arguments = locals().copy()
         given = {one: value for one, value in arguments.items() if one not in ("self", "lifespan")}
@@ -121,12 +133,18 @@ class Service:
     def method(self, function: F, /) -> F: ...
     @overload
     def method(self, name: str | None = None, **options: Unpack[MethodOptions]) -> Callable[[F], F]: ...
-    def method(self, name: Any = None, **options: Unpack[MethodOptions]) -> Any:
+    def method(self, name: Callable[..., Any] | str | None = None, **options: Unpack[MethodOptions]) -> Any:
         """Register a function; the function is not changed. `@api.method`, `@api.method("name", inline=True)`,
         `@api.method(name="name")`.
 
-        `options` are `MethodOptions`. Raises LocalError for a name that is taken or reserved (`rpc.`), and for
-        annotations to which JSON cannot be decoded.
+        `inline`: it is quick, never blocks, and runs in place. `timeout`: seconds that a call may take (None: for ever;
+        default: the limit `handler_timeout`); `concurrency`: how many calls run at once, `queue`: how many may wait for
+        one of those. `errors`: those that it declares. `idempotent`: a call may be repeated. `deprecated`: the OpenRPC
+        document says so. `tags`: what `enable` and `disable` may name in place of it. `scopes`: all are needed,
+        `roles`: one is; `allow`: `allow(identity, arguments)` is True where this caller may make this call.
+
+        Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations to which JSON cannot be
+        decoded.
         """
         return self._core.method(name, **options)
 
@@ -170,7 +188,7 @@ class Service:
         *,
         methods: Iterable[str] = ("GET",),
         public: bool = False,
-        timeout: float | Any | None = UNSET,
+        timeout: float | UnsetType | None = UNSET,
     ) -> Callable[[F], F]:
         """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
         not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,

@@ -200,6 +200,7 @@ class _Queue:
                 self.loop.call_soon_threadsafe(self.call)
             except RuntimeError:  # the loop is closed, and with it all waiting tasks
                 self.told.clear()
+                self.calling = False
                 return False
         return True
 

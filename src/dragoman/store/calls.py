@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 import msgspec
 
+from ..allowance import Owner
 from ..channel import Identity
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.limits import Limits
 from . import documents
-from .contract import Engine, StoreFull
+from .contract import Edit, Engine, StoreFull
 
 
 def owner_of(app: str, identity: Identity | None, session: str) -> str:
@@ -24,15 +25,25 @@ def owner_of(app: str, identity: Identity | None, session: str) -> str:
     return hashlib.sha256(json.dumps([app, *who]).encode()).hexdigest()
 
 
+class Keys(list[str]):
+    """What `CallStore.keys` returns, for type checkers and editors: the list, as a plain function has it, and awaited
+    for the list, as `async def` has it. No instance is made at run time."""
+
+    def __await__(self) -> Generator[Any, None, list[str]]:
+        return self
+        yield
+
+
 class CallStore:
     """What is stored for the caller of one call, by keys; values are JSON. Awaited in `async def`; in a plain function
     the methods block.
 
     What an anonymous caller stores belongs to its session and lives `limits.store_session_life` seconds at most after
-    it was set. Every method raises StoreLost while what is behind the store is away.
+    it was set; where there is no room for others it goes earlier, first that of the address that has most stored. Every
+    method raises StoreLost while what is behind the store is away.
     """
 
-    __slots__ = ("_done", "_encode", "_engine", "_limits", "_longest", "_owner")
+    __slots__ = ("_done", "_encode", "_engine", "_limits", "_longest", "_owner", "_stranger")
 
     def __init__(
         self,
@@ -43,30 +54,36 @@ class CallStore:
         encode: Callable[[Any], bytes],
         done: Callable[[Coroutine[Any, Any, Any]], Any],
         longest: float | None,
+        stranger: Owner | None = None,
     ) -> None:
         """`done`: gives the coroutine to an `async def`, and its result to a plain function. `longest`: seconds that an
-        entry lives at most."""
+        entry lives at most. `stranger`: the caller's address, if it is anonymous."""
         self._engine, self._owner, self._limits = engine, owner, limits
-        self._encode, self._done, self._longest = encode, done, longest
+        self._encode, self._done, self._longest, self._stranger = encode, done, longest, stranger
+
+    def __repr__(self) -> str:
+        return f"<CallStore of {type(self._engine).__name__}>"
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key; `default` if there is none, or it has expired."""
         return self._done(self._get(self._known(key), default))
 
-    def set(self, key: str, value: Any, *, ttl: float | None = None) -> Any:
+    def set(self, key: str, value: Any, *, ttl: float | None = None) -> Awaitable[None]:
         """Store a value for JSON under a key, for `ttl` seconds (None: until it is deleted). Raises LocalError for what
         is not JSON, StoreFull above a limit."""
         if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0):
             raise LocalError(f"ttl is a number of seconds above 0, or None, not {ttl!r}")
-        return self._done(self._set(self._known(key), self._encode(value), ttl))
+        stored: Awaitable[None] = self._done(self._set(self._known(key), self._encode(value), ttl))
+        return stored
 
     def delete(self, key: str) -> Any:
         """Remove a key; True if there was one."""
         return self._done(self._delete(self._known(key)))
 
-    def keys(self, prefix: str = "") -> Any:
+    def keys(self, prefix: str = "") -> Keys:
         """The keys that begin with a prefix, sorted."""
-        return self._done(self._keys(prefix))
+        found: Keys = self._done(self._keys(prefix))
+        return found
 
     def _known(self, key: object) -> str:
         if not isinstance(key, str) or not key:
@@ -90,9 +107,12 @@ class CallStore:
         now = time.time()
         lives = [one for one in (ttl, self._longest) if one is not None]
         until = now + min(lives) if lives else None
-        await self._engine.change(
-            self._owner, lambda document: documents.put(document, key, value, until, now, self._limits)
-        )
+
+        def edit(document: bytes | None) -> Edit:
+            made = documents.put(document, key, value, until, now, self._limits)
+            return made if self._stranger is None else msgspec.structs.replace(made, stranger=self._stranger)
+
+        await self._engine.change(self._owner, edit)
 
     async def _delete(self, key: str) -> bool:
         now = time.time()

@@ -7,18 +7,25 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
-from ..jsonrpc.errors import LocalError
+from ..allowance import Owner
+from ..jsonrpc.errors import CallRefused, Refusal
 
 
-class StoreFull(LocalError):
-    """Something is above a limit of the store; the text names the limit."""
+class StoreFull(CallRefused):
+    """Something is above a limit of the store; the text names the limit. A caller whose call ends with it is told so:
+    too large for what this caller may store, busy where all callers together have the room."""
+
+    def __init__(self, text: str, *, busy: bool = False) -> None:
+        super().__init__(Refusal("busy" if busy else "too_large", text))
 
 
 def full(total: bool, owners: int, size: int) -> StoreFull:
     """The error of a store that has no room for another caller, or (`total`) for more bytes."""
     if total:
-        return StoreFull(f"all callers together may store {size} bytes; limit store_total allows no more")
-    return StoreFull(f"{owners} callers have something stored; limit store_owners allows no more")
+        text = f"all callers together may store {size} bytes; limit store_total allows no more"
+    else:
+        text = f"{owners} callers have something stored; limit store_owners allows no more"
+    return StoreFull(text, busy=True)
 
 
 class StoreLost(ConnectionError):
@@ -27,12 +34,14 @@ class StoreLost(ConnectionError):
 
 class Edit(Struct, frozen=True):
     """What becomes of a document. `document`: the new one, None where nothing is left. `until`: the Unix time at which
-    all of it has expired; None: never. `changed`: False if the old one stays."""
+    all of it has expired; None: never. `changed`: False if the old one stays. `stranger`: whose it is, of an anonymous
+    caller: it goes before its time where there is no room for others; None: it stays."""
 
     document: bytes | None
     until: float | None
     result: Any = None
     changed: bool = True
+    stranger: Owner | None = None
 
 
 Change: TypeAlias = Callable[[bytes | None], Edit]

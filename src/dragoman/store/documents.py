@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from typing import TypeAlias
 
 import msgspec
@@ -14,12 +16,25 @@ Document: TypeAlias = dict[str, tuple[Raw, float | None]]
 
 _read = msgspec.json.Decoder(Document).decode
 _write = msgspec.json.Encoder().encode
+_unreadable = itertools.count(1)
+
+log: logging.Logger = logging.getLogger("dragoman.store")
 
 
 def alive(document: bytes | None, now: float) -> Document:
-    """The entries that have not expired."""
-    found = {} if document is None else _read(document)
+    """The entries that have not expired; none of a document that cannot be read."""
+    found = {} if document is None else _entries(document)
     return {key: entry for key, entry in found.items() if entry[1] is None or entry[1] > now}
+
+
+def _entries(document: bytes) -> Document:
+    try:
+        return _read(document)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as why:
+        count = next(_unreadable)
+        words = "a document of the store cannot be read, and counts as none (%d so far): %s"
+        log.log(logging.DEBUG if count > 1 else logging.WARNING, words, count, why)
+        return {}
 
 
 def put(document: bytes | None, key: str, value: bytes, until: float | None, now: float, limits: Limits) -> Edit:

@@ -7,17 +7,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ..allowance import NoRoom, Owner, Places
 from .contract import Change, full
+
+_KNOWN = Owner("", known=True)
 
 
 class MemoryStore:
-    """An `Engine`, from any loop and thread. `owners`: documents at once; `total`: their bytes. `clock`: Unix time."""
+    """An `Engine`, from any loop and thread. `owners`: documents at once; `total`: their bytes. `clock`: Unix time.
+    Documents of strangers give way, first those of the one that has most."""
 
     def __init__(self, owners: int, total: int, clock: Callable[[], float] = time.time) -> None:
         self._owners, self._total = owners, total
         self._size = 0
         self._clock = clock
         self._documents: dict[str, tuple[bytes, float | None]] = {}
+        self._strangers: Places[str] = Places(owners)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -34,19 +39,24 @@ class MemoryStore:
             if not made.changed:
                 return made.result
             if made.document is not None:
-                self._make_room(owner, len(made.document) - (0 if found is None else len(found[0])), found is None)
+                more = len(made.document) - (0 if found is None else len(found[0]))
+                self._make_room(owner, more, found is None, made.stranger)
             self._drop(owner)
             if made.document is not None:
                 self._documents[owner] = (made.document, made.until)
                 self._size += len(made.document)
+                if made.stranger is not None:
+                    self._strangers.take(made.stranger, owner)
             return made.result
 
     def _drop(self, owner: str) -> None:
         found = self._documents.pop(owner, None)
         self._size -= 0 if found is None else len(found[0])
+        self._strangers.free(owner)
 
-    def _make_room(self, owner: str, more: int, new: bool) -> None:
-        """For so many bytes more of an owner: what has expired goes, but for its own, which is replaced."""
+    def _make_room(self, owner: str, more: int, new: bool, stranger: Owner | None) -> None:
+        """For so many bytes more of an owner: what has expired goes, but for its own, which is replaced; then what is
+        strangers'."""
 
         def fits() -> bool:
             return self._size + more <= self._total and len(self._documents) + new <= self._owners
@@ -58,8 +68,17 @@ class MemoryStore:
         for one in over:
             if one != owner:
                 self._drop(one)
-        if not fits():
-            raise full(self._size + more > self._total, self._owners, self._total)
+        if more > self._total:
+            raise full(True, self._owners, self._total)
+        mine = self._strangers.owner(owner)
+        self._strangers.free(owner)  # it is replaced, and does not give way for itself
+        while not fits():
+            try:
+                self._drop(self._strangers.yielding(stranger or _KNOWN))
+            except NoRoom:
+                if mine is not None:
+                    self._strangers.take(mine, owner)
+                raise full(self._size + more > self._total, self._owners, self._total) from None
 
     async def close(self) -> None:
         """Nothing is held."""

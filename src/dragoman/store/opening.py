@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.limits import Limits
 from .contract import Engine
 from .memory import MemoryStore
 
+if TYPE_CHECKING:
+    from .shared import Values
+
 FORMS = "memory: (this process), sqlite:PATH (a file) or bus (the store of the bus)"
+
+
+class SharesValues(Protocol):
+    """The part of a `bus.Bus` that is used."""
+
+    @property
+    def url(self) -> str:
+        """The URL without credentials."""
+
+    @property
+    def store(self) -> Values | None:
+        """None if it stores nothing."""
 
 
 def form_of(url: str) -> tuple[str, str]:
@@ -20,7 +35,7 @@ def form_of(url: str) -> tuple[str, str]:
     raise LocalError(f"there is no store {url!r}: one of {FORMS}")
 
 
-def open_store(url: str, limits: Limits, bus: Any = None) -> Engine:
+def open_store(url: str, limits: Limits, bus: SharesValues | None = None) -> Engine:
     """The engine that a URL names. `bus`: the `Bus` that the processes share, None without one. Raises LocalError for
     another URL, for a file that cannot be opened, and for a bus that stores nothing."""
     kind, path = form_of(url)

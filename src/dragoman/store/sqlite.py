@@ -1,6 +1,7 @@
 """Documents in a file of SQLite: they outlive the process, and processes of one machine may share the file.
 
-A thread of its own does all that waits for the disk. The file is readable by its owner alone.
+A thread of its own does all that waits for the disk. The file, and what SQLite keeps beside it, is readable by its
+owner alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..jsonrpc.errors import LocalError
+from ..private_files import open_private, tighten
 from .contract import Change, StoreLost, full
 
 T = TypeVar("T")
@@ -24,16 +26,34 @@ PATIENCE = 5.0
 MINIMUM = 16
 """Pages that a file has at least room for."""
 _TABLE = (
-    "CREATE TABLE IF NOT EXISTS documents (owner TEXT PRIMARY KEY, document BLOB NOT NULL, until REAL) WITHOUT ROWID"
+    "CREATE TABLE IF NOT EXISTS documents "
+    "(owner TEXT PRIMARY KEY, document BLOB NOT NULL, until REAL, stranger TEXT) WITHOUT ROWID"
 )
-_PUT = "INSERT INTO documents VALUES (?, ?, ?) ON CONFLICT (owner) DO UPDATE SET document = ?2, until = ?3"
+_COLUMN = "ALTER TABLE documents ADD COLUMN stranger TEXT"
+_INDEX = "CREATE INDEX IF NOT EXISTS strangers ON documents (stranger, until) WHERE stranger IS NOT NULL"
+_PUT = (
+    "INSERT INTO documents (owner, document, until, stranger) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (owner) DO UPDATE SET document = ?2, until = ?3, stranger = ?4"
+)
+_YIELDS = (
+    "DELETE FROM documents WHERE owner = (SELECT owner FROM documents WHERE owner != ?1 AND stranger = ("
+    "SELECT stranger FROM documents WHERE stranger IS NOT NULL AND owner != ?1 GROUP BY stranger "
+    "ORDER BY count(*) DESC LIMIT 1) ORDER BY until LIMIT 1)"
+)
+"""As in memory: of the stranger that has most the oldest goes, but not what is being replaced."""
+GIVE_WAY = 64
+"""Documents of strangers that go for one change of a full file, at most: each change waits for them."""
 
 
 class SqliteStore:
-    """An `Engine`. `owners`: documents at once; `total`: bytes of the file. Raises LocalError for a file that cannot be
-    opened or is of something else."""
+    """An `Engine`. `owners`: documents at once; `total`: bytes of the file. Documents of strangers give way, first
+    those of the one that has most. Raises LocalError for a file that cannot be opened or is of something else."""
 
     def __init__(self, path: str, owners: int, total: int, clock: Callable[[], float] = time.time) -> None:
+        if path.lower().startswith("file:"):
+            raise LocalError(
+                f"store sqlite:{path}: write the path of a file; a URI of SQLite is not taken (./{path} is a path)"
+            )
         self.path = path
         self._owners, self._total = owners, total
         self._clock = clock
@@ -45,8 +65,11 @@ class SqliteStore:
             raise LocalError(f"store sqlite:{path} cannot be opened: {_words(error)}") from error
 
     def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        db = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+        os.close(open_private(self.path))
+        for beside in ("-wal", "-shm", "-journal"):  # those that it makes have the permissions of the file
+            tighten(self.path + beside)
+        # an absolute path is never taken for a URI, whose query could name another file
+        db = sqlite3.connect(os.path.abspath(self.path), timeout=PATIENCE, isolation_level=None)
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -54,10 +77,19 @@ class SqliteStore:
             db.execute(f"PRAGMA max_page_count = {max(MINIMUM, self._total // page)}")
             db.execute(_TABLE)
             db.execute("SELECT owner, document, until FROM documents LIMIT 1")
+            self._widen(db)
         except BaseException:
             db.close()
             raise
         return db
+
+    def _widen(self, db: sqlite3.Connection) -> None:
+        """Add to a file of an earlier version what it does not have."""
+        db.execute("BEGIN IMMEDIATE")  # of several processes one does so
+        if "stranger" not in {row[1] for row in db.execute("PRAGMA table_info (documents)")}:
+            db.execute(_COLUMN)
+        db.execute(_INDEX)
+        db.execute("COMMIT")
 
     async def read(self, owner: str) -> bytes | None:
         return await self._run(self._read, owner)
@@ -86,6 +118,12 @@ class SqliteStore:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                 raise
         self._purge()
+        for _ in range(GIVE_WAY):
+            try:
+                return self._transact(owner, edit)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._yield(owner):
+                    raise
         return self._transact(owner, edit)
 
     def _transact(self, owner: str, edit: Change) -> Any:
@@ -98,8 +136,9 @@ class SqliteStore:
                 db.execute("DELETE FROM documents WHERE owner = ?", (owner,))
             elif made.changed:
                 if found is None:
-                    self._make_room()
-                db.execute(_PUT, (owner, made.document, made.until))
+                    self._make_room(owner)
+                stranger = None if made.stranger is None else made.stranger.name
+                db.execute(_PUT, (owner, made.document, made.until, stranger))
         except BaseException:
             if db.in_transaction:  # a full file ends it by itself
                 db.execute("ROLLBACK")
@@ -107,12 +146,15 @@ class SqliteStore:
         db.execute("COMMIT")
         return made.result
 
-    def _make_room(self) -> None:
+    def _make_room(self, owner: str) -> None:
         [(count,)] = self._db.execute("SELECT count(*) FROM documents")
-        if count < self._owners:
+        if count < self._owners or count - self._purge() < self._owners or self._yield(owner):
             return
-        if count - self._purge() >= self._owners:
-            raise full(False, self._owners, self._total)
+        raise full(False, self._owners, self._total)
+
+    def _yield(self, owner: str) -> int:
+        """Let a stranger's document go for one of another owner; how many did."""
+        return self._db.execute(_YIELDS, (owner,)).rowcount
 
     def _purge(self) -> int:
         """Remove what has expired; how many documents that were."""

@@ -6,6 +6,7 @@ Rules:
   of its tool or prompt stands beside the method.
 - Refusals, which an enemy can cause at will, are sampled: above `REFUSALS` lines a second they are counted, and a line
   gives their number before the next one of a later second.
+- A call that belongs to a trace has its id: that of `Traces`, else the one that its sender names.
 - A line is handed to `write`, which must not block: by default a bounded queue that a thread writes to stderr.
 """
 
@@ -24,6 +25,7 @@ from ..jsonrpc.options import CALLABLE, NONE, check, one_of, whole
 from ..observer import Observation, Rejection
 from .line_queue import LineQueue, to_stderr
 from .log_line import LogFormat, log_line
+from .trace_context import in_headers, in_meta
 
 REFUSALS: Final = 20
 """Lines a second about what was refused: enough to see who it is, and too few to fill a disk."""
@@ -146,7 +148,16 @@ def _of_call(seen: Observation) -> dict[str, Any]:
     members["in"] = len(seen.message) or (0 if params is None else len(memoryview(params)))
     members["out"] = 0 if seen.answer is None else len(seen.answer)
     members["service"] = seen.service
-    return members | _of_caller(seen.caller)
+    members |= _of_caller(seen.caller)
+    if trace_id := seen.trace_id or _named_trace(seen):
+        members["trace"] = f"{trace_id:032x}"
+    return members
+
+
+def _named_trace(seen: Observation) -> int:
+    """The trace that its sender names, where nothing here makes spans."""
+    named = (in_meta(seen) if seen.protocol == "mcp" else None) or in_headers(seen.caller.headers)
+    return 0 if named is None else named.trace_id
 
 
 def _of_caller(caller: Caller) -> dict[str, Any]:

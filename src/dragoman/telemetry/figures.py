@@ -17,13 +17,19 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values, in the order in which they are written."""
 
 
-class Sample(Struct, frozen=True):
+EARLIEST = frozenset(("process_start_time_seconds",))
+"""Of these the least counts, and not the sum."""
+
+
+class Sample(Struct, frozen=True, omit_defaults=True):
     """One value of a family: of a counter or a gauge one number; of a histogram how many fell into each bucket, the
-    last of them beyond every bound, and `total`, the sum of all."""
+    last of them beyond every bound, `total`, the sum of all, and the `least` and the `most` of them."""
 
     labels: Labels = ()
     total: float = 0
     buckets: tuple[int, ...] = ()
+    least: float = 0
+    most: float = 0
 
 
 class Family(Struct, frozen=True):
@@ -49,7 +55,12 @@ def added(snapshots: Iterable[Sequence[Family]], *, gauges: bool = True) -> list
             found = sums.setdefault(family.name, {})
             for sample in family.samples:
                 before = found.get(sample.labels)
-                found[sample.labels] = sample if before is None else _sum(before, sample)
+                if before is None:
+                    found[sample.labels] = sample
+                elif family.name in EARLIEST:
+                    found[sample.labels] = min(before, sample, key=lambda one: one.total)
+                else:
+                    found[sample.labels] = _sum(before, sample)
     return [
         Family(one.name, one.kind, one.help, list(sums[one.name].values()), one.bounds) for one in families.values()
     ]
@@ -57,7 +68,24 @@ def added(snapshots: Iterable[Sequence[Family]], *, gauges: bool = True) -> list
 
 def _sum(one: Sample, other: Sample) -> Sample:
     buckets = tuple(a + b for a, b in zip(one.buckets, other.buckets, strict=True))
-    return Sample(one.labels, one.total + other.total, buckets)
+    both = [each for each in (one, other) if any(each.buckets)]
+    least, most = min((each.least for each in both), default=0), max((each.most for each in both), default=0)
+    return Sample(one.labels, one.total + other.total, buckets, least, most)
+
+
+def quantile(bounds: Sequence[float], sample: Sample, share: float) -> float:
+    """What this share of a histogram's values does not exceed: read off the line between the bounds of its bucket, and
+    never beyond the least and the most that there were. `sample` has at least one value."""
+    wanted, below = share * sum(sample.buckets), 0
+    found = sample.most
+    for at, fell in enumerate(sample.buckets):
+        if fell and below + fell >= wanted:
+            low = bounds[at - 1] if at else 0.0
+            high = bounds[at] if at < len(bounds) else sample.most
+            found = low + (high - low) * (wanted - below) / fell
+            break
+        below += fell
+    return min(max(found, sample.least), sample.most)
 
 
 def exposition(families: Iterable[Family]) -> bytes:

@@ -64,6 +64,9 @@ class HistogramExporter(MetricExporter):
         self._sent: Mapping[Key, Counted] = {}
         self._since = int(metrics.since * _NANO)
 
+    def __repr__(self) -> str:
+        return f"<HistogramExporter of {self._exporter!r}>"
+
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
         """Export a batch with our histograms in it."""
         resources = list(metrics_data.resource_metrics)

@@ -66,6 +66,13 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "sessions": _gauge(("service",), "Sessions of MCP that this process holds; replicas hold copies."),
     "streams": _gauge(("service",), "Streams of sessions that have a reader here."),
     "stream_lag": _gauge(("service",), "Messages of streams that are not sent to their reader yet."),
+    "kept_bytes": _gauge(
+        ("service",), "Bytes kept for callers: streams to return to, and what sessions know of theirs."
+    ),
+    "unsent_bytes": _gauge(("service",), "Bytes that callers have not read, beyond what the system holds."),
+    "kept_dropped_total": _counter(("service",), "Streams and unused sessions that were dropped to make room."),
+    "kept_refused_total": _counter(("service",), "Sessions that were refused because their caller has its share."),
+    "slow_readers_closed_total": _counter(("service",), "Connections that were closed to make room."),
     "subscribers": _gauge(("service",), "Subscriptions of MCP, and sessions that are told of changes."),
     "subscriber_lag": _gauge(("service",), "Changes that subscribers have not been told yet."),
     "subscriber_waits_total": _counter(("service",), "Changes that had to wait for a slow subscriber."),
@@ -88,6 +95,9 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "bus_received_total": _counter(("bus",), "Messages of the bus, once for each subscriber here."),
     "bus_dropped_total": _counter(("bus",), "Messages that a process read too slowly to get."),
     "bus_outages_total": _counter(("bus",), "How often the bus was lost."),
+    "bus_unverified_total": _counter(("bus",), "Records of the bus whose seal did not verify, which were passed over."),
+    # of each process
+    "build_info": _gauge(("version", "python"), "Processes, by the version of dragoman and of Python."),
     # of the supervisor
     "workers": _gauge((), "Workers that serve."),
     "worker_starts_total": _counter((), "Workers that were started."),

@@ -33,7 +33,7 @@ class Meters:
     `HistogramExporter`. LocalError where either is something else.
     """
 
-    def __init__(self, metrics: Metrics, provider: Any = None) -> None:
+    def __init__(self, metrics: Metrics, provider: api.MeterProvider | None = None) -> None:
         check("Meters", {"metrics": METRICS}, {"metrics": metrics})
         source = api.get_meter_provider() if provider is None else provider
         if not callable(getattr(source, "get_meter", None)):
@@ -51,6 +51,9 @@ class Meters:
             dotted, unit = metric_name(name)
             read = self._reading(f"{PREFIX}{name}", first=not self._instruments)
             self._instruments.append(make(dotted, [read], unit, one.help))
+
+    def __repr__(self) -> str:
+        return f"<Meters of {self._metrics!r}>"
 
     def _reading(self, name: str, *, first: bool) -> Callable[[CallbackOptions], Iterable[Observation]]:
         """What an instrument calls at each collection. They are called in their order, so the first one reads the

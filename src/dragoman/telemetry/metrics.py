@@ -4,6 +4,8 @@ Rules:
 
 - The values of labels are bounded, because anybody can call any name: a method has its own label once a handler of that
   name has run, and `METHODS` of a service have one; others are "unknown". The same with `CODES` of errors, "other".
+- What was removed has its label no more: its series are added to those of "unknown", or of the method alone. Where no
+  label is left, the same is done with what was not called for `SILENT` seconds.
 - Calls of MCP's tools and prompts have the label `tool` or `prompt` too, with the name of one that is registered; on
   the way out, of one that has answered with a result. Each counts as one of `METHODS`; others have the method alone.
 - Counting takes no lock: an observer is told on one loop. It is told of a script's `Service.answer` in the thread that
@@ -16,8 +18,11 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
+from time import monotonic
 from time import time as now
 from typing import Final
 
@@ -28,11 +33,14 @@ from ..jsonrpc.errors import LocalError
 from ..observer import Direction, Observation, Outcome, Rejection
 from .figures import Family, Labels, Sample, added, exposition
 from .instruments import PREFIX, described
+from .process import process_families
 
 METHODS: Final = 500
 """Methods of a service with a label of their own, each of some 25 lines; more are counted as "unknown"."""
 CODES: Final = 100
 """Codes of errors with a label of their own; more are counted as "other"."""
+SILENT: Final = 3600.0
+"""Seconds without a call after which a method or a tool gives its label to another one, where there is none left."""
 LONGEST: Final = 200
 """Characters of the name of a tool that a client's own program has chosen."""
 FAILURES: Final = 20
@@ -76,6 +84,14 @@ class _Tally(Struct, eq=False):
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
+    least: float = inf
+    most: float = 0.0
+
+    def add(self, other: _Tally) -> None:
+        """Count those of another one, too."""
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+        self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
+        self.seconds += other.seconds
 
 
 class _Method(Struct, eq=False):
@@ -83,6 +99,16 @@ class _Method(Struct, eq=False):
 
     over: dict[Outcome | None, _Tally] = {}
     failed: dict[tuple[Outcome | None, str], _Tally] = {}
+
+    def add(self, other: _Method) -> None:
+        """Count those of another method as this one's."""
+        for outcome, tally in other.over.items():
+            self.over.setdefault(outcome, _Tally()).add(tally)
+        for (outcome, code), tally in other.failed.items():
+            key = (outcome, code)
+            if key not in self.failed and len(self.failed) >= FAILURES:
+                key = (outcome, OTHER)
+            self.failed.setdefault(key, _Tally()).add(tally)
 
     def tallies(self) -> list[tuple[str, str, _Tally]]:
         """All of them, with their outcome and code."""
@@ -106,19 +132,58 @@ class _Side(Struct, eq=False):
     malformed: int = 0
     received: int = 0
     sent: int = 0
+    gone: dict[str | tuple[str, str], float] = {}
+    """What was removed, the latest last, and when: a call of it may end later."""
+    looked: float = -SILENT
+    """When it was last looked which labels are free."""
+    counts: dict[str | tuple[str, str], int] = {}
+    """How many calls each had then."""
+
+    def remove(self, key: str | tuple[str, str], when: float) -> None:
+        """It is there no more since then."""
+        self.gone.pop(key, None)
+        self.gone[key] = when
+        if len(self.gone) > METHODS:
+            del self.gone[next(iter(self.gone))]
+        self.fold(key)
+
+    def fold(self, key: str | tuple[str, str]) -> None:
+        """Count what it had without its label."""
+        found = self.methods.pop(key, None)
+        if found is not None:
+            rest = self.unknown if isinstance(key, str) else self.methods.setdefault(key[0], _Method())
+            rest.add(found)
+
+    def room(self, key: str | tuple[str, str], seen: Observation) -> bool:
+        """Whether there is a label for something new."""
+        if (removed := self.gone.get(key)) is not None:
+            if seen.began <= removed:
+                return False
+            del self.gone[key]  # it is there again
+        now = seen.ended or seen.began
+        if len(self.methods) >= METHODS and now - self.looked >= SILENT:
+            counts = {
+                key: sum(sum(one.buckets) for *_, one in method.tallies()) for key, method in self.methods.items()
+            }
+            for one, count in counts.items():
+                if self.counts.get(one) == count and one not in TARGETS:
+                    self.fold(one)
+            self.looked, self.counts = now, counts
+        return len(self.methods) < METHODS
 
     def of(self, seen: Observation) -> _Method:
         """Where a call is counted that is not in `methods` yet."""
         named = seen.protocol == "mcp" and seen.method in TARGETS
         if named and (target := _target(seen)):
-            found = self.methods.get((seen.method, target))
-            if found is None and len(self.methods) < METHODS and (seen.target or seen.outcome == "result"):
-                found = self.methods[seen.method, target] = _Method()
+            key = seen.method, target
+            found = self.methods.get(key)
+            if found is None and (seen.target or seen.outcome == "result") and self.room(key, seen):
+                found = self.methods[key] = _Method()
             if found is not None:
                 return found
         found = self.methods.get(seen.method)
         if found is None:
-            if not named and (seen.started is None or len(self.methods) >= METHODS):
+            if not named and (seen.started is None or not self.room(seen.method, seen)):
                 return self.unknown
             found = self.methods[seen.method] = _Method()
         return found
@@ -177,6 +242,11 @@ class Metrics:
         self._sources: dict[object, tuple[Read, Labels]] = {}
         self._ended: list[Family] = []
         """The counters of sources that are not read any more."""
+        self._removals: deque[tuple[str, str | tuple[str, str], float]] = deque()
+        """What was removed in any thread, with its service and the time, and is folded in that of the calls."""
+
+    def __repr__(self) -> str:
+        return f"<Metrics since {self.since:.0f}>"
 
     # -- the observer
 
@@ -195,6 +265,8 @@ class Metrics:
 
     def ended(self, seen: Observation) -> None:
         """Count it."""
+        if self._removals:
+            self._fold()
         try:
             side = self._sides[seen.direction, seen.service]
         except KeyError:
@@ -218,11 +290,17 @@ class Metrics:
         seconds = (over or began) - began
         tally.seconds += seconds
         tally.buckets[bisect_left(BOUNDS, seconds)] += 1
+        if seconds > tally.most:
+            tally.most = seconds
+        if seconds < tally.least:
+            tally.least = seconds
         if started is not None:
             wait = started - began
             waited = side.waited
             waited.seconds += wait
             waited.buckets[bisect_left(BOUNDS, wait) if wait > SHORTEST else 0] += 1
+            if wait > waited.most:
+                waited.most = wait
         side.received += len(seen.message)
         if seen.batch is None:
             side.sent += len(seen.answer or b"")
@@ -233,6 +311,19 @@ class Metrics:
         if side is None:
             side = self._sides[key] = _Side(seen.protocol)
         return side
+
+    def removed(self, service: str, method: str, target: str = "") -> None:
+        """What a service removed gives its label to what comes later, once the next call has ended or a page is made.
+        From any thread."""
+        self._removals.append((service, (method, target) if target else method, monotonic()))
+
+    def _fold(self) -> None:
+        with suppress(IndexError):
+            while True:
+                service, key, when = self._removals.popleft()
+                side = self._sides.get(("in", service))
+                if side is not None:
+                    side.remove(key, when)
 
     def rejected(self, seen: Rejection) -> None:
         """Count it by its kind and wire."""
@@ -272,6 +363,7 @@ class Metrics:
 
     def snapshot(self) -> list[Family]:
         """All families as they are now."""
+        self._fold()
         rejected: dict[Labels, float] = {
             (("kind", kind), ("wire", wire)): count for (kind, wire), count in list(self._rejections.items())
         }
@@ -285,6 +377,7 @@ class Metrics:
 
     def durations(self) -> list[Durations]:
         """How long calls took, by method, outcome and code: finer than the families of `snapshot`."""
+        self._fold()
         return [
             Durations(way, side.protocol, service, name, outcome, code, tally.seconds, tuple(tally.buckets), target)
             for (way, service), side in list(self._sides.items())
@@ -293,8 +386,8 @@ class Metrics:
         ]
 
     def text(self) -> bytes:
-        """Prometheus' text format, version 0.0.4."""
-        return exposition(self.snapshot())
+        """Prometheus' text format, version 0.0.4; with the numbers of the process (`process_...`)."""
+        return exposition([*self.snapshot(), *process_families()])
 
     def _of(self, direction: Direction) -> dict[str, _Side]:
         return {service: side for (way, service), side in list(self._sides.items()) if way == direction}
@@ -340,7 +433,8 @@ def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
             if tallies:
                 seconds = sum(tally.seconds for *_, tally in tallies)
                 buckets = tuple(map(sum, zip(*(tally.buckets for *_, tally in tallies), strict=True)))
-                durations.append(Sample(labels, seconds, buckets))
+                least, most = min(tally.least for *_, tally in tallies), max(tally.most for *_, tally in tallies)
+                durations.append(Sample(labels, seconds, buckets, least, most))
         codes |= {(by_service, ("code", code)): count for code, count in list(side.codes.items())}
         notes |= {(by_service, ("outcome", f"{one}")): count for one, count in list(side.notifications.items())}
 
@@ -348,7 +442,8 @@ def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
         return _family(name, {(("service", service),): pick(side) for service, side in sides.items()})
 
     waits = [
-        Sample((("service", name),), side.waited.seconds, tuple(side.waited.buckets)) for name, side in sides.items()
+        Sample((("service", name),), side.waited.seconds, tuple(side.waited.buckets), 0, side.waited.most)
+        for name, side in sides.items()
     ]
     both = [
         _family(f"{way}calls_total", calls),

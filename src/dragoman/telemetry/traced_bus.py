@@ -43,7 +43,7 @@ class TracedBus:
     `provider`: an OpenTelemetry `TracerProvider`; None: the global one. LocalError where either is something else.
     """
 
-    def __init__(self, bus: Bus, provider: Any = None) -> None:
+    def __init__(self, bus: Bus, provider: trace.TracerProvider | None = None) -> None:
         if not isinstance(bus, Bus):
             raise LocalError(f"TracedBus: bus is {bus!r}, and must be a Bus: await open_bus(url)")
         source = trace.get_tracer_provider() if provider is None else provider
@@ -160,9 +160,17 @@ class _TracedStore:
         return await self._do("touch", self._store.touch(key, ttl))
 
     async def append(
-        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+        self,
+        log: str,
+        message: bytes,
+        *,
+        ttl: float,
+        messages: int = 1_000,
+        size: int = 1_048_576,
+        number: int | None = None,
     ) -> int:
-        return await self._do("append", self._store.append(log, message, ttl=ttl, messages=messages, size=size))
+        work = self._store.append(log, message, ttl=ttl, messages=messages, size=size, number=number)
+        return await self._do("append", work)
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         return await self._do("read", self._store.read(log, after))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextvars import Context as Variables
 from contextvars import copy_context
-from typing import Any, Final
+from typing import Final
 
 from ..jsonrpc.errors import LocalError, needs
 from ..observer import Additions, Observation, Rejection
@@ -40,12 +40,15 @@ class Traces:
     are passed on.
     """
 
-    def __init__(self, provider: Any = None) -> None:
+    def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         source = trace.get_tracer_provider() if provider is None else provider
         if not callable(getattr(source, "get_tracer", None)):
             raise LocalError(f"Traces: provider is {provider!r}, and must be a TracerProvider of OpenTelemetry")
         self._tracer: trace.Tracer = source.get_tracer("dragoman")
         self._spans: dict[Observation, Span] = {}
+
+    def __repr__(self) -> str:
+        return f"<Traces of {type(self._tracer).__name__}>"
 
     # -- the observer
 
@@ -58,6 +61,7 @@ class Traces:
         if named is None:
             named, carrier = carrier, None
         if named is not None and not named.flags & SAMPLED:
+            seen.trace_id = named.trace_id
             return within(NonRecordingSpan(span_context(named)))
         ambient = trace.get_current_span().get_span_context()
         links = [Link(span_context(carrier))] if carrier is not None and carrier != named else []
@@ -67,6 +71,7 @@ class Traces:
         else:
             start = trace.set_span_in_context(NonRecordingSpan(ambient), contexts.Context())
         span = self._tracer.start_span(name_of(seen), start, SpanKind.SERVER, beginning(seen), links)
+        seen.trace_id = span.get_span_context().trace_id
         if span.is_recording():
             self._spans[seen] = span
         return within(span)

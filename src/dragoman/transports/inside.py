@@ -95,6 +95,7 @@ class _Exchange(Struct, eq=False):
     caller: Caller
     gone: Callable[[], None] | None = None
     over: bool = False
+    acknowledges: bool = True
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self.over:

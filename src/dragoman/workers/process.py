@@ -13,6 +13,8 @@ DRAIN_TIME = 30.0
 """Seconds for the drain of a worker that has not reported its own drain time."""
 CHUNK = 256 * 1024
 """Bytes of a report that are read at once."""
+UNSENT = 1024 * 1024
+"""Bytes that a worker has not read yet, above which it gets no more questions; a worker that is stopped reads none."""
 REPORT_SIZE = 64 * 1024 * 1024
 """Bytes that a worker's report may have; more than the metrics of a thousand services."""
 
@@ -38,6 +40,7 @@ class Worker:
         self._last_query = 0
         self._heard_part = b""
         self._line = line
+        self._unsent = bytearray()
         loop.add_reader(line, self._heard)
         self.over.add_done_callback(self._ended)
 
@@ -69,9 +72,7 @@ class Worker:
         """Ask for a report; done when `report` is new, or none will come."""
         if self._asked is None or self._asked.done():
             self._asked = asyncio.get_running_loop().create_future()
-            try:
-                self._line.send(ASK)
-            except OSError:  # it has ended, or reads nothing
+            if not self._send(ASK):
                 self._answered()
         return self._asked
 
@@ -80,11 +81,31 @@ class Worker:
         self._last_query = number = self._last_query + 1
         made = self._queries[number] = asyncio.get_running_loop().create_future()
         made.add_done_callback(lambda over: self._queries.pop(number, None))
-        try:
-            self._line.send(b"%b %d %b\n" % (QUERY, number, message))
-        except OSError:  # it has ended, or reads nothing
+        if not self._send(b"%b %d %b\n" % (QUERY, number, message)):
             self._settle(number, b"")
         return made
+
+    def _send(self, line: bytes) -> bool:
+        """Send a line whole, as soon as the worker reads. False if it has ended, or has much to read already."""
+        if self.over.done() or len(self._unsent) > UNSENT:
+            return False
+        self._unsent += line
+        return self._flush()
+
+    def _flush(self) -> bool:
+        loop, lost = asyncio.get_running_loop(), False
+        try:
+            del self._unsent[: self._line.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:  # it has ended
+            self._unsent.clear()
+            lost = True
+        if self._unsent:
+            loop.add_writer(self._line, self._flush)
+        else:
+            loop.remove_writer(self._line)
+        return not lost
 
     def _settle(self, number: int, answer: bytes) -> None:
         asked = self._queries.get(number)
@@ -97,6 +118,7 @@ class Worker:
 
     def _ended(self, over: asyncio.Task[int]) -> None:
         asyncio.get_running_loop().remove_reader(self._line)
+        asyncio.get_running_loop().remove_writer(self._line)
         self._drain_line()
         self._line.close()
         self._answered()
@@ -119,8 +141,8 @@ class Worker:
         if not self.ready.done():
             self._signal(signal.SIGTERM)
             return
-        with contextlib.suppress(OSError):
-            self._line.send(DRAIN)
+        self._unsent += DRAIN  # behind whatever it has not read
+        self._flush()
 
     def kill(self) -> None:
         """Kill it."""

@@ -56,7 +56,7 @@ USAGE = 2
 """The exit status of a program that was started with wrong arguments: it would fail again."""
 
 
-Beside: TypeAlias = "Callable[[Supervisor], AbstractAsyncContextManager[object]]"
+Beside: TypeAlias = Callable[["Supervisor"], AbstractAsyncContextManager[object]]
 """What runs beside the workers, from before the first starts until the last has ended."""
 Say: TypeAlias = Callable[[str, bool], object]
 """Reports one line to the user; the second argument is True for a failure."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
 
 from dragoman.auth.client.errors import LoginFailed
-from dragoman.auth.client.listener import CallbackListener
+from dragoman.auth.client.listener import MOST_AT_ONCE, CallbackListener
 from dragoman.auth.client.person import Person, query_of
 from tests.ports import free_port
 
@@ -109,6 +112,40 @@ async def test_a_pasted_answer() -> None:
     assert await person.browse("https://as.example/authorize", "s") == "code=c&state=s"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of Unix")
+async def test_what_is_typed_after_the_login_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to a question of the server, say, which the program reads next."""
+    ours, theirs = os.openpty()
+    threads = set(threading.enumerate())
+    with os.fdopen(theirs, "r") as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        person = Person(browser=False)
+        uri = await person.listen(0, False)
+        login = asyncio.ensure_future(person.browse("https://as.example/authorize", "s"))
+        await asyncio.sleep(0)
+        assert (await sent(uri, get(uri, "/callback?code=c&state=s"))).startswith("HTTP/1.1 200")
+        assert await login == "code=c&state=s"
+        for thread in set(threading.enumerate()) - threads:
+            if thread.daemon:
+                await asyncio.to_thread(thread.join, 20)
+                assert not thread.is_alive()
+        os.write(ours, b"deny\n")
+        assert await asyncio.to_thread(terminal.readline) == "deny\n"
+    os.close(ours)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of Unix")
+async def test_a_line_of_the_terminal_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "r") as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        person = Person(browser=False)
+        await person.listen(0, False)
+        os.write(ours, b"\nhttp://127.0.0.1:1/callback?code=c&state=s\n")
+        assert await person.browse("https://as.example/authorize", "s") == "code=c&state=s"
+    os.close(ours)
+
+
 async def test_nobody_answers() -> None:
     person = Person(on_url=lambda url: None, timeout=0.05)
     await person.listen(0, False)
@@ -120,3 +157,18 @@ async def test_nobody_answers() -> None:
 def test_what_is_no_answer(text: str) -> None:
     with pytest.raises(LoginFailed, match="pasted"):
         query_of(text)
+
+
+async def test_silent_connections_keep_no_browser_out() -> None:
+    async with listening() as (_, uri, waiting):
+        port = urlsplit(uri).port
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * MOST_AT_ONCE)]
+        half = await asyncio.open_connection("127.0.0.1", port)
+        half[1].write(b"GET /callback?code=c")
+        assert (await sent(uri, get(uri, "/callback?code=c&state=right"))).startswith("HTTP/1.1 200")
+        assert await waiting == "code=c&state=right"
+        for reader, _ in silent[: MOST_AT_ONCE + 2]:  # the oldest have gone
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        for _, writer in (*silent, half):
+            writer.close()

@@ -17,15 +17,31 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.auth import AuthError, Bearer, IssuerAway, TokenRefused
+from dragoman.auth.jose import encoded
 from dragoman.auth.metadata import server_locations
 from dragoman.auth.proxy import GITHUB, Proxy, Upstream
+from dragoman.auth.proxy.consent import LOGINS, PIECE, PIECES
 from dragoman.auth.proxy.secrets import AesSealer, signing_key
 from dragoman.auth.server import Client, Lives, secret_hash
 from dragoman.auth.server.messages import FORM, Request, Response
+from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Handshake, Identity
 from dragoman.store.memory import MemoryStore
 
-from ..server.asking import LOOPBACK, REDIRECT, RESOURCE, VERIFIER, Asker, Page, answer, basic, body, claims, header
+from ..server.asking import (
+    CHALLENGE,
+    LOOPBACK,
+    REDIRECT,
+    RESOURCE,
+    VERIFIER,
+    Asker,
+    Page,
+    answer,
+    basic,
+    body,
+    claims,
+    header,
+)
 
 URL = "https://notes.example"
 UPSTREAM = "https://up.example"
@@ -422,19 +438,129 @@ async def test_a_return_of_another_browser_is_refused() -> None:
 async def test_a_state_is_good_once_and_for_ten_minutes() -> None:
     behind = Behind()
     query = await behind.back(await behind.sent())
+    held = dict(behind.cookies)
     assert "code" in answer(await behind.ask("GET", "/callback", query))
-    assert (await behind.ask("GET", "/callback", query)).status == 400
+    assert (await behind.ask("GET", "/callback", query)).status == 403, "the browser has nothing of it any more"
+    behind.cookies = held
+    again = await behind.ask("GET", "/callback", query)
+    assert "code" not in header(again, "Location"), "nor is it good with what it had"
     late = await behind.back(await behind.sent())
     behind.clock.advance(601)
-    assert (await behind.ask("GET", "/callback", late)).status == 400
+    assert (await behind.ask("GET", "/callback", late)).status == 403
 
 
 async def test_a_return_with_another_or_no_state_goes_nowhere() -> None:
     behind = Behind()
     await behind.sent()
-    for query in ("code=x", "code=x&state=", "code=x&state=made-up", "code=x&state=a&state=b", "error=x", "state=%00"):
+    for query in ("code=x", "code=x&state=", "code=x&state=a&state=b", "error=x", "state=%00"):
         made = await behind.ask("GET", "/callback", query)
         assert (made.status, header(made, "Location")) == (400, "")
+    made = await behind.ask("GET", "/callback", "code=x&state=made-up")
+    assert (made.status, header(made, "Location")) == (403, "")
+
+
+async def test_logins_that_strangers_begin_fill_nothing() -> None:
+    store = MemoryStore(1, 1_000)
+    behind = Behind(store=store)
+    for answered in ("allow", "deny"):
+        for _ in range(50):
+            behind.cookies = {}
+            sent = await behind.consent(await behind.authorize(), answer=answered)
+            assert sent.status == 303
+    assert len(store) == 0
+    state = parse_qs(urlsplit(header(await behind.sent(), "Location")).query)["state"][0]
+    assert (await behind.ask("GET", "/callback", urlencode({"state": state, "error": "access_denied"}))).status == 303
+    assert len(store) == 0, "nor does one that the upstream refuses"
+
+
+async def test_another_browser_uses_no_login_up() -> None:
+    behind = Behind()
+    query = await behind.back(await behind.sent())
+    held, behind.cookies = behind.cookies, {}
+    for _ in range(3):
+        assert (await behind.ask("GET", "/callback", query)).status == 403
+    await behind.sent()  # a login of its own
+    assert (await behind.ask("GET", "/callback", query)).status == 403
+    behind.cookies = held
+    assert "code" in answer(await behind.ask("GET", "/callback", query))
+
+
+async def test_what_a_browser_keeps_of_a_login_is_sealed_and_of_its_state_alone() -> None:
+    behind = Behind()
+    first = await behind.back(await behind.sent(state="canary-7f3a-state"))
+    second = await behind.back(await behind.sent())
+    lines = "".join(behind.cookies.values())
+    for text in ("canary-7f3a-state", CHALLENGE):  # a shorter text may stand in what is sealed by chance
+        assert text not in lines
+        assert encoded(text.encode())[:-2] not in lines
+    names = [name for name in behind.cookies if "dragoman-up-" in name]
+    assert len(names) == 2
+    behind.cookies[names[0]], behind.cookies[names[1]] = behind.cookies[names[1]], behind.cookies[names[0]]
+    for query in (first, second):
+        assert (await behind.ask("GET", "/callback", query)).status == 403
+    for value in ("", "=", "\xe9", "AAAA", behind.cookies[names[0]][:-4]):
+        behind.cookies[names[0]] = value
+        assert (await behind.ask("GET", "/callback", first)).status == 403
+
+
+async def test_a_login_of_many_characters_takes_some_cookies_and_one_of_too_many_a_page() -> None:
+    behind = Behind(registration=True)
+    uris = [f"https://app.example/{'x' * 250}/{number}" for number in range(8)]
+    sent = msgspec.json.encode({"redirect_uris": uris, "token_endpoint_auth_method": "none"})
+    made = await behind.ask("POST", "/register", body=sent, headers={"content-type": "application/json"})
+    client = body(made)["client_id"]
+    assert 2_500 < len(client) <= 4_096
+    changes: dict[str, str | None] = {"client_id": client, "redirect_uri": uris[0], "state": "s" * 2_000}
+    query = await behind.back(await behind.sent(**changes))
+    held = [value for name, value in behind.cookies.items() if "dragoman-up-" in name]
+    assert 1 < len(held) <= PIECES
+    assert all(len(value) <= PIECE for value in held)
+    assert answer(await behind.ask("GET", "/callback", query))["state"] == "s" * 2_000
+    refused = await behind.sent(**changes, nonce="n" * 2_000, scope="notes:read")
+    assert refused.status in (303, 400)
+    assert sum("dragoman-up-" in value for name, value in refused.headers if name == "Set-Cookie") <= 2 * PIECES
+
+
+async def test_a_browser_keeps_its_last_logins() -> None:
+    behind = Behind()
+    queries = []
+    for _ in range(LOGINS + 2):
+        queries.append(await behind.back(await behind.sent()))
+        behind.cookies = {name: value for name, value in behind.cookies.items() if value}
+    assert sum("dragoman-up-" in name for name in behind.cookies) == LOGINS
+    statuses = [(await behind.ask("GET", "/callback", query)).status for query in queries]
+    assert statuses == [403] * 2 + [303] * LOGINS
+
+
+async def test_one_page_gives_one_code() -> None:
+    """Allowed twice, which is two logins at the upstream."""
+    behind = Behind()
+    page = await behind.authorize()
+    queries = [await behind.back(await behind.consent(page)) for _ in range(2)]
+    assert "code" in answer(await behind.ask("GET", "/callback", queries[0]))
+    again = await behind.ask("GET", "/callback", queries[1])
+    assert (again.status, header(again, "Location")) == (400, "")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"upstream": "https://github.com"}, "upstream is an Upstream such as GITHUB"),
+        ({"upstream": b"x"}, "upstream is an Upstream"),
+        ({"scopes": "notes:read"}, "scopes is a list"),
+        ({"upstream_scopes": "openid"}, "upstream_scopes is a list"),
+        ({"admit": "everybody"}, "admit is a function"),
+        ({"store": 7}, "store is text"),
+        ({"clients": ["app"]}, "clients is a list, of which each is a Client"),
+        ({"registration": "no"}, "registration is True or False"),
+        ({"documents": None}, "documents is True or False"),
+        ({"lives": 600}, "lives is a Lives"),
+        ({"clock": 7}, "clock is a function"),
+    ],
+)
+def test_options_that_cannot_be_are_told_at_once(option: dict[str, Any], words: str) -> None:
+    with pytest.raises(LocalError, match=f"Proxy: {words}"):
+        Proxy(URL, **({"client_id": "px", "client_secret": SECRET} | option))
 
 
 async def test_a_redirect_uri_that_is_not_the_clients_reaches_no_consent() -> None:
@@ -511,8 +637,8 @@ async def test_an_upstream_that_goes_away_meanwhile_is_told_to_the_client() -> N
 async def test_several_processes_need_key_and_store() -> None:
     for given in ({"key": None}, {"store": None}, {"key": None, "store": None}, {"store": "memory:"}):
         with pytest.raises(LocalError, match="several processes"):
-            await Behind(**given).proxy.join(None)
-    await Behind(store="sqlite:grants.db").proxy.join(None)
+            await Behind(**given).proxy.join(MemoryBus("proxy"))
+    await Behind(store="sqlite:grants.db").proxy.join(MemoryBus("proxy"))
 
 
 async def test_one_process_without_them_says_that_logins_end_with_it(caplog: pytest.LogCaptureFixture) -> None:

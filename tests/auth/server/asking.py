@@ -92,24 +92,33 @@ class Asker:
         self.cookies: dict[str, str] = {}
 
     async def ask(
-        self, method: str, path: str, query: str = "", body: bytes = b"", headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        remote: str = "192.0.2.1:50000",
     ) -> Response:
         """One request, with the cookies that the browser has."""
         sent = dict(headers or {})
         if self.cookies and "cookie" not in sent:
             sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        made = await self.engine.answer(Request(method=method, path=path, query=query, headers=sent, body=body))
+        made = await self.engine.answer(
+            Request(method=method, path=path, query=query, headers=sent, body=body, remote=remote)
+        )
         for name, value in made.headers:
             if name == "Set-Cookie":
                 pair = value.partition(";")[0]
                 self.cookies[pair.partition("=")[0]] = pair.partition("=")[2]
         return made
 
-    async def post(self, path: str, form: Form, headers: Mapping[str, str] | None = None) -> Response:
+    async def post(
+        self, path: str, form: Form, headers: Mapping[str, str] | None = None, remote: str = "192.0.2.1:50000"
+    ) -> Response:
         """A form."""
-        return await self.ask(
-            "POST", path, body=urlencode(form).encode(), headers={"content-type": FORM, **(headers or {})}
-        )
+        sent = {"content-type": FORM, **(headers or {})}
+        return await self.ask("POST", path, body=urlencode(form).encode(), headers=sent, remote=remote)
 
     async def authorize(self, **changes: str | None) -> Response:
         """An authorization request that is right but for these parameters; None leaves one out."""

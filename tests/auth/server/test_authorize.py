@@ -11,7 +11,7 @@ from dragoman.auth.server import Client
 from dragoman.auth.server.messages import Request
 from dragoman.auth.server.redirects import fault, matches
 
-from .asking import ISSUER, LOOPBACK, REDIRECT, RESOURCE, Asker, answer, body, header, pending
+from .asking import ISSUER, LOOPBACK, REDIRECT, RESOURCE, Asker, Page, answer, body, header, pending
 
 
 async def test_the_page_shows_client_scopes_resource_and_host() -> None:
@@ -58,9 +58,11 @@ async def test_no_page_may_be_framed_cached_or_scripted() -> None:
         assert header(page, "X-Content-Type-Options") == "nosniff"
 
 
-async def test_the_form_may_lead_to_the_client_alone() -> None:
-    policy = header(await Asker().authorize(), "Content-Security-Policy")
-    assert "form-action 'self' https://app.example;" in policy
+async def test_the_form_may_lead_away_only_where_a_login_does() -> None:
+    asker = Asker()
+    assert "form-action" not in header(await asker.authorize(), "Content-Security-Policy")
+    for page in (await asker.ask("GET", "/device"), await asker.authorize(client_id="unknown")):
+        assert "form-action 'self';" in header(page, "Content-Security-Policy")
 
 
 NEVER_REDIRECTED = {
@@ -328,3 +330,41 @@ async def test_automatic_consent_needs_no_page() -> None:
     code = answer(await asker.authorize())["code"]
     given = body(await asker.redeem(code))
     assert (await asker.introspect(given["access_token"]))["sub"] == "bob"
+
+
+# -- errors of clients that anyone can make
+
+
+MALFORMED: dict[str, dict[str, str | None]] = {
+    "another response_type": {"response_type": "token"},
+    "no challenge": {"code_challenge": None},
+    "a challenge as it is": {"code_challenge_method": "plain"},
+    "an unknown scope": {"scope": "notes:none"},
+    "without a page": {"prompt": "none"},
+    "a request object": {"request": "x"},
+    "another response_mode": {"response_mode": "form_post"},
+    "another resource": {"resource": "no url"},
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+@pytest.mark.parametrize("kind", ["registered", "by its document"])
+async def test_an_error_of_a_client_that_the_operator_does_not_know_is_a_page(name: str, kind: str) -> None:
+    """RFC 9700, 4.11.2: or anyone could make links to this server that lead to a site of their own at once."""
+    asker = Asker(registration=True, scopes=("notes:read", "notes:write"))
+    evil = "https://evil.example/callback"
+    if kind == "registered":
+        sent = msgspec.json.encode({"redirect_uris": [evil], "token_endpoint_auth_method": "none"})
+        made = await asker.ask("POST", "/register", body=sent, headers={"content-type": "application/json"})
+        client = body(made)["client_id"]
+    else:
+        client = "https://evil.example/client"
+        document = {"client_id": client, "redirect_uris": [evil], "client_name": "Free gifts"}
+        asker.web.pages[client] = Page(body=msgspec.json.encode(document))
+    stranger: dict[str, str | None] = {"client_id": client, "redirect_uri": evil}
+    assert (await asker.authorize(**stranger)).status == 200, "what is right is asked"
+    refused = await asker.authorize(**stranger | MALFORMED[name])
+    assert (refused.status, header(refused, "Location")) == (400, "")
+    assert b"evil.example" not in refused.body
+    told = await asker.authorize(**MALFORMED[name])  # of one that the operator knows
+    assert header(told, "Location").startswith(REDIRECT + "?error=")

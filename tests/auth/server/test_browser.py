@@ -14,8 +14,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from dragoman import serve
+from dragoman.auth import Bearer
+from dragoman.auth.proxy import Proxy
 from dragoman.auth.server import Client, User
 from dragoman.auth.testing import LocalIssuer
+from dragoman.mcp import Server
+from tests.ports import free_port
 from tests.skips import missing
 
 from .asking import CHALLENGE, RESOURCE
@@ -24,15 +29,23 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 
 class Site:
-    """A site of another origin: the client's, and an attacker's page. `asked`: the paths that were asked for."""
+    """A site of another origin: the client's, and an attacker's page. `asked`: the paths that were asked for;
+    `redirects`: where some of them lead."""
 
     def __init__(self) -> None:
         asked: list[str] = []
         pages: dict[str, str] = {}
+        redirects: dict[str, str] = {}
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 asked.append(self.path)
+                if (place := redirects.get(self.path.partition("?")[0])) is not None:
+                    self.send_response(302)
+                    self.send_header("Location", place)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 body = pages.get(self.path.partition("?")[0], "<p>here</p>").encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/html")
@@ -43,7 +56,7 @@ class Site:
             def log_message(self, format: str, *words: object) -> None:
                 """Nothing is logged."""
 
-        self.asked, self.pages = asked, pages
+        self.asked, self.pages, self.redirects = asked, pages, redirects
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://localhost:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever)
@@ -118,6 +131,39 @@ async def test_a_user_reads_logs_in_and_comes_back_to_the_client(page: Any, issu
     found = parse_qs(urlsplit(page.url).query)
     assert (found["state"], found["iss"]) == (["st"], [issuer.url])
     assert found["code"]
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["at once", "on its page"])
+async def test_a_login_behind_a_proxy_comes_back_where_redirects_redirect_on(page: Any, site: Site, asks: bool) -> None:
+    """Chromium holds all redirects after a form to its page's `form-action`: that of the proxy's page, and of the
+    upstream's, which knows nothing of the proxy's clients."""
+    url = f"http://localhost:{free_port()}"
+    known = Client(id="app", redirect_uris=("http://localhost/callback",))
+    last = Site()
+    site.redirects["/callback"] = last.url.replace("localhost", "127.0.0.1") + "/landed"
+    with LocalIssuer(automatic=None if asks else "alice", users=[User(name="alice")]) as upstream:
+        upstream.client("px", "canary-7f3a-px", redirect_uris=(url + "/callback",))
+        proxy = Proxy(
+            url, client_id="px", client_secret="canary-7f3a-px", clients=[known], key=b"k" * 32, store="memory:"
+        )
+        server = Server("notes", auth=Bearer(upstream.url, resource=url + "/mcp", proxy=proxy))
+        async with serve({"/mcp": server, "/login": proxy}, urls=url):
+            asked = {
+                "response_type": "code",
+                "client_id": "app",
+                "redirect_uri": site.url + "/callback",
+                "code_challenge": CHALLENGE,
+                "code_challenge_method": "S256",
+            }
+            await page.goto(f"{url}/authorize?{urlencode(asked)}")
+            await page.click("button[value=allow]")
+            if asks:
+                await page.wait_for_url(upstream.url + "/authorize?*")
+                await page.click("button[value=allow]")
+            await page.wait_for_url("**/landed")
+    last.close()
+    [came] = [path for path in site.asked if path.startswith("/callback")]
+    assert parse_qs(urlsplit(came).query)["code"]
 
 
 async def test_a_user_who_denies_needs_no_password(page: Any, issuer: LocalIssuer, site: Site) -> None:

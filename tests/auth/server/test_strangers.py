@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
 
+from dragoman.allowance import Allowance, Places
+from dragoman.auth.authentication import ASSERTION
 from dragoman.auth.dpop import ProofChecker
 from dragoman.auth.errors import TokenRefused
 from dragoman.auth.jose import new_key, signed
@@ -16,7 +19,7 @@ from dragoman.auth.keys import COOLDOWN
 from dragoman.auth.proxy import GITHUB, Proxy
 from dragoman.auth.server import Client, TrustedIssuer, User, secret_hash
 from dragoman.auth.server.accounts import LocalUsers
-from dragoman.auth.server.clients import REGISTRATIONS
+from dragoman.auth.server.clients import FETCHES, REGISTRATIONS
 from dragoman.auth.server.device import GUESSES, WAITING
 from dragoman.auth.server.messages import Parameters, Request
 from dragoman.auth.server.model import Pending
@@ -28,11 +31,13 @@ from .asking import (
     ALL,
     BASIC,
     BEARER,
+    DEVICE,
     EXCHANGE,
     IDP,
     ISSUER,
     KEY,
     KEYS,
+    REDIRECT,
     RESOURCE,
     SECRET,
     TYPE,
@@ -119,7 +124,7 @@ async def test_invented_names_give_no_new_tries_for_a_password() -> None:
     users, tried = LocalUsers((User(name="bob", password="canary-7f3a-builder"),)), 0
 
     async def wrong(name: str) -> str:
-        found = await users.approve(login, client, Parameters({"user": name, "password": "guessed"}, {}))
+        found = await users.approve(login, client, Parameters({"user": name, "password": "guessed"}, {}), {})
         assert isinstance(found, str)
         return found
 
@@ -134,13 +139,82 @@ async def test_invented_names_give_no_new_tries_for_a_password() -> None:
 
 async def test_waiting_devices_leave_room_for_logins() -> None:
     asker = Asker()
-    for _ in range(WAITING):
-        assert (await asker.post("/device_authorization", {"client_id": "other"})).status == 200
-    refused = await asker.post("/device_authorization", {"client_id": "other"})
-    assert (refused.status, body(refused)["error"]) == (503, "temporarily_unavailable")
+
+    async def begun(remote: str) -> Any:
+        return body(await asker.post("/device_authorization", {"client_id": "other"}, remote=remote))["user_code"]
+
+    async def there(code: str) -> bool:
+        made = await asker.post("/device", {"user_code": code}, remote="192.0.2.9:1")
+        return b"no such code" not in made.body
+
+    honest = await begun("192.0.2.2:1")
+    flood = [await begun(f"192.0.2.1:{port}") for port in range(2 * WAITING)]
+    assert await there(honest), "it keeps its place"
+    assert [await there(code) for code in (flood[0], flood[WAITING], flood[WAITING + 1], flood[-1])] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert (await asker.login())["access_token"]
-    asker.clock.advance(601)
-    assert (await asker.post("/device_authorization", {"client_id": "other"})).status == 200
+    assert len(asker.engine.records.engine) < 2 * WAITING + 10  # type: ignore[arg-type]
+
+
+async def test_a_device_whose_user_has_answered_does_not_give_way() -> None:
+    asker = Asker()
+    asked = body(await asker.post("/device_authorization", {"client_id": "other"}))
+    page = await asker.post("/device", {"user_code": asked["user_code"]})
+    assert (await asker.consent(page)).status == 200
+    for _ in range(WAITING + 1):
+        await asker.post("/device_authorization", {"client_id": "other"})
+    form = {"grant_type": DEVICE, "device_code": asked["device_code"], "client_id": "other"}
+    assert body(await asker.token(**form))["access_token"]
+
+
+async def test_documents_of_clients_are_fetched_once_for_all_and_for_none_alone() -> None:
+    asker, gate, asked = Asker(), asyncio.Event(), list[str]()
+
+    async def slow(url: str, limit: int, trusted: bool) -> Page:
+        asked.append(url)
+        if "slow" in url:
+            await gate.wait()
+        return Page(status=404)
+
+    asker.engine.clients._fetch = slow
+
+    async def begin(url: str, remote: str) -> int:
+        return (await asker.ask("GET", "/authorize", urlencode({"client_id": url}), remote=remote)).status
+
+    flood = [asyncio.create_task(begin(f"https://slow.example/{n}", "192.0.2.1:1")) for n in range(FETCHES + 8)]
+    again = asyncio.create_task(begin("https://slow.example/1", "192.0.2.1:1"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(asked) == FETCHES
+    assert {one.result() for one in flood[FETCHES:]} == {503}
+    assert await begin("https://app.example/client", "192.0.2.2:1") == 400, "it is asked for, and is not there"
+    assert await flood[0] == 503, "the oldest of the address that asks most"
+    gate.set()
+    assert {await one for one in (*flood[1:FETCHES], again)} == {400}
+    assert asked.count("https://slow.example/1") == 1
+
+
+async def test_used_assertions_of_strangers_are_bounded() -> None:
+    asker = Asker(registration=True)
+    key = new_key("ES256", kid="k")
+    sent = {"redirect_uris": ["https://app.example/callback"], "token_endpoint_auth_method": "private_key_jwt"}
+    json = {"content-type": "application/json"}
+    made = await asker.ask(
+        "POST", "/register", body=msgspec.json.encode(sent | {"jwks": {"keys": [key.public_jwk()]}}), headers=json
+    )
+    id = body(made)["client_id"]
+    asker.engine.clients._assertions._used = Allowance(10, 3_600.0)
+    statuses = []
+    for number in range(7):
+        now = int(asker.clock())
+        said = {"iss": id, "sub": id, "aud": ISSUER, "jti": str(number), "exp": now + 60, "iat": now}
+        form = {"client_assertion": signed(said, key), "client_assertion_type": ASSERTION, "token": "x"}
+        statuses.append((await asker.post("/revoke", form)).status)
+    assert statuses == [200] * 5 + [503] * 2
 
 
 async def test_registrations_leave_room_for_logins() -> None:
@@ -153,11 +227,26 @@ async def test_registrations_leave_room_for_logins() -> None:
         json = {"content-type": "application/json"}
         return (await asker.ask("POST", "/register", body=sent, headers=json)).status
 
-    assert {await register() for _ in range(REGISTRATIONS)} == {201}
-    assert await register() == 503
+    assert {await register() for _ in range(REGISTRATIONS + 20)} == {201}
     assert (await asker.login())["access_token"]
-    asker.clock.advance(86_401)
-    assert await register() == 201
+    assert len(asker.engine.records.engine) < REGISTRATIONS + 10  # type: ignore[arg-type]
+
+
+async def test_a_registration_gives_way_until_a_user_lets_it_in() -> None:
+    asker = Asker(registration=True)
+    asker.engine.clients._unused = Places(4, 86_400.0)
+    json = {"content-type": "application/json"}
+    sent = msgspec.json.encode({"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"})
+
+    async def register(remote: str) -> str:
+        made = await asker.ask("POST", "/register", body=sent, headers=json, remote=remote)
+        return str(body(made)["client_id"])
+
+    used, honest = await register("192.0.2.2:1"), await register("192.0.2.2:1")
+    assert await asker.code(client_id=used)
+    flood = [await register("192.0.2.1:1") for _ in range(9)]
+    there = [(await asker.authorize(client_id=id)).status for id in (used, honest, *flood)]
+    assert there == [200, 200] + [400] * 6 + [200] * 3
 
 
 def test_a_registered_clients_secret_is_good_as_long_as_the_key_that_signed_it() -> None:
@@ -207,9 +296,9 @@ async def test_assertions_do_not_send_the_server_for_keys_each_time() -> None:
         sent = id_jag(asker, key=key, jti=jti)
         return (await asker.token(BASIC, grant_type=BEARER, assertion=sent)).status
 
-    assert await asyncio.gather(*(tried(str(n)) for n in range(20))) == [400] * 20  # it is away
+    assert await asyncio.gather(*(tried(str(n)) for n in range(20))) == [503] * 20  # it is away
     away = len(asker.web.asked)
-    assert await tried("a") == 400
+    assert await tried("a") == 503
     assert len(asker.web.asked) == away  # and is left alone for a while
     asker.web.pages = {
         place: Page(body=msgspec.json.encode({"issuer": IDP, "jwks_uri": IDP + "/keys"})),
@@ -227,7 +316,7 @@ async def test_assertions_do_not_send_the_server_for_keys_each_time() -> None:
     asker.clock.advance(1_000)
     assert await tried("e", newer) == 200  # its last keys serve while it is away
     asker.clock.advance(4 * 3_600)
-    assert await tried("f", newer) == 400
+    assert await tried("f", newer) == 503
 
 
 async def test_bytes_beyond_ascii_in_basic_are_refused() -> None:

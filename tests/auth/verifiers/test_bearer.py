@@ -243,6 +243,8 @@ async def test_the_token_is_shown_nowhere() -> None:
     for leak, what in ((msgspec.json.encode, who), (pickle.dumps, who), (pickle.dumps, who.claims)):
         with pytest.raises((TypeError, LocalError)):
             leak(what)
+    assert copy.deepcopy(who) == copy.copy(who) == who
+    assert copy.deepcopy(who).claims["iss"] == who.claims["iss"]
     assert copy.deepcopy(who.credential) is copy.copy(who.credential) is who.credential
     with pytest.raises(LocalError, match="exchange=Exchange"):
         await who.exchange(audience="x")

@@ -227,7 +227,7 @@ async def test_static() -> None:
 
 @pytest.mark.parametrize(
     "tokens",
-    [{"short": "ada"}, {"with a space": "ada"}, {"line\nbreak-": "ada"}, {"ünïcödé-token": "ada"}, {7: "ada"}, "token-of-ada",
+    [{"pass!word#1": "ada"}, {"p=assword": "ada"}, {"token,token": "ada"}, {"short": "ada"}, {"with a space": "ada"}, {"line\nbreak-": "ada"}, {"ünïcödé-token": "ada"}, {7: "ada"}, "token-of-ada",
      {"token-of-ada": ""}, {"token-of-ada": None}, {"token-of-ada": Identity(subject="")}],
 )  # fmt: skip
 def test_a_list_that_cannot_be_right(tokens: Any) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.auth.server.model import Client
 from dragoman.auth.testing import LocalIssuer
+from dragoman.cli.app import COMMANDS, build
 
 from ...auth.client.protected import Protected
 from ..conftest import Command, Done
@@ -95,6 +97,74 @@ def test_a_command_uses_what_is_stored(server: Protected, dragoman: User) -> Non
     done = dragoman("call", server.url, "echo", "1")
     assert (done.status, done.out.strip()) == (0, "[1]"), done.err
     assert None not in server.tokens
+
+
+def test_each_command_calls_as_the_account_that_is_named(server: Protected, dragoman: User) -> None:
+    """The second login is another one, and the commands that call know both."""
+    assert dragoman("login", server.url).status == 0
+    assert dragoman("login", server.url, "--account", "work").status == 0
+    used = {}
+    for account in ("default", "work"):
+        server.tokens.clear()
+        done = dragoman("call", server.url, "echo", "1", "--account", account)
+        assert (done.status, done.out.strip()) == (0, "[1]"), done.err
+        (used[account],) = set(server.tokens)
+    assert len({*used.values(), None}) == 3
+    server.tokens.clear()
+    assert dragoman("auth", "explain", server.url, "--account", "work").status == 0
+    assert set(server.tokens) == {used["work"], None}  # explain asks without one first
+    none = dragoman("call", server.url, "echo", "--account", "none")
+    assert (none.status, "dragoman login" in none.err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tcp://127.0.0.1:1", "echo"], "logins are for servers at http and https URLs"),
+        (["http://127.0.0.1:1", "echo", "--bearer", "x"], "--account and --user or --bearer exclude each other"),
+        (["http://127.0.0.1:1", "echo", "-H", "Authorization: x"], "there is an Authorization header already"),
+    ],
+)
+def test_an_account_where_there_is_none(dragoman: User, words: list[str], said: str) -> None:
+    done = dragoman("call", *words, "--account", "work")
+    assert (done.status, said in done.err) == (2, True), done.err
+
+
+WITHOUT_A_CALL = "serve check tokens new demo completion top"
+"""Commands that call no server that may ask for a login; all others know accounts and certificates."""
+
+
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {*WITHOUT_A_CALL.split(), "auth"}))
+def test_every_command_that_may_log_in_knows_accounts_and_certificates(name: str) -> None:
+    names = {one for argument in build()[name].assemble_argument_collection() for one in argument.names}
+    assert {"--account", *(["--ca"] if name != "whoami" else [])} <= names
+
+
+def test_logout_ends_the_logins_of_all_clients_or_of_one(dragoman: User) -> None:
+    clients = [Client(id=name, redirect_uris=("http://127.0.0.1/callback",)) for name in ("mine", "other")]
+    with LocalIssuer(clients=clients) as issuer, Protected(issuer, lambda token: True) as server:
+        for client in clients:
+            assert dragoman("login", server.url, "--client-id", client.id).status == 0
+        assert dragoman("login", server.url).status == 0
+        assert len(dragoman("tokens", "--json").json["tokens"]) == 3
+        assert dragoman("logout", server.url, "--client-id", "none").status == 2
+        done = dragoman("logout", server.url, "--client-id", "mine", "--json")
+        assert (done.status, done.json["ended"], done.json["revoked"]) == (0, 1, True)
+        left = {one["client_id"] for one in dragoman("tokens", "--json").json["tokens"]}
+        assert len(left) == 2
+        assert "mine" not in left
+        done = dragoman("logout", server.url, "--json")
+        assert (done.status, done.json["ended"], done.json["revoked"]) == (0, 2, True)
+        assert dragoman("tokens", "--json").json["tokens"] == []
+
+
+def test_logout_says_that_tokens_are_still_good(dragoman: User) -> None:
+    with LocalIssuer() as issuer, Protected(issuer, lambda token: True) as server:
+        assert dragoman("login", server.url).status == 0
+    done = dragoman("logout", server.url)
+    assert done.status == 1
+    assert "did not revoke the tokens: they are good until they expire" in done.err
+    assert dragoman("tokens", "--json").json["tokens"] == []
 
 
 def test_explain_says_why(dragoman: User) -> None:

@@ -105,7 +105,7 @@ REPLIES: list[tuple[bytes, str, str]] = [
     (
         b'401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata="{place}/good"',
         "login",
-        "a token of https://login.example: --bearer TOKEN",
+        "log in at https://login.example: dragoman login http://127.0.0.1:",
     ),
     (b"403 Forbidden", "forbidden", "check host name, origin and rights"),
     (
@@ -134,7 +134,7 @@ REPLIES: list[tuple[bytes, str, str]] = [
     (JSON + b'{"jsonrpc":"2.0","id":"1","result":1}', "wrong_id", "a number as a number"),
     (JSON + b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}', "unread", "--v1"),
     (JSON + b'{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":"x"}}', "not_jsonrpc", "must send"),
-    (JSON + b'{"jsonrpc":"2.0","id":1,"error":{"code":"E1","message":"x"}}', "not_jsonrpc", "must send"),
+    (JSON + b'{"jsonrpc":"2.0","id":1,"error":{"code":"E1","message":"x"}}', "loose", "must send"),
     (JSON + b'{"jsonrpc":2.0,"id":1,"result":1}', "not_jsonrpc", "must send"),
     (JSON + b'{"jsonrpc":"2.0","id":1,"result":NaN}', "not_jsonrpc", "must send"),
     (JSON + b'{"jsonrpc":"2.0","id":1,"result":"\xe9"}', "not_jsonrpc", "must send"),
@@ -187,7 +187,7 @@ COMMANDS: list[tuple[str, str, str]] = [
     ("{python} {folder}/nosuch_script.txt", "exited", "run it by hand"),
     ("{python} -c 'import nosuchmodule'", "missing_module", "install nosuchmodule"),
     ("{python} -c 'import nosuch.part'", "missing_module", "install nosuch where"),
-    ("{python} -c 'raise ValueError(1)'", "crashed", "traceback"),
+    ("{python} -c 'raise ValueError(1)'", "crashed", "fix what the trace"),
     ("{python} -c 'raise SystemExit(3)'", "exited", "run it by hand"),
     ("{python} -c pass", "ended", "read its stdin"),
     ("{python} -c 'import os; os.kill(os.getpid(), 9)'", "killed", "what ended it"),

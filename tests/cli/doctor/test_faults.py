@@ -85,7 +85,7 @@ async def listening(talk: Talk, tls: ssl.SSLContext | None = None, path: str | N
             pass  # the far end has hung up, or the test is over
         finally:
             writer.transport.abort() if tls is not None else writer.close()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     if path is not None:
@@ -188,7 +188,8 @@ async def test_no_connection(tmp_path: Path) -> None:
         stale.bind(f"{tmp_path}/stale.sock")
     named(await examined(f"unix:{tmp_path}/stale.sock", Link(), Wire()), "refused", "start the server")
     (tmp_path / "file").write_text("x")
-    named(await examined(f"unix:{tmp_path}/file", Link(), Wire()), "refused", "start the server")
+    named(await examined(f"unix:{tmp_path}/file", Link(), Wire()), "no_socket", "makes its own")
+    assert (await examined(f"unix:{tmp_path}", Link(), Wire())).fault.what == f"{tmp_path} is a folder, not a socket"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ async def test_credentials_that_are_refused() -> None:
 
 async def test_no_websocket_there() -> None:
     async with http_server(b"200 OK") as url:
-        named(await examined(url.replace("http:", "ws:"), Link(), Wire()), "other", "log")
+        named(await examined(url.replace("http:", "ws:"), Link(), Wire()), "not_websocket", "http://")
 
 
 @pytest.mark.parametrize(("sends", "kind", "mend"), NO_HTTP, ids=[f"{at}-{row[1]}" for at, row in enumerate(NO_HTTP)])

@@ -212,7 +212,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Engine]
     passwords.chmod(0o644)
     rights.write_text(
         "user worker\ntopic readwrite lamp/#\nuser caller\ntopic write lamp\ntopic write lamp/control\n"
-        "pattern read lamp/reply/%c\n"
+        "pattern read lamp/reply/%c/#\n"
     )
     with _own(f"password_file {passwords}\nacl_file {rights}\n", monkeypatch) as one:
         yield one

@@ -6,16 +6,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import nats as library
 import pytest
 from nats.aio.client import Client as Bare
+from nats.errors import NoRespondersError
 
 from dragoman import Context, Service, connect, serve
 from dragoman.jsonrpc.errors import LocalError, RpcError
 from dragoman.jsonrpc.limits import Limits
-from dragoman.transports.broker.contract import BrokerMessage, Refused
+from dragoman.transports.broker.contract import BrokerMessage, Refused, Unroutable
 from tests.calculator import calculator
 from tests.engines.brokers import Engine, name
 from tests.engines.wires import (
@@ -24,6 +26,7 @@ from tests.engines.wires import (
     STREAM,
     SUBTRACT,
     Wire,
+    adapter,
     adapter_at,
     address,
     over,
@@ -78,6 +81,33 @@ async def test_any_client_of_nats_can_call(nats: Engine, raw: Bare) -> None:
         assert json.loads(answer.data)["result"] == 19
         answer = await raw.request(address(url), b"no JSON", timeout=PATIENCE)
         assert json.loads(answer.data)["error"]["code"] == -32700
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_what_a_worker_gives_back_goes_to_another_or_its_caller_hears_of_it(
+    nats: Engine, raw: Bare, others: int
+) -> None:
+    """The server tells a publisher that nobody took its message, and not the one who waits for the answer."""
+    url = place(nats, False)
+    got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
+    async with connect(url, timeout=PATIENCE) as peer, asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
+        async with adapter(url, serving=True) as one:
+            await one.work(got.put_nowait, 1)
+            ours = asyncio.create_task(peer.call("subtract", [42, 23]))
+            bare = asyncio.create_task(raw.request(address(url), SUBTRACT, timeout=PATIENCE))
+            first = await got.get()
+            if others:
+                await stack.enter_async_context(serve(calculator(), urls=url))
+            await one.pause()
+            first.settle("retry")
+        if others:
+            assert await ours == 19
+            assert json.loads((await bare).data)["result"] == 19
+        else:
+            with pytest.raises(Unroutable):
+                await ours
+            with pytest.raises(NoRespondersError):
+                await bare
 
 
 @over(NATS, STREAM)

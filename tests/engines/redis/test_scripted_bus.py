@@ -62,13 +62,18 @@ def name(work: object) -> str | None:
         (lambda it: it.read("k"), "XRANGE", ["p:k", "1-0", "+"], bulk([["7-0", ["b", "3", "m", "x"]]]), [(7, b"x")]),
         (lambda it: it.read("k", 4), "XRANGE", ["p:k", "5-0", "+"], bulk([]), []),
         (lambda it: it.read("k"), "XRANGE", ["p:k", "1-0", "+"], OTHER_TYPE, []),
+        (lambda it: it.read("k"), "XRANGE", ["p:k", "1-0", "+"], bulk([["7-0", ["head", "3"]]]), []),
         (
             lambda it: it.append("k", b"m", ttl=2),
-            *(APPEND, [APPEND, "1", "p:k", "m", "2000", "1000", "1048576"], bulk(7), 7),
+            *(APPEND, [APPEND, "1", "p:k", "m", "2000", "1000", "1048576", ""], bulk(7), 7),
         ),
         (
             lambda it: it.append("k", b"m", ttl=2, messages=0, size=0),
-            *(APPEND, [APPEND, "1", "p:k", "m", "2000", "1", "0"], bulk(1), 1),
+            *(APPEND, [APPEND, "1", "p:k", "m", "2000", "1", "0", ""], bulk(1), 1),
+        ),
+        (
+            lambda it: it.append("k", b"m", ttl=2, number=8),
+            *(APPEND, [APPEND, "1", "p:k", "m", "2000", "1000", "1048576", "8"], bulk(9), 9),
         ),
     ],
     ids=name,

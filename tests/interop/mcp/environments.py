@@ -24,6 +24,10 @@ PYTHON = {
     "mcp2": ["mcp==2.3.0"],
     "mcp1": ["mcp==1.30.0"],
     "fastmcp": ["fastmcp==4.1.2"],
+    "time": ["mcp-server-time==2026.10.19"],
+    "git": ["mcp-server-git==2026.10.19"],
+    "fetch": ["mcp-server-fetch==2026.10.24"],
+    "sqlite": ["mcp-server-sqlite==2025.4.25", "mcp==1.30.0"],
 }
 NODE = {
     "ts1": ["@modelcontextprotocol/sdk@1.32.2"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from textwrap import fill
 from typing import Any
 
 from .environments import ROOT, version
@@ -41,14 +42,14 @@ def head() -> str:
 
 <!-- written by `python -m tests.interop.mcp`; do not edit -->
 
-Real peers in real processes, installed from the registries, with dragoman on the other end; the tests let each pair meet
-and hold this page to what came of it. {YES} works, {LACKING} the peer has no such thing, {NO} does not work.
+Real peers in real processes, installed from the registries, with dragoman on the other end; the tests let each pair
+meet and hold this page to what came of it. {YES} works, {LACKING} the peer has no such thing, {NO} does not work.
 
-{versions}.
+{fill(versions + ".", 120, break_on_hyphens=False)}
 
-*list* tools, *call* one with a structured result, *error*: a tool that fails, *progress* and *log* messages while a tool
-runs, *cancel* a call and stop its handler, read a *resource*, get a *prompt*, *complete* an argument; the tool asks the user
-(*elicit*), the model (*sample*), the client (*roots*); *subscribe* to a resource and hear of its change.
+*list* tools, *call* one with a structured result, *error*: a tool that fails, *progress* and *log* messages while a
+tool runs, *cancel* a call and stop its handler, read a *resource*, get a *prompt*, *complete* an argument; the tool
+asks the user (*elicit*), the model (*sample*), the client (*roots*); *subscribe* to a resource and hear of its change.
 """
 
 

@@ -821,14 +821,20 @@ async def test_roots_are_files() -> None:
 
     async def asks(ctx: Asker) -> Any:
         try:
-            await ctx.ask(Roots())
+            [roots] = await ctx.ask(Roots())
+            return [root.uri for root in roots]
         except BadAnswer as error:
             return str(error)
 
     wire = serving(asks).wire(R2025_11)
-    call(wire)
-    wire.send({"id": (await wire.next())["id"], "result": {"roots": [{"uri": "https://a.b"}]}})
-    assert "file://" in text(await wire.next())
+    for uri, words in (
+        ("https://a.b", "a root is a file:// URI"),
+        ("file:///a", "file:///a"),
+        ("FILE:///a", "FILE:///a"),
+    ):
+        call(wire)
+        wire.send({"id": (await wire.next())["id"], "result": {"roots": [{"uri": uri}]}})
+        assert words in text(await wire.next())
 
 
 # -- every kind of handler ------------------------------------------------------------------------

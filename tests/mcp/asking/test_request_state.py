@@ -12,6 +12,7 @@ import pytest
 from msgspec import UNSET, Raw
 
 from dragoman import InternalError, InvalidParams, LocalError, serve
+from dragoman.allowance import Owner
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp.asking.request_state import Known, NoncesHere, Seal, SealError, digest_of
@@ -22,6 +23,7 @@ from tests.behind import behind
 from ..http_tools import City, tools
 from ..http_wire import body, meta, served, standard
 
+HERE = Owner("192.0.2.1")
 OLD, NEW = "the-old-key-long-enough", "the-new-key-long-enough"
 REQUEST = digest_of("tools/call", Raw(b'{"name": "buy", "arguments": {"a": 1, "b": [2, {"x": 1, "y": 2}]}}'))
 
@@ -181,30 +183,83 @@ def test_it_is_bounded() -> None:
         )
 
 
+def test_its_bound_holds_for_the_open_state() -> None:
+    """A state is compressed where that helps, and would open to a thousand times its text."""
+    seal = Seal(NEW, size=2_000)
+    with pytest.raises(LocalError, match=r"a state of 1[0-9]{5} bytes, and 2000 are allowed"):
+        seal.seal(REQUEST, None, asked={}, known={"a": Known("d", Raw(b'"%b"' % (b"a" * 100_000)))})
+    fits = seal.seal(REQUEST, None, asked={}, known={"a": Known("d", Raw(b'"%b"' % (b"a" * 1_800)))})
+    assert len(fits) < 400
+    assert len(seal.open(fits, REQUEST, None).known["a"].answer) == 1_802
+    longer = Seal(NEW).seal(REQUEST, None, asked={}, known={"a": Known("d", Raw(b'"%b"' % (b"a" * 100_000)))})
+    assert len(longer) < 2_000
+    assert reason(seal, longer, principal=None) == "tampered"
+
+
+@pytest.mark.parametrize("length", [1_000, 100_000])
+async def test_it_is_opened_once_a_call(length: int) -> None:
+    """By the router before its handler runs, and by what the handler asks: one opening for both."""
+    server = Server("asks", keys=OLD)
+
+    @server.tool
+    async def two(ctx: Context) -> str:
+        first = await ctx.elicit("one?", City)
+        return f"{first} {await ctx.elicit('two?', City)}"
+
+    looks: list[float] = []  # at the clock: one for each state that is opened, and one for each that is sealed
+
+    def clock() -> float:
+        looks.append(1.0)
+        return 1.0
+
+    behind(server).seal = Seal(OLD, clock=clock, audience="asks")
+    said = meta(capabilities={"elicitation": {"form": {}}})
+    params: dict[str, Any] = {"name": "two", "arguments": {}, "_meta": said}
+    headers = standard("tools/call", "two")
+    async with served(server) as place:
+        for step in range(3):
+            found = json.loads((await place.ask(body("tools/call", params), headers)).body)["result"]
+            assert len(looks) == (1, 3, 4)[step]
+            if step == 2:
+                assert found["content"][0]["text"].count("x" * length) == 2
+                break
+            (key,) = found["inputRequests"]
+            answer = {"action": "accept", "content": {"city": "x" * length}}
+            params |= {"requestState": found["requestState"], "inputResponses": {key: answer}}
+
+
 def test_once() -> None:
     """ "Servers for which a given `requestState` must be consumed at most once MUST enforce that invariant"."""
     seal = Seal(NEW)
     state = seal.open(sealed(seal, once=True), REQUEST, "ann")
-    seal.use(state)
+    seal.use(state, HERE)
     with pytest.raises(SealError) as caught:
-        seal.use(state)
+        seal.use(state, HERE)
     assert caught.value.data == {"reason": "used"}
     often = seal.open(sealed(seal), REQUEST, "ann")
-    seal.use(often)
-    seal.use(often)
+    seal.use(often, HERE)
+    seal.use(often, HERE)
 
 
-def test_used_states_are_remembered_until_they_expire_and_no_more_than_so_many() -> None:
+def test_used_states_are_remembered_until_they_expire_and_each_owner_has_its_share() -> None:
     wall = Wall()
-    nonces = NoncesHere(2, clock=wall)
-    assert nonces.take("a", wall.now + 10)
-    assert not nonces.take("a", wall.now + 10)
-    assert nonces.take("b", wall.now + 20)
+    nonces = NoncesHere(4, life=20, clock=wall)
+    ann = Owner("ann", known=True)
+    assert nonces.take("a", wall.now + 10, HERE)
+    assert not nonces.take("a", wall.now + 10, HERE)
+    assert not nonces.take("a", wall.now + 10, ann), "by another one too"
+    assert nonces.take("b", wall.now + 20, HERE)
+    with pytest.raises(InternalError, match="Busy") as told:
+        nonces.take("c", wall.now + 20, HERE)
+    assert told.value.data == {"retry_after": 40}
     with pytest.raises(InternalError, match="Busy"):
-        nonces.take("c", wall.now + 20)
+        nonces.allow(HERE)
+    assert nonces.take("d", wall.now + 20, ann), "another one is served"
     wall.now += 10
-    assert nonces.take("c", wall.now + 20)
-    assert not nonces.take("b", wall.now + 20)
+    assert not nonces.take("b", wall.now + 20, HERE)
+    wall.now += 30
+    nonces.allow(HERE)
+    assert nonces.take("e", wall.now + 20, HERE)
 
 
 def test_the_library_is_imported_when_a_state_is_sealed_and_named_when_it_is_missing() -> None:

@@ -15,11 +15,12 @@ from dragoman.channel import ChannelError, Closed
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, InvalidParams, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp import Context, Server
-from dragoman.mcp.client.cache import Cache
+from dragoman.mcp.client.cache import KEPT, Cache, pages
 from dragoman.mcp.client.client import Client
 from dragoman.mcp.protocol.errors import ToolError
 from dragoman.mcp.protocol.params import LoggingMessageNotificationParams, ProgressNotificationParams
 from dragoman.mcp.protocol.types import TextContent
+from dragoman.rpc.binding.bounded_schema import BoundedSchema
 
 from ..scripted import (
     META,
@@ -358,17 +359,105 @@ async def test_a_structured_result_that_does_not_fit_is_an_error() -> None:
         await client.call_tool("t")
 
 
-async def test_a_schema_of_the_network_is_never_fetched() -> None:
-    """basic/index: "Implementations MUST NOT automatically dereference `$ref` values that resolve to a network URI"."""
+@pytest.mark.parametrize("levels", [16, 60])
+async def test_a_schema_that_doubles_with_each_level_is_checked_in_few_steps(levels: int) -> None:
+    """basic/index: a schema is "a Denial-of-Service vector against the validator"."""
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    twice = {"allOf": [{"items": {"$ref": "#/$defs/r"}}] * 2, "not": {"type": "integer"}}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/r"}}, "$defs": {"r": twice}}
+    server = structured({"a": value}, schema)
+    async with Client(server) as client:
+        async with asyncio.timeout(30):
+            with pytest.raises(BadAnswer, match="what it must not"):
+                await client.call_tool("t")
+        assert (check := client._tools.get("t")) is not None
+        assert isinstance(check.check, BoundedSchema)
+        assert check.check.steps < 5_000
+
+
+def form(**field: Any) -> dict[str, Any]:
+    return {"message": "?", "requestedSchema": {"type": "object", "properties": {"x": field}}}
+
+
+@pytest.mark.parametrize(
+    ("field", "accepted"),
+    [
+        ({"type": "string", "pattern": "^(a+)+$", "default": "a" * 5_000 + "!"}, False),
+        ({"type": "string", "pattern": "^(a+)+$", "default": "a" * 5_000}, True),
+        ({"type": "string", "pattern": "^(a+)+(?=b)$", "default": "a" * 5_000 + "!"}, True),  # it is not run
+        ({"type": "string", "pattern": r"^(a|aa)+\1$", "default": "a" * 5_000 + "!"}, True),
+        ({"type": "string", "pattern": "((", "default": "a"}, True),
+        ({"type": "string", "pattern": ["a"], "default": "a"}, True),  # no form as forms are: nothing is checked
+        ({"type": "string", "minLength": "3", "default": "a"}, True),
+        ({"type": "integer", "maximum": {}, "default": 3}, True),
+        (
+            {
+                "type": "array",
+                "items": {"type": "string", "enum": [f"c{one}" for one in range(50_000)]},
+                "default": [f"c{one}" for one in range(50_000)],
+            },
+            True,
+        ),
+    ],
+)
+async def test_a_form_that_is_slow_to_check(field: dict[str, Any], accepted: bool) -> None:
+    """client/elicitation: pattern and default are both the server's."""
+    seen: list[Message] = []
+
+    def answers(message: Message) -> Iterable[Any]:
+        if message["method"] == "tools/call" and "inputResponses" not in message["params"]:
+            ask = {"method": "elicitation/create", "params": form(**field)}
+            return [Result({"resultType": "input_required", "inputRequests": {"q": ask}})]
+        seen.append(message)
+        return [said("done")]
+
+    async with Client(modern(answers), on_elicit=lambda question: True) as client:
+        if not accepted:
+            with pytest.raises(LocalError, match="does not fit the form"):
+                await client.call_tool("t")
+            return
+        await client.call_tool("t")
+    assert seen[-1]["params"]["inputResponses"]["q"]["content"] == {"x": field["default"]}
+
+
+async def test_a_schema_of_the_network_is_never_fetched(caplog: pytest.LogCaptureFixture) -> None:
+    """basic/index: "Implementations MUST NOT automatically dereference `$ref` values that resolve to a network URI".
+    The tool has run, so that its result is handed on, with a warning."""
     server = structured({"a": 1}, {"$ref": "http://127.0.0.1:9/schema.json"})
     async with Client(server) as client:
         assert len(await client.list_tools()) == 1
-        with pytest.raises(BadAnswer, match="cannot be used"):
-            await client.call_tool("t")
+        assert (await client.call_tool("t")).structured_content == {"a": 1}
+    assert any("its output schema cannot be used" in said for said in caplog.messages)
 
 
 @eras
-@pytest.mark.parametrize("content", [None, {}, [{"type": "text"}], [{"type": "unheard_of"}], [5]])
+async def test_content_of_an_unknown_type_is_handed_on(server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    blocks = [{"type": "text", "text": "x"}, {"type": "hologram", "data": [1]}]
+    async with Client(server(lambda message: [Result({"resultType": "complete", "content": blocks})])) as client:
+        plain, unknown = (await client.call_tool("t")).content
+    assert plain == TextContent("x")
+    assert isinstance(unknown, TextContent)
+    assert json.loads(unknown.text) == blocks[1]
+    assert any("content of the type 'hologram' is not known here" in said for said in caplog.messages)
+
+
+@eras
+@pytest.mark.parametrize("bad", [{"name": "b"}, {"inputSchema": EMPTY}, {"name": "b", "inputSchema": []}, 5, None])
+async def test_one_bad_tool_hides_no_other(server: Any, bad: Any, caplog: pytest.LogCaptureFixture) -> None:
+    good = [tool("a"), tool("c", outputSchema=EMPTY)]
+    answers = [listed("tools", good[0], bad, good[1])]
+    async with Client(server(lambda message: answers, tools={})) as client:
+        assert [one.name for one in await client.list_tools()] == ["a", "c"]
+    assert any("is left out" in said for said in caplog.messages)
+    async with Client(server(lambda message: [Result({"tools": "none"})], tools={})) as client:
+        with pytest.raises(BadAnswer):
+            await client.list_tools()
+
+
+@eras
+@pytest.mark.parametrize("content", [None, {}, [{"type": "text"}], [{"type": 5}], [{}], [5]])
 async def test_a_result_that_makes_no_sense_fails_its_call(server: Any, content: Any) -> None:
     async with Client(server(lambda message: [Result({"resultType": "complete", "content": content})])) as client:
         with pytest.raises(BadAnswer):
@@ -408,11 +497,77 @@ async def test_progress_is_told_by_a_token_of_its_own(server: Any) -> None:
 
 
 @eras
-async def test_without_a_function_no_progress_is_asked_for(server: Any) -> None:
+async def test_progress_is_asked_for_where_it_keeps_a_call_from_its_timeout(server: Any) -> None:
     peer = server(lambda message: [said("done")])
     async with Client(peer) as client:
         await client.call_tool("t")
-    assert "progressToken" not in peer.of("tools/call")[0]["params"].get("_meta", {})
+        await client.call_tool("t", timeout=60)
+        await client.call_tool("t", total=60)
+        await client.call_tool("t", timeout=None)
+        await client.call_tool("t", meta={"a": 1})
+        await client.call_tool("t", meta={"progressToken": "own"})
+        await client.call("tools/call", {"name": "t"})
+    async with Client(peer, timeout=None) as client:
+        await client.call_tool("t")
+    sent = [call["params"].get("_meta", {}).get("progressToken") for call in peer.of("tools/call")]
+    ids = [call["id"] for call in peer.of("tools/call")]
+    asks = [True, True, True, False, True, False, True, False]
+    assert sent == [
+        "own" if at == 5 else id if ask else None for at, (id, ask) in enumerate(zip(ids, asks, strict=True))
+    ]
+
+
+@eras
+async def test_no_member_of_a_request_is_there_twice(server: Any) -> None:
+    """RFC 8259 section 4: an object whose names are not unique is read by each peer in its own way."""
+    peer = server(lambda message: [said("done")])
+    seen: list[Any] = []
+    own = {"progressToken": "own", "a": 1}
+    version = "io.modelcontextprotocol/protocolVersion"
+    async with Client(peer, on_progress=seen.append) as client:
+        await client.call_tool("t", meta=own)
+        await client.call("tools/call", {"name": "t", "_meta": own})
+        await client.request("tools/call", {"name": "t", "_meta": own})
+        await client.request("tools/call", {"name": "t", "_meta": {"a": 0, **own}}, meta={"a": 1})
+        await client.call_tool("t", meta={version: "1999-01-01"})
+        stateless = not client.revision.stateful
+        for refused in ({"progressToken": "own"}, {"progressToken": 7}):
+            with pytest.raises(LocalError, match="progressToken of its own"):
+                await client.call_tool("t", meta=refused, on_progress=seen.append)
+        with pytest.raises(LocalError, match="_meta in the params of a call is an object"):
+            await client.call("tools/call", {"name": "t", "_meta": [1]})
+    *owns, last = [call["params"]["_meta"] for call in peer.of("tools/call")]
+    assert [(one["progressToken"], one["a"]) for one in owns] == [("own", 1)] * 4
+    if stateless:
+        assert all(one[version] == client.revision.date for one in (*owns, last))
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len(dict(pairs)) == len(pairs)
+        return dict(pairs)
+
+    for raw in peer.raw:
+        json.loads(raw, object_pairs_hook=once)
+
+
+async def test_progress_without_end_has_an_end() -> None:
+    """ "implementations SHOULD always enforce a maximum timeout, regardless of progress notifications"."""
+    peer = modern()
+    stop = asyncio.Event()
+
+    async def drip(id: int) -> None:
+        while not stop.is_set():
+            peer.say(notification("notifications/progress", progressToken=id, progress=1))
+            await asyncio.sleep(0.005)
+
+    async with Client(peer, timeout=0.5) as client:
+        client._far.peer.longest = 0.1
+        calling = asyncio.ensure_future(client.call_tool("t"))
+        await peer.until("tools/call")
+        dripping = asyncio.ensure_future(drip(peer.heard[-1]["id"]))
+        with pytest.raises(CallTimeout, match="total time"):
+            await calling
+        stop.set()
+        await dripping
 
 
 @eras
@@ -493,7 +648,7 @@ async def test_a_log_level_is_set_once_in_the_stateful_era() -> None:
         await client.set_log_level("warning")
         await client.call("x")
     assert peer.of("logging/setLevel")[0]["params"] == {"level": "warning"}
-    assert "params" not in peer.of("x")[0] or "_meta" not in peer.of("x")[0]["params"]
+    assert peer.of("x")[0]["params"]["_meta"].keys() == {"progressToken"}
 
 
 async def test_a_function_that_fails_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -734,3 +889,116 @@ async def test_a_server_that_lists_no_tools_is_asked_for_them_once() -> None:
         for _ in range(2):
             assert (await client.call_tool("any")).structured_content == {"a": 1}
     assert len(server.of("tools/list")) == 1
+
+
+# -- what a server may make a client keep and do
+
+
+def endless(size: int) -> Scripted:
+    """A server whose lists have no end, in pages of so many bytes."""
+    number = 0
+
+    def answers(message: Message) -> Iterable[Any]:
+        nonlocal number
+        number += 1
+        if message["method"] == "tools/call":
+            return [said("1", structuredContent={"a": 1})]
+        member = {"resources/templates/list": "resourceTemplates"}.get(message["method"], message["method"][:-5])
+        return [listed(member, nextCursor=f"{number}", _meta={"x": "x" * size})]
+
+    return modern(answers)
+
+
+@pytest.mark.parametrize("method", ["list_tools", "list_resources", "list_resource_templates", "list_prompts"])
+async def test_a_list_has_a_sum(method: str) -> None:
+    server = endless(100_000)
+    async with Client(server, limits=CLIENT.but(list_size=1_000_000)) as client:
+        with pytest.raises(BadAnswer, match="list_size allows 1000000"):
+            await getattr(client, method)()
+    assert len([one for one in server.heard if one["method"].endswith("/list")]) == 10
+
+
+async def test_one_page_is_always_accepted() -> None:
+    page = listed("tools", tool("t", description="x" * 5_000))
+    async with Client(modern(lambda message: [page]), limits=CLIENT.but(list_size=1_000)) as client:
+        assert [one.name for one in await client.list_tools()] == ["t"]
+
+
+async def test_a_list_has_so_many_pages_and_a_result_of_a_tool_reads_no_more() -> None:
+    server = endless(1)
+    async with Client(server, limits=CLIENT.but(list_pages=7)) as client:
+        with pytest.raises(BadAnswer, match="more than 7 pages"):
+            await client.list_prompts()
+        await client.call_tool("t")
+        await client.call_tool("t")
+    assert len(server.of("tools/list")) == 7
+
+
+async def test_a_list_has_its_time() -> None:
+    now = 0.0
+
+    async def page(cursor: str | None) -> tuple[list[int], str | None, int]:
+        nonlocal now
+        now += 20
+        return [1], str(now), 1
+
+    with pytest.raises(BadAnswer, match="within 100 s"):
+        await pages("tools/list", page, lambda: None, limits=CLIENT.but(list_time=100), clock=lambda: now)
+    assert now == 120
+
+
+def test_what_is_kept_has_a_sum() -> None:
+    cache = Cache(clock=lambda: 0.0)
+    for number in range(20):
+        cache.put("resources/read", f"u{number}", number, 1_000, 0, KEPT // 8)
+    assert cache.size == KEPT
+    assert [number for number in range(20) if cache.get("resources/read", f"u{number}") is not None] == [*range(12, 20)]
+    cache.put("resources/read", "huge", 1, 1_000, 0, KEPT + 1)
+    assert cache.get("resources/read", "huge") is None
+    cache.drop("resources/read", "u19")
+    assert cache.size == KEPT - KEPT // 8
+    cache.drop("resources/read")
+    assert cache.size == 0
+
+
+async def test_questions_at_once_are_bounded() -> None:
+    """A server of the stateful era asks as often as it likes."""
+    open_at_once: list[int] = [0, 0]
+    go = asyncio.Event()
+
+    async def elicit(question: Any) -> bool:
+        open_at_once[0] += 1
+        open_at_once[1] = max(open_at_once)
+        await go.wait()
+        open_at_once[0] -= 1
+        return False
+
+    answers: list[Message] = []
+
+    def script(message: Message) -> Iterable[Any]:
+        if message.get("method") == "tools/call":
+            params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+            for number in range(10):
+                yield {"jsonrpc": "2.0", "id": f"q{number}", "method": "elicitation/create", "params": params}
+            yield said("done")
+
+    server = legacy(script)
+    async with Client(server, on_elicit=elicit, limits=CLIENT.but(questions=3)) as client:
+        await client.call_tool("t")
+        go.set()
+        async with asyncio.timeout(30):
+            while len(answers) < 10:
+                await asyncio.sleep(0)
+                answers = [one for one in server.heard if str(one.get("id", "")).startswith("q")]
+    assert open_at_once[1] == 3
+    busy = [one for one in answers if "error" in one]
+    assert len(busy) == 7
+    assert busy[0]["error"]["data"] == {"limit": "questions", "allowed": 3, "retry_after": 1}
+
+
+async def test_questions_of_one_result_are_bounded() -> None:
+    ask = {"method": "elicitation/create", "params": form(type="string")}
+    many = Result({"resultType": "input_required", "inputRequests": {f"q{one}": ask for one in range(40)}})
+    async with Client(modern(lambda message: [many]), on_elicit=lambda question: False) as client:
+        with pytest.raises(BadAnswer, match="asks 40 questions at once, limits"):
+            await client.call_tool("t")

@@ -180,9 +180,9 @@ async def test_roots_are_listed(ask: Any, tmp_path: Path) -> None:
     assert await ask(ROOTS, roots=[tmp_path, Root("file:///x", "X")]) == expected
 
     async def later() -> list[str]:
-        return ["file:///y"]
+        return ["file:///y", "File:///Z"]
 
-    assert await ask(ROOTS, roots=later) == {"roots": [{"uri": "file:///y"}]}
+    assert await ask(ROOTS, roots=later) == {"roots": [{"uri": "file:///y"}, {"uri": "File:///Z"}]}
 
 
 # -- the stateless era

@@ -98,13 +98,17 @@ async def test_several_subscriptions_are_told_apart() -> None:
         assert await anext(one) == Changed("resource", "x:1")
 
 
-@pytest.mark.parametrize(
+ENDS = pytest.mark.parametrize(
     "end",
     [
         lambda id: {"jsonrpc": "2.0", "id": id, "result": {"resultType": "complete", "_meta": {ID: id}}},
         lambda id: notification("notifications/cancelled", requestId=id, reason="shutting down"),
     ],
+    ids=["answered", "cancelled"],
 )
+
+
+@ENDS
 async def test_the_server_ends_it(end: Any) -> None:
     """ "A client that receives this response knows the subscription closed cleanly"; basic/patterns/cancellation."""
     server = listens(lambda id: tagged("notifications/tools/list_changed", id), end)
@@ -159,6 +163,32 @@ async def test_a_lost_subscription_is_asked_for_again() -> None:
         assert await anext(changes) == Changed("tools")
     assert server.attached == 2
     assert len(server.of("subscriptions/listen")) == 2
+
+
+@ENDS
+async def test_a_subscription_that_the_server_ends_in_order_is_asked_for_again(end: Any) -> None:
+    """As one does that drains, after which another takes its place at the same address."""
+    server = listens()
+    async with Client(server) as client, client.subscribe(tools=True, again=True) as changes:
+        for number in (1, 2, 3):
+            server.say(end(server.of("subscriptions/listen")[-1]["id"]))
+            assert await anext(changes) == Changed("again")
+            assert len(server.of("subscriptions/listen")) == number + 1
+        server.say(tagged("notifications/tools/list_changed", server.of("subscriptions/listen")[-1]["id"]))
+        assert await anext(changes) == Changed("tools")
+    assert server.attached == 1
+
+
+@ENDS
+async def test_a_subscription_ends_in_order_where_the_channel_goes_after_it(end: Any) -> None:
+    def answers(message: Message) -> Iterable[Any]:
+        if message["method"] == "subscriptions/listen":
+            yield acknowledged(message["id"], toolsListChanged=True)
+            yield end(message["id"]) if len(server.of("subscriptions/listen")) == 1 else Dies()
+
+    server = modern(answers)
+    async with Client(server) as client, client.subscribe(tools=True, again=True) as changes:
+        assert [one async for one in changes] == [Changed("again")]
 
 
 async def test_a_subscription_refused_for_the_moment_is_asked_for_again() -> None:

@@ -21,7 +21,7 @@ from dragoman.mcp import HttpOptions, Server
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.auth.guarding import METADATA, Issued, issued, token, who
 from tests.behind import behind
-from tests.mcp.http_wire import ME, Place, Sitting, body, called, meta
+from tests.mcp.http_wire import ME, Place, Sitting, body, called, meta, standard
 from tests.transports.ends import until as settled
 from tests.transports.http.cases import Answered
 from tests.transports.http.ends import face
@@ -145,13 +145,92 @@ FORBIDDEN: list[tuple[str, tuple[str, dict[str, Any]], str]] = [
     ("ada", tool("own", of="bob"), ""),
     ("ada", READ, "notes:write"),
     ("eve", READ, "notes:write"),
+    ("ada", ("resources/read", {"uri": "Note://%73ecret"}), "notes:write"),
     ("ada", ("resources/read", {"uri": "note://of/bob"}), ""),
+    ("ada", ("resources/read", {"uri": "note://%6ff/bob"}), ""),
     ("ada", tool("ledger_own", of="bob"), ""),
     ("ada", tool("ledger_sum"), "notes:write"),
     ("ada", PROMPT, "notes:write"),
     ("ada", COMPLETE, "notes:write"),
 ]
 GRANTED = {"ada": {"notes:read"}, "eve": set[str]()}
+
+
+FACES = pytest.mark.parametrize("kind", ["native", "asgi"])
+UNKNOWN = [
+    tool("wipe"),
+    tool("own", of="ada"),
+    tool("anyone"),
+    tool("none"),
+    ("resources/read", {"uri": "note://of/x"}),
+]
+
+
+async def denied(place: Place, method: str, params: dict[str, Any], headers: Mapping[str, str] = {}) -> Answered:
+    """A stateless request of nobody, of whom the door asks for a token."""
+    standing = standard(method, params.get("name") or params.get("uri"))
+    return await place.ask(body(method, params | {"_meta": meta()}), standing | dict(headers))
+
+
+def named(found: Answered) -> str | None:
+    [challenge] = parsed(found.headers["www-authenticate"])
+    return challenge.params.get("scope")
+
+
+@FACES
+async def test_a_challenge_at_the_door_names_what_the_call_needs(kind: str) -> None:
+    """RFC 6750 section 3: it is "the required scope of the access token for accessing the requested resource"."""
+    async with served(kind) as (port, app):
+        place = Place(port, app)
+        for _, (method, params), scopes in FORBIDDEN:
+            for _ in range(2):  # the second time the head is known
+                found = await denied(place, method, params)
+                assert found.status == 401
+                assert named(found) == (scopes if scopes and method != "completion/complete" else None)
+        # what is hidden from strangers, what needs nothing and what there is not are answered alike
+        answers = [await denied(place, *call) for call in UNKNOWN]
+        assert len({(one.body, one.headers["www-authenticate"]) for one in answers}) == 1
+        # a token that is refused, too
+        wrong = await denied(place, *tool("read"), {"Authorization": "Bearer no-such-token"})
+        assert named(wrong) == "notes:read"
+        for odd in ("=?base64?###?=", "\xff", "write, read"):
+            assert named(await denied(place, *tool("read"), {"Mcp-Name": odd})) is None
+        app.remove_tool("read")
+        assert named(await denied(place, *tool("read"))) is None
+
+
+async def test_what_a_head_says_is_believed_for_a_challenge_alone() -> None:
+    """A head may name another tool than its body does: then the call is refused, whoever makes it."""
+    async with served() as (port, app):
+        call = tool("write")
+        other = {"Mcp-Name": "read"}
+        assert named(await denied(Place(port, app), *call, other)) == "notes:read"
+        ada = await denied(As(port, app, "ada"), *call, other)
+        assert (ada.status, "www-authenticate" in ada.headers) == (400, False)
+        assert "Mcp-Name header value 'read' does not match" in json.loads(ada.body)["error"]["message"]
+        # and where both agree the challenge is that of the body's tool
+        assert named(await denied(As(port, app, "ada"), *call)) == "notes:read notes:write"
+
+
+async def test_a_scope_that_all_calls_need_is_named_with_the_others() -> None:
+    app = notes()
+    guard = TokenGuard(issued(), scopes="mcp")
+    behind(app).protect(guard)
+    async with face("native", {"/mcp": behind(app)}, Options()) as port:
+        for place, status in ((Place(port, app), 401), (As(port, app, "ada"), 403)):
+            found = await denied(place, *tool("write"))
+            assert (found.status, named(found)) == (status, "mcp notes:read notes:write")
+
+
+async def test_a_stranger_has_no_long_name_looked_up() -> None:
+    """A refusal must cost no more than its request, and to compare a URI as long as a head may be takes a thousand
+    times as long."""
+    async with served() as (port, app):
+        app.resource("doc://{name}", scopes="docs")(lambda name: name)
+        for length, scopes in ((256, "docs"), (257, None), (4_000, None)):
+            uri = "doc://".ljust(length, "{")
+            found = await denied(Place(port, app), "resources/read", {"uri": uri})
+            assert (found.status, named(found)) == (401, scopes)
 
 
 @REVISIONS

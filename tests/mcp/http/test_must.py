@@ -134,11 +134,17 @@ async def test_a_notification_is_accepted_without_a_body(place: Place) -> None:
     assert (found.status, found.body) == (202, b"")
 
 
-@pytest.mark.parametrize("path", ["/", "/mcp/", "/mcp/x", "/MCP", "/sse", "/messages"])
+@pytest.mark.parametrize("path", ["/", "/mcp//", "/mcp/x", "/MCP", "/sse", "/messages"])
 async def test_there_is_one_endpoint(place: Place, path: str) -> None:
     """ "The server MUST provide a single HTTP endpoint path"."""
     raw, headers = called("add", {"a": 1, "b": 2})
     assert (await place.ask(raw, headers, path=path)).status == 404
+
+
+async def test_a_slash_at_the_end_of_the_path_makes_no_difference(place: Place) -> None:
+    """Clients add it and leave it out, and follow no redirect with a POST."""
+    raw, headers = called("add", {"a": 1, "b": 2})
+    assert (await place.ask(raw, headers, path="/mcp/")).status == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "HEAD"])

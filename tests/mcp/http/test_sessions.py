@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
-from dragoman.channel import Options
+from dragoman.channel import Admitted, Handshake, Identity, Options
+from dragoman.mcp.http.authorization import Expiry
+from dragoman.mcp.http.readers import HttpReader
 from dragoman.mcp.protocol.revisions import NEWEST_STATEFUL, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from dragoman.mcp.session.session import Session
 from tests.behind import behind
@@ -99,9 +104,11 @@ async def test_a_refused_initialize_makes_no_session(there: tuple[Place, Stage],
     assert not behind(place.server).host.peers
 
 
-async def test_initialize_in_a_session_is_refused_and_the_session_lives(there: tuple[Place, Stage]) -> None:
+async def test_initialize_in_a_session_begins_another_and_the_session_lives(there: tuple[Place, Stage]) -> None:
     sitting = await there[0].begin()
-    assert error((await sitting.post(initialize())).body)["code"] == -32600
+    found = await sitting.post(initialize())
+    assert found.status == 200
+    assert found.headers["mcp-session-id"] != sitting.id
     assert (await sitting.post(sitting.tool("add", a=1, b=1))).status == 200
 
 
@@ -367,7 +374,9 @@ async def test_deleting_a_session_ends_its_calls_and_streams(both: tuple[Place, 
         assert (await place.ask(b"", sitting.headers, method="DELETE")).status == 204
         assert await home.message() is None
     found = await call
-    assert (found.status, json.loads(found.body)["id"]) == (404, 1)
+    # 404 means that nothing was run, and clients repeat the call in a new session
+    assert (found.status, json.loads(found.body)["id"]) == (200, 1)
+    assert error(found.body) == {"code": -32603, "message": "The session ended before the call was done"}
     await stage.cancelled.wait()
     await until(lambda: not behind(place.server).call_limit.in_flight)
 
@@ -439,3 +448,47 @@ async def test_a_fault_of_ours_is_the_answer_to_its_request(
         assert "a fault of ours" not in found.body.decode()
         assert "a fault of ours" in caplog.text
         assert text((await sitting.post(sitting.tool("add", 8, a=2, b=3))).body) == "5"
+
+
+async def for_an_hour(handshake: Handshake) -> Admitted:
+    return Admitted(identity=Identity(subject="ada", expires_at=time.time() + 3600))
+
+
+REFUSED: dict[str, tuple[str, Mapping[str, str | None], int]] = {
+    "an event that is none": ("GET", {"Last-Event-ID": "zzz"}, 400),
+    "an event of no stream": ("GET", {"Last-Event-ID": "ffff-1"}, 400),
+    "no such session": ("GET", {"Mcp-Session-Id": "x"}, 404),
+    "no session": ("GET", {"Mcp-Session-Id": None}, 400),
+    "another version": ("GET", {"MCP-Protocol-Version": "1999-01-01"}, 400),
+    "no stream accepted": ("GET", {"Accept": "application/json"}, 406),
+    "a DELETE of no session": ("DELETE", {"Mcp-Session-Id": "x"}, 404),
+    "a POST to no session": ("POST", {"Mcp-Session-Id": "x"}, 404),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_refused_request_leaves_nothing_behind(case: str) -> None:
+    """What ends a standing stream with its token is made when the stream begins."""
+    method, headers, status = REFUSED[case]
+    server, _ = tools()
+    async with served(server, options=Options(guard=for_an_hour)) as place:
+        sitting = await place.begin()
+        for _ in range(5):
+            found = await place.ask(body("ping"), sitting.headers | dict(headers), method=method)
+            assert found.status == status
+        gc.collect()
+        held = [one for one in gc.get_objects() if isinstance(one, Expiry | HttpReader)]
+        assert held == []
+
+
+async def test_a_standing_stream_that_ends_leaves_nothing_behind() -> None:
+    server, _ = tools()
+    async with served(server, options=Options(guard=for_an_hour)) as place:
+        sitting = await place.begin()
+        async with sitting.get() as home:
+            assert home.status == 200
+            assert [one for one in gc.get_objects() if isinstance(one, Expiry)]
+        (session,) = [one.channel for one in behind(server).host.peers]
+        await until(lambda: not session.readers)
+        gc.collect()
+        assert not [one for one in gc.get_objects() if isinstance(one, Expiry | HttpReader)]

@@ -109,7 +109,7 @@ def test_a_session_has_the_methods_of_its_revision(revision: r.Revision, row: An
     params = {
         "level": "info",
         "uri": "a:b",
-        "protocolVersion": "1",
+        "protocolVersion": revision.date,
         "capabilities": {},
         "clientInfo": WHO,
         "name": "it",
@@ -213,7 +213,7 @@ def test_a_fault_that_no_single_member_has_is_told_in_words() -> None:
     """Of two members with one name the last counts, and the decoder has met the first."""
     error = refused(Request("tools/call", msgspec.Raw(b'{"name":7,"name":"add"}'), 1))
     assert "`$.name`" in error.message
-    assert error.data is msgspec.UNSET
+    assert error.data is None
 
 
 def test_an_initialize_has_the_principal_of_its_caller() -> None:

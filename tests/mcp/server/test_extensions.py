@@ -466,3 +466,134 @@ async def test_a_client_s_extension_settles_its_results() -> None:
         Client(extended(), extensions=[ECHO])
     with pytest.raises(LocalError, match="`declares` and `settle`"):
         Client(extended(), extensions=["x"])  # type: ignore[list-item]
+
+
+# -- how a type of results says its members --------------------------------------------------------
+
+
+class WithType(Struct, rename="camel"):
+    ticket: str
+    result_type: str = "given"
+
+
+class WithMeta(Struct):
+    ticket: str
+    meta: dict[str, Any] | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class WithBoth(Struct, rename="camel"):
+    ticket: str
+    result_type: str = "given"
+    meta: dict[str, Any] | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class OtherNames(Struct):
+    ticket: str
+    kind: str = msgspec.field(default="given", name="resultType")
+    about: dict[str, Any] | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class FalseFriends(Struct):
+    """Fields that are other members on the wire."""
+
+    ticket: str
+    result_type: str = "mine"
+    meta: str = "mine"
+
+
+class Tagged(Struct, tag_field="resultType", tag="given"):
+    ticket: str
+
+
+class Empty(Struct):
+    pass
+
+
+RESULTS_OF = [
+    (Deferred("1"), {"ticket": "1"}, {}),
+    (WithType("1"), {"ticket": "1"}, {}),
+    (WithMeta("1"), {"ticket": "1"}, {}),
+    (WithMeta("1", {"a": 1}), {"ticket": "1"}, {"a": 1}),
+    (WithBoth("1"), {"ticket": "1"}, {}),
+    (WithBoth("1", meta={"a": 1}), {"ticket": "1"}, {"a": 1}),
+    (OtherNames("1", about={"a": 1}), {"ticket": "1"}, {"a": 1}),
+    (FalseFriends("1"), {"ticket": "1", "result_type": "mine", "meta": "mine"}, {}),
+    (Tagged("1"), {"ticket": "1"}, {}),
+    (Empty(), {}, {}),
+]
+
+
+@pytest.mark.parametrize(("result", "members", "told"), RESULTS_OF, ids=lambda one: type(one).__name__)
+async def test_every_type_of_results_works(result: Struct, members: dict[str, Any], told: dict[str, Any]) -> None:
+    extension = Extension(
+        name=NAME,
+        methods=(Row("com.example/gives", AskParams, type(result), since=R2026_07),),
+        results={"given": type(result)},
+    )
+    server = Server("x", version="1", extensions=[extension])
+    stamp = {"io.modelcontextprotocol/serverInfo": {"name": "x", "version": "1"}}
+
+    @server.tool
+    def tool() -> Any:
+        return result
+
+    @server.method("com.example/gives")
+    def gives(params: AskParams, ctx: Context) -> Any:
+        return result
+
+    async with calling(server, R2026_07, **DECLARED) as calls:
+        assert await calls.call("tool") == members | {"resultType": "given", "_meta": stamp | told}
+        answer = await calls.ask("com.example/gives", text="x")
+        assert answer["result"] == members | {"resultType": "given", "_meta": stamp | told}
+
+
+class Untold(Struct, omit_defaults=True, rename="camel"):
+    result_type: str = "given"
+
+
+class Listed(Struct, array_like=True):
+    ticket: str
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "why"),
+    [
+        ("other", WithType, "its result_type is 'given'"),
+        ("other", Tagged, "its tag is 'given'"),
+        ("given", Untold, "omit_defaults leaves it out"),
+        ("given", Listed, "an array"),
+    ],
+)
+def test_a_type_that_would_not_tell_what_it_is(kind: str, result: type[Struct], why: str) -> None:
+    with pytest.raises(LocalError, match=f"cannot be a result of the type '{kind}': .*{why}"):
+        Extension(name=NAME, results={kind: result})
+
+
+# -- notifications of an extension -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", [R2025_11, R2026_07], ids=lambda one: one.date)
+@pytest.mark.parametrize("wire", ["memory", "http"])
+async def test_a_function_notifies_its_caller(revision: Revision, wire: str) -> None:
+    extension = Extension(name=NAME, methods=(Row("notifications/example/status", EchoParams, direction="server"),))
+    server, heard = Server("x", extensions=[extension]), []
+
+    @server.tool
+    async def awaits(ctx: Context) -> str:
+        await ctx.rpc.notify("notifications/example/status", {"text": "awaited"})
+        return "done"
+
+    @server.tool
+    def blocks(ctx: Context) -> str:
+        ctx.rpc.notify("notifications/example/status", EchoParams("blocked"))
+        return "done"
+
+    def listen(method: str, params: dict[str, Any]) -> None:
+        heard.append((method, params["text"]))
+
+    async with serve(server, urls="http://127.0.0.1:0/mcp") as serving:
+        target = server if wire == "memory" else serving.urls[0]
+        async with Client(target, revision=revision, extensions=[extension], on_notification=listen) as client:
+            for name in ("awaits", "blocks"):
+                assert (await client.call_tool(name)).text == "done"
+    assert heard == [("notifications/example/status", "awaited"), ("notifications/example/status", "blocked")]

@@ -76,7 +76,9 @@ async def test_resources(server: Server, revision: Revision) -> None:
         )
         assert two["name"] == "raw"
         result = await calls.result("resources/read", uri="test://text")
-        assert result["contents"] == [{"uri": "test://text", "mimeType": "text/markdown", "text": "# Hi"}]
+        [content] = result["contents"]
+        content.pop("_meta", None)
+        assert content == {"uri": "test://text", "mimeType": "text/markdown", "text": "# Hi"}
         if not revision.stateful:
             # server/utilities/caching: hints on `resources/read`, too
             assert (result["ttlMs"], result["cacheScope"]) == (2500, "public")
@@ -137,7 +139,8 @@ async def test_resources_that_are_not_there(server: Server, revision: Revision) 
             "file:///%2e%2e",
         ):
             error = await calls.error("resources/read", uri=uri)
-            assert error == {"code": code, "message": "Resource not found", "data": {"uri": uri}}
+            told = uri.replace("%2e", ".")
+            assert error == {"code": code, "message": "Resource not found", "data": {"uri": told}}
 
 
 @every
@@ -610,7 +613,7 @@ def test_pages_of_one() -> None:
         found += [tool["name"] for tool in page["tools"]]
         cursor = page.get("nextCursor", UNSET)
     assert (found, cursor) == (["t0", "t1", "t2"], UNSET)
-    with pytest.raises(LocalError, match="page_size is a whole number of at least 1, not 0"):
+    with pytest.raises(LocalError, match="page_size is a whole number of at least 1, or None, not 0"):
         Server("tests", page_size=0)
 
 
@@ -708,3 +711,22 @@ def test_a_description_as_deep_as_no_client_reads_is_named(server: Server) -> No
     assert b'"plain"' in bytes(behind(server).catalog.page("tools", R2026_07, Caller()))
     with pytest.raises(LocalError, match="the description of tool 'deep' is nested more than 504 levels deep"):
         server.add_tool(lambda: None, name="deep", meta={"example.com/a": deep})
+
+
+@every
+async def test_what_is_read_has_the_meta_of_its_resource(revision: Revision) -> None:
+    """MCP Apps: "`_meta.ui`" of a page is looked for in the contents that are read."""
+    server, meta = Server("pages"), {"ui": {"prefersBorder": True}}
+
+    @server.resource("ui://page/{kind}", meta=meta)
+    def page(kind: str) -> Any:
+        own = ResourceContents(uri="ui://own", text="own")
+        with_own = ResourceContents(uri="ui://own", text="own", meta={"a": 1})
+        values: dict[str, Any] = {"text": "<p>", "blob": b"\0", "json": {"a": 1}, "own": [own, with_own, "<p>"]}
+        return values[kind]
+
+    has_meta = revision.order >= REVISIONS["2025-06-18"].order
+    async with calling(server, revision) as calls:
+        for kind, told in (("text", [meta]), ("blob", [meta]), ("json", [meta]), ("own", [None, {"a": 1}, meta])):
+            found = (await calls.result("resources/read", uri=f"ui://page/{kind}"))["contents"]
+            assert [one.get("_meta") for one in found] == (told if has_meta else [None] * len(told))

@@ -317,3 +317,68 @@ async def test_a_clash_while_it_is_served_changes_nothing() -> None:
         with pytest.raises(LocalError):
             inner.add_tool(number, name="new")
         assert await client.call_tool("x_new", result=int) == 5
+
+
+# -- pages of tools (MCP Apps) ---------------------------------------------------------------------
+
+with_meta = pytest.mark.parametrize(
+    "revision", [one for one in REVISIONS.values() if one.date >= "2025-06-18"], ids=lambda one: one.date
+)
+PAGE: dict[str, Any] = {"ui": {"csp": {"connectDomains": []}}}
+
+
+def charts() -> Server:
+    inner = Server("charts")
+
+    @inner.tool(meta={"ui": {"resourceUri": "ui://chart/view", "visibility": ["model"]}, "a": 1})
+    def show() -> list[int]:
+        return [1]
+
+    @inner.tool(meta={"ui/resourceUri": "ui://chart/view", "openai/outputTemplate": "UI://chart/view"})
+    def draw() -> str:
+        return "drawn"
+
+    @inner.resource("ui://chart/view", mime_type="text/html;profile=mcp-app", meta=PAGE)
+    def view() -> str:
+        return "<!doctype html>"
+
+    return inner
+
+
+class Charts:
+    @tool(meta={"ui": {"resourceUri": "ui://chart/view", "visibility": ["model"]}, "a": 1})
+    def show(self) -> list[int]:
+        return [1]
+
+    @tool(meta={"ui/resourceUri": "ui://chart/view", "openai/outputTemplate": "UI://chart/view"})
+    def draw(self) -> str:
+        return "drawn"
+
+    @resource("ui://chart/view", mime_type="text/html;profile=mcp-app", meta=PAGE)
+    def view(self) -> str:
+        return "<!doctype html>"
+
+
+@with_meta
+@pytest.mark.parametrize("what", [charts, Charts])
+@pytest.mark.parametrize(("spaces", "uri"), [(["C"], "ui://c/chart/view"), (["c", "d"], "ui://d/c/chart/view")])
+async def test_a_tool_s_page_has_its_uri_there(revision: Revision, what: Any, spaces: list[str], uri: str) -> None:
+    found: Any = what()
+    for space in spaces:
+        outer = Server(space)
+        outer.include(found, namespace=space)
+        found = outer
+    async with calling(found, revision) as calls:
+        show, draw = (await calls.tools()).values()
+        assert show["_meta"] == {"ui": {"resourceUri": uri, "visibility": ["model"]}, "a": 1}
+        assert draw["_meta"] == {"ui/resourceUri": uri, "openai/outputTemplate": uri}
+        [page] = (await calls.result("resources/read", uri=uri))["contents"]
+        assert (page["uri"], page["text"]) == (uri, "<!doctype html>")
+
+
+async def test_without_a_namespace_a_tool_s_page_is_where_it_was() -> None:
+    outer = Server("outer")
+    outer.include(charts())
+    async with Client(outer) as client:
+        show, _ = await client.list_tools()
+        assert show.meta == {"ui": {"resourceUri": "ui://chart/view", "visibility": ["model"]}, "a": 1}

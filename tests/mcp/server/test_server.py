@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +24,8 @@ from dragoman.mcp import Client, Context, Server, ToolError
 from dragoman.mcp.asking.forms import CannotAsk
 from dragoman.mcp.client.subscriptions import Changed
 from dragoman.mcp.protocol import revisions as r
+from dragoman.mcp.server.listing import PAGE_BYTES
+from dragoman.mcp.server.registry import MOST_TOOLS
 from dragoman.rpc.middleware import Call, Next
 from dragoman.transports.memory import pair
 from tests.behind import behind
@@ -620,11 +625,25 @@ def test_every_revision_given_is_one() -> None:
             Server("odd", revisions=given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("tools", "pages"), [(100, [100]), (101, [100, 1])])
-async def test_a_page_has_a_hundred_entries_where_nothing_else_is_said(tools: int, pages: list[int]) -> None:
-    app = Server("long")
+@pytest.mark.parametrize(
+    ("tools", "size", "page_size", "pages"),
+    [
+        (101, 0, None, [101]),
+        (1_000, 0, None, [1_000]),
+        (101, 0, 100, [100, 1]),
+        (3, PAGE_BYTES // 2, None, [1, 1, 1]),
+        (5, PAGE_BYTES // 3, None, [2, 2, 1]),
+        (5, PAGE_BYTES // 3, 1, [1, 1, 1, 1, 1]),
+        (2, PAGE_BYTES + 1, None, [1, 1]),
+    ],
+)
+async def test_a_list_is_one_page_within_its_bytes(
+    tools: int, size: int, page_size: int | None, pages: list[int]
+) -> None:
+    """Many hosts read the first page alone."""
+    app = Server("long", page_size=page_size)
     for number in range(tools):
-        app.add_tool(lambda: "", name=f"tool{number}")
+        app.add_tool(lambda: "", name=f"tool{number}", description="x" * size)
     async with calling(app, r.R2025_11) as calls:
         found: list[int] = []
         cursor: dict[str, Any] = {}
@@ -633,6 +652,17 @@ async def test_a_page_has_a_hundred_entries_where_nothing_else_is_said(tools: in
             found.append(len(result["tools"]))
             cursor = {"cursor": result["nextCursor"]} if "nextCursor" in result else {}
     assert found == pages
+
+
+def test_more_tools_than_hosts_take_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    app = Server("crowded")
+    for number in range(MOST_TOOLS):
+        app.add_tool(lambda: "", name=f"tool{number}")
+    assert not caplog.messages
+    for number in range(3):
+        app.add_tool(lambda: "", name=f"more{number}")
+    (said,) = caplog.messages
+    assert said.startswith("more than 128 tools: many hosts take fewer")
 
 
 async def test_what_may_be_called_again_in_a_service_may_be_as_a_tool() -> None:
@@ -650,3 +680,141 @@ async def test_what_may_be_called_again_in_a_service_may_be_as_a_tool() -> None:
 
 def _again() -> int:
     return 1
+
+
+class Kept:
+    def read(self, key: str) -> str:
+        return key
+
+
+def test_what_wants_an_instance_is_refused() -> None:
+    app = Server("kept")
+    with pytest.raises(LocalError, match=r"Kept\.read wants self: register it of an instance, Kept\(\.\.\.\)\.read"):
+        app.add_tool(Kept.read)
+    with pytest.raises(LocalError, match="Kept is a class: register a function"):
+        app.add_tool(Kept)
+    for taken, words in ((Kept.read, "wants self"), (Kept, "is a class")):  # a partial gives it no instance
+        with pytest.raises(LocalError, match=words):
+            app.add_tool(functools.partial(taken), name="read")
+    app.add_tool(Kept().read)
+
+
+async def test_an_iterator_is_the_list_that_is_declared() -> None:
+    app = Server("lazy")
+
+    def numbers() -> Iterable[int]:
+        return iter([1, 2])
+
+    app.add_tool(numbers)
+    async with calling(app, r.NEWEST) as calls:
+        assert (await calls.call("numbers"))["structuredContent"] == [1, 2]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+async def test_a_number_that_json_has_not_is_named_in_the_log(value: float, caplog: pytest.LogCaptureFixture) -> None:
+    app = Server("odd")
+
+    def measured() -> dict[str, float]:
+        return {"fine": 1.0, "odd": value}
+
+    app.add_tool(measured)
+    async with calling(app, r.NEWEST) as calls:
+        assert str(value) not in await calls.refusal("measured")
+    assert f"JSON has no {value!r}, which is written as null" in caplog.text
+
+
+def test_names_of_arguments_that_hosts_refuse_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    app = Server("named")
+    names = ("fine", "also.fine-1", "größe", "with space", "x" * 65)
+    schema = {"type": "object", "properties": {name: {} for name in names}}
+    app.add_tool(lambda arguments: None, name="odd", input_schema=schema)
+    (said,) = caplog.messages
+    assert said.startswith("tool 'odd', arguments 'größe', 'with space', 'xxx")
+
+
+@pytest.mark.parametrize("revision", [r.R2025_11, r.NEWEST])
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_progress_begins_the_time_of_a_call_again(revision: r.Revision, kind: str) -> None:
+    """Whether the caller asked for progress or not."""
+    app = Server("long")
+
+    def left(ctx: Context) -> float:
+        return ctx.time_left or 0.0
+
+    async def steps(ctx: Context) -> list[bool]:
+        site: Any = ctx.rpc._site
+        site.runner.clock.set(site, 5)
+        await ctx.progress(1)
+        renewed = left(ctx) > 200
+        site.runner.clock.set(site, 5)
+        await ctx.progress(1)  # it has not grown
+        return [renewed, left(ctx) <= 5]
+
+    def in_thread(ctx: Context) -> list[bool]:
+        site: Any = ctx.rpc._site
+        done = threading.Event()
+
+        def begin() -> None:
+            site.runner.clock.set(site, 5)
+            done.set()
+
+        site.loop.call_soon_threadsafe(begin)
+        done.wait(20)
+        done.clear()
+        ctx.progress(1)
+        site.loop.call_soon_threadsafe(done.set)
+        done.wait(20)
+        return [left(ctx) > 200, True]
+
+    app.add_tool(steps if kind == "async" else in_thread, name="steps")
+    async with calling(app, revision) as calls:
+        found = await calls.call("steps")
+        assert json.loads(found["content"][0]["text"]) == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "contextual", "declared"), [({}, False, False), ({}, True, True), ({"logging": True}, False, True)]
+)
+async def test_logging_is_declared_where_a_function_may_log(
+    options: dict[str, Any], contextual: bool, declared: bool
+) -> None:
+    """Deprecated by SEP-2577: in the stateful era it is declared as before."""
+    app = Server("quiet", **options)
+
+    def quiet() -> None: ...
+    def loud(ctx: Context) -> None: ...
+
+    app.add_tool(loud if contextual else quiet)
+    async with Client(app, revision=r.NEWEST) as client:
+        assert (client.capabilities.logging == {}) is declared
+    async with Client(app, revision=r.R2025_11) as client:
+        assert client.capabilities.logging == {}
+
+
+async def test_what_a_list_gives_can_be_registered_again() -> None:
+    app, other = Server("one"), Server("other")
+    app.add_tool(lambda a: a, name="echo", icons=None)
+    (listed,) = await app.list_tools()
+    other.add_tool(
+        lambda a: a, name=listed.name, title=listed.title, description=listed.description, icons=listed.icons,
+        annotations=listed.annotations, meta=listed.meta,
+    )  # fmt: skip
+    assert await other.list_tools() == [listed]
+    with pytest.raises(LocalError, match=r"annotations is ToolAnnotations\(read_only_hint=True\)"):
+        app.add_tool(lambda: 1, name="x", annotations={"readOnlyHint": True})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("mount", r"server\.include\(other"),
+        ("add_middleware", r"server\.use\(middleware\)"),
+        ("custom_route", r"server\.route\(path\)"),
+        ("streamable_http_app", r"dragoman\.http_app\(server\)"),
+        ("nothing_known", "no attribute 'nothing_known'$"),
+    ],
+)
+def test_names_of_other_libraries_are_told(name: str, here: str) -> None:
+    with pytest.raises(AttributeError, match=here):
+        getattr(Server("s"), name)
+    assert not hasattr(Server("s"), name)

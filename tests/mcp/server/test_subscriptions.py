@@ -24,6 +24,7 @@ from dragoman.transports.memory import pair
 from tests.behind import behind
 
 from ..asking_server import Stand, Wire, meta
+from ..calling import calling
 from ..http_tools import tools
 from ..http_wire import body, named_by, standard
 from ..http_wire import meta as http_meta
@@ -404,6 +405,33 @@ async def test_a_session_subscribes_to_so_many() -> None:
     for uri, answered in (("test://one", "result"), ("test://one", "result"), ("test://two", "error")):
         wire.send({"id": 1, "method": "resources/subscribe", "params": {"uri": uri}})
         assert answered in await wire.next()
+
+
+async def test_what_sessions_subscribe_to_is_a_part_of_what_is_kept() -> None:
+    """A client may have many sessions, and each its URIs."""
+    server = Server("kept")
+    server.add_resource(lambda path: path, "x:///{+path}", name="any")
+    served = behind(server)
+    budget = served.call_limit.budget
+    budget.most, budget.share = 400_000, 40_000
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(calling(server, R2025_11)) for _ in range(3)]
+        for client in clients[:2]:
+            before = budget.used
+            await client.result("resources/subscribe", uri="x:///little")
+            assert budget.used == before
+            await client.result("resources/subscribe", uri="x:///" + "a" * 15_000)
+        kept = budget.used
+        assert kept >= 30_000
+        refused = await clients[2].error("resources/subscribe", uri="x:///" + "a" * 15_000)
+        assert refused["data"] == {"limit": "kept_bytes", "allowed": 40_000, "retry_after": 1}
+        for uri in ("x:///" + "a" * 15_000, "x:///little"):
+            await clients[0].result("resources/unsubscribe", uri=uri)
+        assert budget.used < kept - 15_000
+        await clients[2].result("resources/subscribe", uri="x:///" + "a" * 15_000)
+    del clients, client
+    gc.collect()
+    assert budget.used == 0
 
 
 async def test_the_uris_of_a_session_are_bounded_in_size() -> None:

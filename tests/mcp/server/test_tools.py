@@ -525,16 +525,20 @@ FAULTS = [
 @every
 async def test_every_fault_is_told(server: Server, revision: Revision) -> None:
     """2025-11-25 and later, Error Handling: "Input validation errors" are tool execution errors; before, "Invalid
-    arguments" are protocol errors."""
+    arguments" are protocol errors, which no model reads, so that they are results there too, but by option."""
     server.add_tool(everything)
     async with calling(server, revision) as calls:
+        text = await calls.refusal("everything", WRONG)
+    by_revision = Server("tests", argument_errors="revision")
+    by_revision.add_tool(everything)
+    async with calling(by_revision, revision) as calls:
         if revision.argument_results:
-            text = await calls.refusal("everything", WRONG)
+            assert await calls.refusal("everything", WRONG) == text
         else:
             error = await calls.error("tools/call", name="everything", arguments=WRONG)
             assert error["code"] == -32602
             assert [one["field"] for one in error["data"]["errors"]] == [field for field, _, _ in FAULTS]
-            text = error["message"]
+            assert error["message"] == text
     for (field, message, received), line in zip(FAULTS, text.splitlines()[1:], strict=True):
         assert line.startswith(f"- {field}: ")
         assert message in line
@@ -945,11 +949,6 @@ async def test_a_schema_of_ones_own(server: Server, revision: Revision) -> None:
         assert (await calls.tools())["raw"]["inputSchema"] == WRITTEN
         result = await calls.call("raw", {"name": "a", "n": 2})
         assert result["content"][0]["text"] == f"{{'name': 'a', 'n': 2}} {revision.order}"
-        if not revision.argument_results:
-            error = await calls.error("tools/call", name="raw", arguments={"name": 5, "x": 1, "n": 1})
-            assert error["code"] == -32602
-            assert {one["field"] for one in error["data"]["errors"]} == {"name", "x", "address"}
-            return
         text = await calls.refusal("raw", {"name": 5, "x": 1, "n": 1})
         assert "- x: Unknown argument (received 1)" in text
         assert "- address: Missing argument" in text
@@ -1083,10 +1082,7 @@ async def test_include(server: Server, shop: dragoman.Service, revision: Revisio
         assert await calls.refusal("shop.buy", {"item": "tea", "count": 10}) == 'Out of stock\n{"left":9}'
         error = await calls.error("tools/call", name="shop.buy", arguments={"item": "tea", "count": -1})
         assert error == {"code": 1002, "message": "Negative"}
-        if revision.argument_results:
-            assert "- item: Missing argument" in await calls.refusal("shop.buy", {})
-        else:
-            assert (await calls.error("tools/call", name="shop.buy", arguments={}))["code"] == -32602
+        assert "- item: Missing argument" in await calls.refusal("shop.buy", {})
         assert (await calls.error("tools/call", name="shop.quick", arguments=[1]))["code"] == -32602
     if wrapped:
         assert seen[0][0] == "buy"

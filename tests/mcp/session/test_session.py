@@ -18,7 +18,7 @@ from tests.behind import behind
 from tests.transports.ends import until
 from tests.transports.http.ends import wire
 
-from ..http_wire import ME, Sitting, body, called, meta, standard
+from ..http_wire import ME, Sitting, body, called, meta, named_by, standard
 from ..replicas import KINDS, Ring, accepted, sessions, settled, text, with_files
 
 ASKS: dict[str, Any] = {"elicitation": {}}
@@ -134,40 +134,61 @@ async def test_a_batch_owes_an_answer_when_one_of_it_does(kind: str) -> None:
 # -- bounds ---------------------------------------------------------------------------------------
 
 
-async def opened(place: Any) -> Any:
+async def opened(place: Any, who: str | None = None) -> Any:
     """An `initialize` and what came back."""
     asked = {"protocolVersion": R2025_11.date, "capabilities": {}, "clientInfo": ME}
-    return await place.ask(body("initialize", asked, 7))
+    return await place.ask(body("initialize", asked, 7), {"X-User": who})
+
+
+async def used(place: Any, who: str | None = None) -> dict[str, str | None]:
+    """A session that is in use, as the headers of its requests."""
+    headers = {"Mcp-Session-Id": (await opened(place, who)).headers["mcp-session-id"], "X-User": who}
+    assert (await place.ask(body("ping"), headers)).status == 200
+    return headers
 
 
 @KINDS
 async def test_sessions_are_bounded(kind: str) -> None:
-    """All that are used: a further one is refused, with its id, until one of them is over."""
+    """All that are used: the oldest of the one caller ends for a new one."""
     async with sessions(kind, http=HttpOptions(sessions=5)) as place:
-        used = [await place.begin() for _ in range(5)]
-        for _ in range(55):
-            refused = await opened(place)
-            assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-            assert (json.loads(refused.body)["id"], error(refused.body)["code"]) == (7, -32603)
+        begun = [await used(place) for _ in range(60)]
         await until(
             lambda: all(len(behind(server).host.peers) <= 5 for server in place.servers)
-        )  # nothing of them is kept
-        for sitting in used:
-            assert (await sitting.post(body("ping"))).status == 200
-        assert (await place.ask(headers=used[0].headers, method="DELETE")).status == 204
-        assert (await opened(place)).status == 200
+        )  # nothing of the others is kept
+        statuses = [(await place.ask(body("ping"), headers)).status for headers in begun]
+        assert statuses == [404] * 55 + [200] * 5
+        assert (await place.ask(headers=begun[-1], method="DELETE")).status == 204
+        await used(place)
+        assert (await place.ask(body("ping"), begun[-2])).status == 200
+
+
+@KINDS
+async def test_one_caller_takes_no_session_from_another(kind: str) -> None:
+    """Who has more than a share gives way; strangers do for principals, and these not for strangers."""
+    async with sessions(kind, http=HttpOptions(sessions=20), guard=named_by(b"x-user")) as place:
+        ann = await used(place, "ann")
+        for _ in range(30):
+            await used(place)
+        bob = [await used(place, "bob") for _ in range(2)]
+        for _ in range(30):
+            await used(place)
+        assert [(await place.ask(body("ping"), one)).status for one in (ann, *bob)] == [200] * 3
+        for number in range(20):
+            await used(place, f"{number}")
+        refused = await opened(place)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert (json.loads(refused.body)["id"], error(refused.body)["code"]) == (7, -32603)
 
 
 @KINDS
 async def test_sessions_that_were_only_begun_give_way(kind: str) -> None:
     async with sessions(kind, http=HttpOptions(sessions=3)) as place:
-        used = await place.begin()
+        one = await used(place)
         begun = [(await opened(place)).headers["mcp-session-id"] for _ in range(10)]
-        assert (await used.post(body("ping"))).status == 200
+        assert (await place.ask(body("ping"), one)).status == 200
         alive = [one for one in begun if (await place.ask(body("ping"), {"Mcp-Session-Id": one})).status == 200]
         assert len(alive) == 2
         assert begun[-1] in alive
-        assert (await opened(place)).status == 503  # all three are in use
 
 
 @KINDS

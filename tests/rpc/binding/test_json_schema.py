@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dragoman.jsonrpc.errors import LocalError
+from dragoman.rpc.binding.compiled_schema import DEEPEST
 from dragoman.rpc.binding.faults import MOST
-from dragoman.rpc.binding.json_schema import DEEPEST, LARGEST, SEARCHED, validator
+from dragoman.rpc.binding.json_schema import LARGEST, SEARCHED, validator
 
 
 def test_every_fault() -> None:

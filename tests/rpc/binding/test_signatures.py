@@ -140,7 +140,7 @@ SHOWN = [
     (
         r"Color|Level|Shade|Literal|Bits|Outer",
         r"/(enum|type|const)$",
-        "values of an Enum or Literal have no type beside them",
+        "values of an Enum or Literal are sorted",
     ),
     (r"list|dict|Sequence|Any", r"/(items|additionalProperties)$", "what may hold anything says nothing"),
     (r"tuple", r"/items$", "a tuple has no more places"),
@@ -149,6 +149,7 @@ SHOWN = [
     (r"Annotated.* = Field", r"/description$", "a description in Annotated stays beside a default"),
     (r" \| ", r"anyOf|/(ge|minimum)$", "bounds of a union stand at its members"),
     (r"Doc\(", r"/description$", "Doc is a description"),
+    (r"[dD]iscriminator", r"/required$", "the tag of a discriminated union is required"),
 ]
 """(The signature, the place in the schema, the difference)."""
 

@@ -35,8 +35,10 @@ from annotated_types import Ge, Gt, Interval, Le, Len, Lt, MaxLen, MinLen, Multi
 from msgspec import UNSET, Meta, Raw, Struct
 from typing_extensions import TypeAliasType
 
-from dragoman.jsonrpc.errors import LocalError
+from dragoman.jsonrpc.errors import InvalidParams, LocalError
 from dragoman.rpc.binding.binding import bind
+from dragoman.rpc.binding.json_schema import validator
+from dragoman.rpc.binding.schema import described
 from tests.rpc.binding.hinted import Special2, binding_of, faults, take
 
 if TYPE_CHECKING:
@@ -53,6 +55,11 @@ class Color(enum.Enum):
 class Level(enum.IntEnum):
     LOW = 1
     HIGH = 2
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
 
 
 class Point(Struct):
@@ -388,7 +395,11 @@ class Model(pydantic.BaseModel):
         (Unruly, r"Unruly.x = Field\(...\) is read in pydantic's classes alone; write x: Annotated"),
         (Tree, r"Tree refers to itself and has types that msgspec cannot decode; make it a pydantic model"),
         (dict[Point, int], r"the names of a JSON object are text"),
-        (Unpack[Options], r"is not supported"),
+        (Unpack[Options], r"is not supported; write the arguments one by one, or as the type of each value"),
+        (Unpack[tuple[int, ...]], r"is not supported; write the arguments one by one"),
+        (tuple[int, *tuple[str, ...]], r"is not supported; write .* a list in place of an unpacked tuple"),
+        (Mixed, r"give all members texts or all whole numbers, or write Literal\[1, 'one'\]"),
+        (list[Mixed | None], r"give all members texts or all whole numbers"),
         (TypeGuard[int], r"is not supported"),
         ("Nowhere", r"names 'Nowhere', which is not known here"),
         ("Missing", r"names 'Missing'.*not under TYPE_CHECKING"),
@@ -407,6 +418,46 @@ def test_an_alias_that_refers_to_itself_is_refused() -> None:
     exec("type Endless = list[Endless] | int", names)
     with pytest.raises(LocalError, match="refers to itself"):
         binding_of(names["Endless"])
+
+
+class Tame(pydantic.BaseModel):
+    kind: Literal["tame"] = "tame"
+    name: str = ""
+
+
+class Wild(pydantic.BaseModel):
+    kind: Literal["wild"] = "wild"
+
+
+class Zoo(pydantic.BaseModel):
+    animal: Tame | Wild = pydantic.Field(discriminator="kind")
+
+
+@pytest.mark.parametrize(
+    ("hint", "wrap"),
+    [
+        (Annotated[Tame | Wild, pydantic.Field(discriminator="kind")], lambda animal: animal),
+        (list[Annotated[Tame | Wild, pydantic.Field(discriminator="kind")]], lambda animal: [animal]),
+        (Zoo, lambda animal: {"animal": animal}),
+        (list[Zoo], lambda animal: [{"animal": animal}]),
+    ],
+)
+@pytest.mark.parametrize("refs", ["#/$defs/{name}", "#/components/schemas/{name}"])
+def test_the_tag_of_a_discriminated_union_is_required(hint: Any, wrap: Any, refs: str) -> None:
+    """A default of the tag is for who makes one in Python: what chooses by it must be there."""
+    binding = binding_of(hint)
+    (schema,), components = described(binding.parameters, refs=refs)
+    text = msgspec.json.encode([schema, components]).decode().replace("#/components/schemas/", "#/$defs/")
+    schema, components = msgspec.json.decode(text)
+    validate = validator(schema | {"$defs": components})
+    for animal, fits in (({"kind": "tame"}, True), ({"kind": "wild"}, True), ({}, False), ({"name": "x"}, False)):
+        assert (not validate(wrap(animal))) is fits
+        try:
+            binding.arguments(Raw(msgspec.json.encode({"it": wrap(animal)})))
+        except InvalidParams:
+            assert not fits
+        else:
+            assert fits
 
 
 class Dangling(Struct):
@@ -453,12 +504,10 @@ def test_names_of_enclosing_functions_resolve() -> None:
     class Api:
         Mine = Literal["a"]
 
-        def method(self, it: Local, choice: Mine) -> None: ...  # self is a parameter like others here
+        def method(this, it: Local, choice: Mine) -> None: ...
 
         bound = bind(method, context_type=Special2)
 
     binding = bind(inner, context_type=Special2)
     assert binding.function(*binding.arguments(Raw(b'[{"x":1},[]]'))) == Local(1)
-    assert (
-        bind(Api().method, context_type=Special2) if False else Api.bound.parameters[2].annotation.type == Literal["a"]
-    )
+    assert Api.bound.parameters[2].annotation.type == Literal["a"]

@@ -10,9 +10,12 @@ from msgspec.structs import replace
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.net.urls import parse
-from dragoman.transports.broker import contract
-from dragoman.transports.broker.answers import SHORT, AnswerCache, bound_key
+from dragoman.transports.broker import answers, contract
+from dragoman.transports.broker.answers import SECONDS, SHORT, AnswerCache, bound_key
 from dragoman.transports.broker.contract import AGAIN, KEY, BrokerMessage, Mailboxes
+from tests.engines.wires import until
+
+from .stores import Recording
 
 BODY = b'{"jsonrpc":"2.0","method":"pay","params":[1],"id":1}'
 MESSAGES = {
@@ -78,3 +81,57 @@ def test_what_is_remembered_of_mailboxes_is_bounded(monkeypatch: pytest.MonkeyPa
         assert mailboxes.hold(f"box.{number}")
         assert not mailboxes.hold(f"orders.{number}")
         assert len(mailboxes._held) <= 3
+
+
+async def test_answers_go_by_their_age_from_the_old_end() -> None:
+    now = [0.0]
+    cache = AnswerCache(SERVER, clock=lambda: now[0])
+    for second in range(4):
+        now[0] = float(second)
+        cache.keep(f"k{second}", "c", b"1")
+    now[0] = SECONDS + 1.0  # the first two have expired
+    assert [cache.here(f"k{second}") is not None for second in range(4)] == [False, False, True, True]
+    cache.keep("k4", "c", b"1")
+    assert len(cache) == 3
+    cache.close()
+    assert not len(cache)
+
+
+async def test_an_answer_that_is_kept_anew_is_the_youngest() -> None:
+    now = [0.0]
+    cache = AnswerCache(SERVER, clock=lambda: now[0])
+    cache.keep("a", "c", b"1")
+    cache.keep("b", "c", b"1")
+    now[0] = SECONDS - 1
+    cache.keep("a", "c", b"2")
+    now[0] = SECONDS + 1
+    cache.keep("c", "c", b"1")
+    assert (len(cache), cache.here("b")) == (2, None)
+    assert (found := cache.here("a")) is not None
+    assert found.body == b"2"
+    cache.close()
+
+
+async def test_answers_go_even_when_no_more_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "SECONDS", 0.02)
+    cache = AnswerCache(SERVER)
+    cache.keep("a", "c", b"1")
+    cache.keep("b", "c", b"1")
+    await until(lambda: not len(cache))
+    cache.keep("c", "c", b"1")
+    await until(lambda: not len(cache))
+    cache.close()
+
+
+async def test_what_has_expired_is_not_deleted_from_the_store() -> None:
+    now, store = [0.0], Recording()
+    cache = AnswerCache(SERVER.but(answers_kept=3), store, clock=lambda: now[0])
+    for second in range(8):  # of which at most three are there at once
+        now[0] = second * SECONDS / 2
+        await cache.share(f"k{second}", "c", b"1")
+        assert not cache.crowded
+    for number in range(3):
+        await cache.share(f"more{number}", "c", b"1")
+    assert cache.crowded
+    await cache.forget()
+    assert store.deleted == ["answer:k6", "answer:k7"]

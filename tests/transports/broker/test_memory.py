@@ -260,6 +260,26 @@ async def test_answers_kept_are_bounded(url: str, limits: Any, kept: set[int], s
             assert set(runs) == set(range(10)) - kept
 
 
+async def test_a_method_that_is_full_is_asked_again_and_its_refusal_is_not_kept(url: str) -> None:
+    api, go, ran = Service("narrow"), asyncio.Event(), list[int]()
+
+    @api.method(concurrency=1, queue=0)
+    async def narrow(number: int) -> int:
+        ran.append(number)
+        await go.wait()
+        return number
+
+    async with serve(api, urls=url), connect(url, timeout=PATIENCE) as peer:
+        first = asyncio.create_task(peer.call("narrow", [1], extra={"key": "a"}))
+        await until(lambda: bool(ran))
+        second = asyncio.create_task(peer.call("narrow", [2], extra={"key": "b"}))
+        await asyncio.wait([second], timeout=0.05)
+        go.set()
+        assert [await first, await second] == [1, 2]
+        assert await peer.call("narrow", [2], extra={"key": "b"}) == 2
+    assert ran == [1, 2]
+
+
 async def test_a_request_that_was_sent_before_says_how_often(url: str) -> None:
     api = Service("told")
 

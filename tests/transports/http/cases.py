@@ -205,7 +205,7 @@ CASES = [
     ],
     Case(name="no type", request=post(kind=None), status=415, code=-32600),
     Case(name="another path", request=post(path="/nope"), status=404, headers={"content-type": "application/json"}),
-    Case(name="a slash more", request=post(path="/math/"), status=404),
+    Case(name="two slashes more", request=post(path="/math//"), status=404),
     Case(name="another case", request=post(path="/MATH"), status=404),
     *[
         Case(name=f"{m} is not for methods", request=get(method=m), status=405, headers={"allow": "POST"})

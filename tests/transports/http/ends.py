@@ -88,7 +88,13 @@ async def asgi(app: Any) -> AsyncIterator[int]:
     """An ASGI server; gives its port."""
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        app, http="httptools", ws="websockets-sansio", lifespan="on", log_config=None, timeout_graceful_shutdown=1
+        app,
+        http="httptools",
+        ws="websockets-sansio",
+        lifespan="on",
+        log_config=None,
+        timeout_graceful_shutdown=1,
+        proxy_headers=False,  # what a proxy says is for the application to believe
     )
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve(sockets=[listening]))

@@ -504,7 +504,7 @@ async def test_a_websocket_of_which_the_server_takes_nothing_is_broken() -> None
     waiting = [asyncio.create_task(end.channel.flush()) for _ in range(3)]
     why = await end.over()
     assert isinstance(why, Broken)
-    assert str(why) == "the server in front took nothing of what was sent for 0.2 s"
+    assert str(why) == "the server in front took nothing of what was sent to it for 0.2 s (limit write_timeout)"
     for flushed in waiting:
         with pytest.raises(Broken, match="took nothing"):
             await flushed

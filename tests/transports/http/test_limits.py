@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import struct
+import tracemalloc
 
 import pytest
 
+from dragoman import Service
 from dragoman.channel import Options
+from dragoman.jsonrpc.limits import MIB
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.connection import ServerConnection
 from tests.behind import behind
@@ -46,11 +50,11 @@ async def test_an_idle_wire_is_closed() -> None:
 
 async def test_a_wire_that_works_is_not_idle() -> None:
     scripted = Scripted()
-    async with asked(scripted, options(idle_timeout=0.05, header_timeout=0.05)) as (listener, reader, writer):
+    async with asked(scripted, options(idle_timeout=1.0, header_timeout=1.0)) as (listener, reader, writer):
         writer.write(post())
         x = await scripted.next()
         now = listener.now
-        await until(lambda: listener.now > now + 0.3)
+        await until(lambda: listener.now > now + 2.5)
         x.respond(b"at last")
         assert (await answer(reader)).body == b"at last"
 
@@ -152,6 +156,45 @@ async def test_a_slow_reader_gets_everything() -> None:
         reading(writer, True)
         for _ in range(100):
             assert len((await answer(reader)).body) == len(big)
+
+
+async def test_what_was_asked_is_not_kept_while_its_answer_waits_for_another() -> None:
+    """Once a call has its answer, no limit counts its arguments."""
+    service, asked_for = Service("large"), asyncio.Event()
+
+    @service.method
+    async def slow() -> str:
+        await asked_for.wait()
+        return "slow"
+
+    @service.method
+    def size(text: str) -> int:
+        return len(text)
+
+    @service.method
+    async def later(text: str) -> int:
+        await asyncio.sleep(0)
+        return len(text)
+
+    def large(method: str) -> bytes:
+        return post(b'{"jsonrpc":"2.0","id":1,"method":"%b","params":["%b"]}' % (method.encode(), b"x" * MIB))
+
+    async with asked(ServableService(behind(service))) as (_, reader, writer):
+        tracemalloc.start()
+        try:
+            writer.write(post(b'{"jsonrpc":"2.0","id":1,"method":"slow"}'))
+            for _ in range(10):
+                writer.write(large("size") + large("later"))
+                await writer.drain()
+            [connection] = [one for one in gc.get_objects() if isinstance(one, ServerConnection) and one.transport]
+            await until(lambda: [turn.over for turn in connection.owed] == [False, *[True] * 20])
+            assert tracemalloc.get_traced_memory()[0] < 4 * MIB
+        finally:
+            tracemalloc.stop()
+        asked_for.set()
+        assert b'"slow"' in (await answer(reader)).body
+        for _ in range(20):
+            assert b"%d" % MIB in (await answer(reader)).body
 
 
 async def test_channels_are_bounded() -> None:

@@ -61,7 +61,15 @@ class Rules:
         return Answer(431)
 
     def route(
-        self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: dict[bytes, bytes],
+        *,
+        loopback: bool,
+        upgrade: bool = False,
+        forwarded: bytes = b"",
     ) -> Head:
         return Head(method=method, path=path, query=query, headers=headers, served=Idle())
 

@@ -477,7 +477,15 @@ async def test_the_path_of_the_url() -> None:
     async with native(what, Options(), "http://127.0.0.1:0/api/") as listener:
         assert listener.url.endswith("/api/")
         async with wire(port_of(listener)) as (reader, writer):
-            for path, status in (("/api/", 200), ("/api/b", 200), ("/api", 404), ("/", 404), ("/b", 404)):
+            for path, status in (
+                ("/api/", 200),
+                ("/api/b", 200),
+                ("/api", 200),
+                ("/api/b/", 200),
+                ("/api//", 404),
+                ("/", 404),
+                ("/b", 404),
+            ):
                 writer.write(post(path=path))
                 assert (await answer(reader)).status == status
             writer.write(get("/api/openrpc.json") + get("/api/b/openrpc.json") + get("/live"))

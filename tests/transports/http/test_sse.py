@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,3 +198,13 @@ def test_the_bytes_of_an_event() -> None:
 def test_what_would_break_the_stream_is_not_written(id: str | None, kind: str | None, retry: int | None) -> None:
     with pytest.raises(ValueError):
         event(b"x", id, kind, retry)
+
+
+def test_separators_of_lines_go_escaped() -> None:
+    """Some readers end a line at U+2028 and U+2029; in JSON an escape means the same."""
+    text = json.dumps({"a": "x\u2028y\u2029z\u2027"}, ensure_ascii=False)
+    sent = event(text.encode())
+    assert sent == b'data: {"a": "x\\u2028y\\u2029z\xe2\x80\xa7"}\n\n'
+    (found,) = Parser(1_000).feed(sent)
+    assert isinstance(found, Event)
+    assert json.loads(found.data) == json.loads(text)

@@ -64,6 +64,7 @@ async def test_peers_call_both_ways() -> None:
 
     @api.method
     async def quadruple(number: int, context: Context) -> Any:
+        assert context.peer is not None
         return await context.peer.call("double", [await context.peer.call("double", [number])])
 
     async with (

@@ -313,7 +313,7 @@ class Authorizer:
             if await self._adopted(tokens.access_token):
                 return True
             bound = None if grant.dpop_key is None else self._bound()
-            sender = Sender(grant.client, grant.server, by=grant.by, key=self._key, dpop=bound)
+            sender = Sender(grant.client, grant.server, by=grant.by, private=grant.private, key=self._key, dpop=bound)
             why = ""
             for _ in range(2):  # an answer that was lost is asked for once more
                 try:

@@ -98,7 +98,7 @@ async def end(store: Store, entry: Entry, fetcher: Fetcher, *, forget: bool = Fa
                 from ..jose import Key as Jwk  # noqa: PLC0415  (joserfc, for tokens that are bound)
 
                 key = Jwk.from_jwk(grant.dpop_key)
-            sender = Sender(grant.client, grant.server, by=grant.by, dpop=key)
+            sender = Sender(grant.client, grant.server, by=grant.by, private=grant.private, dpop=key)
             done = await Driver(grant.url, fetcher, store, None).run(revoked(sender, grant.tokens))
     except AuthError:
         done = False

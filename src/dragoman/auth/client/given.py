@@ -10,15 +10,17 @@ from typing import TypeAlias
 
 from ...jsonrpc.errors import LocalError
 from ...net.fields import VALUE
+from ...secret import holds_secret
 from ..errors import AuthError
 from .authorizer import Patience, failed
 from .driver import called
 from .errors import AuthorizationFailed
 from .tokens import EARLY
 
-Given: TypeAlias = "str | tuple[str, float]"
+Given: TypeAlias = str | tuple[str, float]
 
 
+@holds_secret
 class Token:
     """`auth=Token(fn)`: `fn()`, plain or async, gives the token, or the token and when it expires (Unix time).
 

@@ -20,7 +20,8 @@ HEAD_TIMEOUT = 10.0
 """Seconds for a browser to send its request."""
 LARGEST_HEAD = 32 * 1024
 MOST_AT_ONCE = 16
-"""Connections at once: browsers open a few ahead of need."""
+"""Connections at once of which no request has come: browsers open a few ahead of need. A further one ends the oldest,
+so that a program that holds many and is silent does not keep the browser out."""
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dragoman</title>
 <body style="font-family:system-ui;margin:4rem auto;max-width:34rem"><h1>{title}</h1><p>{text}</p></body></html>"""
 _DONE = _PAGE.format(title="The answer has come", text="You can close this window and go back to the program.")
@@ -40,7 +41,7 @@ class CallbackListener:
         self._servers: list[asyncio.Server] = []
         self._state: str | None = None
         self._answer: asyncio.Future[str] | None = None
-        self._open = 0
+        self._silent: dict[asyncio.StreamWriter, None] = {}
 
     async def open(self, port: int, exact: bool) -> str:
         """Bind; returns the redirect URI. Raises LoginFailed if an exact port is taken."""
@@ -74,19 +75,23 @@ class CallbackListener:
         self._servers.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._silent[writer] = None
+        if len(self._silent) > MOST_AT_ONCE:
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
         try:
-            if self._open <= MOST_AT_ONCE:
-                async with asyncio.timeout(HEAD_TIMEOUT):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    status, page = self._judged(head.decode("latin-1"))
-                    body = page.encode()
-                    writer.write(f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode() + body)
-                    await writer.drain()
+            async with asyncio.timeout(HEAD_TIMEOUT):
+                head = await reader.readuntil(b"\r\n\r\n")
+                self._silent.pop(writer, None)
+                status, page = self._judged(head.decode("latin-1"))
+                body = page.encode()
+                writer.write(f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode() + body)
+                await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a connection to the callback listener sent no request")
         finally:
-            self._open -= 1
+            self._silent.pop(writer, None)
             writer.close()
 
     def _judged(self, head: str) -> tuple[str, str]:

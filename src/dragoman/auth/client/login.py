@@ -12,8 +12,9 @@ from ..errors import OAuthError
 from ..fetch import By
 from ..grant_types import DEVICE_CODE, REFRESH_TOKEN
 from ..metadata import AuthorizationServer
+from ..urls import host_of
 from .code import check_pkce, code_of, request
-from .discovery import Found, Wanted, discover
+from .discovery import Found, Wanted, discover, needed
 from .errors import AuthorizationFailed, LoginFailed
 from .grants import Clock, device, redeemed
 from .registration import Client, known, register
@@ -34,6 +35,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     client: Client
     scopes: tuple[str, ...] | None = None
     account: str = "default"
+    private: tuple[str, ...] = ()
+    """Hosts that may be in a private network though documents name them, in lower case."""
     dpop: bool = False
     redirect_port: int = 0
     redirect_host: str = "127.0.0.1"
@@ -98,6 +101,12 @@ def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
     return new_key("ES256")
 
 
+def _private(server: AuthorizationServer, terms: Terms) -> tuple[str, ...]:
+    """Those hosts of the issuer that the user let be in a private network."""
+    there = {host_of(url) for url in (server.issuer, server.token_endpoint, server.revocation_endpoint)}
+    return tuple(sorted(there.intersection(terms.private)))
+
+
 def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens) -> Grant:
     """The entry for what was granted."""
     return Grant(
@@ -106,6 +115,7 @@ def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tu
         resource=found.resource,
         client=sender.client,
         by=found.by,
+        private=_private(found.server, terms),
         account=terms.account,
         requested=scopes,
         tokens=tokens,
@@ -118,6 +128,7 @@ def login(asked: Asked, terms: Terms) -> Flow[Grant]:
     found = yield from discover(asked.url, asked.challenge, terms.wanted)
     check_migrated(asked, found, terms)
     server = found.server
+    needed(server.token_endpoint, "token_endpoint", server)  # before a client is registered and a person sent to log in
     scopes = scopes_for(asked, found, terms, person=True)
     key = bound_key(found, terms, asked.before)
     if terms.device:

@@ -4,8 +4,11 @@ loopback, or is pasted where no browser can reach it."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
+import select
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -139,8 +142,10 @@ def _opened(url: str) -> None:
 
 
 async def _pasted() -> str:
-    """The next line of the standard input. The thread ends with the process: a read of a terminal cannot be ended."""
+    """The next line of the standard input. When it is not waited for any more, none is taken: what is typed later is
+    for somebody else. (Windows waits for no terminal; there the thread takes one more line.)"""
     loop = asyncio.get_running_loop()
+    ended, end = socket.socketpair()
     line: asyncio.Future[str] = loop.create_future()
 
     def arrived(text: str) -> None:
@@ -148,10 +153,21 @@ async def _pasted() -> str:
             line.set_result(text)
 
     def read() -> None:
-        while text := sys.stdin.readline(LONGEST_PASTE):
-            if text.strip():
-                loop.call_soon_threadsafe(arrived, text)
-                return
+        with ended:
+            while _typed(ended) and (text := sys.stdin.readline(LONGEST_PASTE)):
+                if text.strip():
+                    with contextlib.suppress(RuntimeError):  # the loop was closed
+                        loop.call_soon_threadsafe(arrived, text)
+                    return
 
     threading.Thread(target=read, daemon=True).start()
-    return query_of(await line)
+    with end:
+        return query_of(await line)
+
+
+def _typed(ended: socket.socket) -> bool:
+    """Wait until there is a line to read; False if the far end of `ended` is closed before."""
+    if sys.platform == "win32":
+        return True
+    ready, _, _ = select.select([sys.stdin, ended], [], [])
+    return ended not in ready

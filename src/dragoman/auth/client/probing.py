@@ -21,6 +21,8 @@ class Probed(Struct, frozen=True):
     challenges: tuple[Challenge, ...]
     field: str
     """Its WWW-Authenticate, as it came."""
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
 
     @property
     def challenge(self) -> Challenge | None:
@@ -32,4 +34,4 @@ async def probed(url: str, fetcher: Fetcher, headers: Mapping[str, str] | None =
     """Ask a server, without a token or with these headers. Raises FetchRefused, FetchFailed."""
     got = await fetcher.post_json(url, _PING, by="operator", headers=_ACCEPT | dict(headers or {}))
     field = got.headers.get("www-authenticate", "")
-    return Probed(got.status, tuple(parsed(field)), field)
+    return Probed(got.status, tuple(parsed(field)), field, got.headers, got.body)

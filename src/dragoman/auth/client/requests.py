@@ -3,7 +3,7 @@ answer is. Flows without I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from ..authentication import authentication
 from ..errors import OAuthError
 from ..fetch import By, Fetched
 from ..metadata import AuthorizationServer
+from ..urls import host_of
 from .errors import AuthorizationFailed
 from .steps import Flow, Post
 from .tokens import Registration
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 class Sender:
     """How this client speaks to one authorization server: its name, its secret or key, its DPoP key and the server's
-    last nonce. `audience`: of assertions, the issuer."""
+    last nonce. `by`: who named its endpoints; `private`: hosts, in lower case, that the user let be in a private
+    network, as if they were named by the user."""
 
     def __init__(
         self,
@@ -30,12 +32,14 @@ class Sender:
         server: AuthorizationServer,
         *,
         by: By = "document",
+        private: Collection[str] = (),
         key: Key | None = None,
         dpop: Key | None = None,
     ) -> None:
         self.client = client
         self.server = server
         self.by = by
+        self.private = private
         self.key = key
         self.dpop = dpop
         self.nonce: str | None = None
@@ -45,6 +49,7 @@ class Sender:
 
     def post(self, url: str, form: Mapping[str, str | None], now: float, why: str) -> Flow[Fetched]:
         """POST a form as this client; once more with a nonce if the server wants one (RFC 9449 section 8)."""
+        by: By = "operator" if host_of(url) in self.private else self.by
         for again in (True, False):
             client = self.client
             fields, headers = authentication(
@@ -56,7 +61,7 @@ class Sender:
                 from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
 
                 headers["DPoP"] = proof(self.dpop, "POST", url, nonce=self.nonce)
-            got: Fetched = yield Post(url=url, form=body, headers=headers, by=self.by, why=why)
+            got: Fetched = yield Post(url=url, form=body, headers=headers, by=by, why=why)
             nonce = got.headers.get("dpop-nonce")
             if nonce:
                 self.nonce = nonce
@@ -120,21 +125,23 @@ class RefreshOutcome(Struct, frozen=True):
 
 
 _PASSING = frozenset(("temporarily_unavailable", "server_error", "slow_down", "authorization_pending"))
+_UNKNOWN_CLIENT = frozenset(("invalid_client", "incorrect_client_credentials"))  # the latter is GitHub's
 
 
 def outcome_of(got: Fetched) -> RefreshOutcome:
-    """The table of refreshes. Only an error object of OAuth with status 400 or 401 ends a grant: a firewall's 403, a
-    proxy's page, 404, 429 and 5xx say nothing about it."""
+    """The table of refreshes. Only an error object of OAuth with status 400 or 401 ends a grant, and one with a status
+    of success, as GitHub sends it: a firewall's 403, a proxy's page, 404, 429 and 5xx say nothing about it."""
     answer, error = got.json, _error(got)
     wait = got.headers.get("retry-after", "")
     pause = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
-    if 200 <= got.status < 300:
-        if isinstance(answer, dict) and isinstance(answer.get("access_token"), str):
-            return RefreshOutcome("renewed")
+    success = 200 <= got.status < 300
+    if success and isinstance(answer, dict) and isinstance(answer.get("access_token"), str):
+        return RefreshOutcome("renewed")
+    if success and error is None:
         return RefreshOutcome("lost", f"HTTP {got.status} without a token")
     shown = f"HTTP {got.status}" + (f", {error}" if error else "")
-    if got.status not in (400, 401) or error is None or error in _PASSING:
+    if not (success or got.status in (400, 401)) or error is None or error in _PASSING:
         return RefreshOutcome("kept", shown, pause)
-    if error == "invalid_client":
+    if error in _UNKNOWN_CLIENT:
         return RefreshOutcome("forgotten", shown)
     return RefreshOutcome("ended", shown)

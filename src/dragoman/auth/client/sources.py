@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from ...jsonrpc.errors import LocalError, needs
 from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, TEXTS, TIME, Rule, check, one_of, whole
+from ...secret import holds_secret
 from ..fetch import Fetcher
 from .authorizer import Authorizer
 from .discovery import Wanted
@@ -28,14 +29,18 @@ from .store.memory import MemoryStore
 from .tokens import Grant
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from ..jose import Key
     from .identity import IdentityProvider
+else:
+    SSLContext = Key = IdentityProvider = Any  # start-up: annotations resolve at run time, to no more than this
 
 LOGIN_MARGIN: Final = 60.0
 """Seconds beyond a person's `timeout` that the login of another process is waited for: its requests take time, too."""
 
-Resource: TypeAlias = "str | UnsetType | None"
-Text: TypeAlias = "str | Callable[[], str | Awaitable[str]]"
+Resource: TypeAlias = str | UnsetType | None
+Text: TypeAlias = str | Callable[[], str | Awaitable[str]]
 
 _STORE: Final = Rule(lambda value: hasattr(value, "write") and hasattr(value, "locked"), "a store, as FileStore()")
 _COMMON: Final = {
@@ -64,6 +69,7 @@ _LOGIN: Final = _COMMON | {
 }
 
 
+@holds_secret
 class Login:
     """`auth=Login()`: a person logs in, once; the tokens are kept and renewed.
 
@@ -75,7 +81,7 @@ class Login:
     `dpop`: bind tokens to a key. `account`: tells several logins at one server apart. `store`: by default files of this
     user. `interactive`: False: no one is there, so LoginNeeded is raised. `on_url`: called with the URL instead of
     opening a browser. `timeout`: seconds for the person. `allow_private`: hosts in private networks that documents may
-    name. `environment_proxies`: use HTTPS_PROXY.
+    name; those of the issuer are kept with the login, for its renewals. `environment_proxies`: use HTTPS_PROXY.
     """
 
     def __init__(
@@ -113,6 +119,7 @@ class Login:
             ),
             scopes=_scopes(scopes),
             account=account,
+            private=_hosts(allow_private),
             dpop=dpop,
             redirect_port=redirect_port,
             redirect_host=redirect_host,
@@ -123,12 +130,12 @@ class Login:
         self._interactive = interactive
         self._timeout = timeout
         self._person = partial(Person, on_url=on_url, browser=browser, timeout=timeout)
-        self._fetcher = partial(Fetcher, private_hosts=allow_private, environment_proxies=environment_proxies)
+        self._fetcher = partial(Fetcher, allow_private=allow_private, environment_proxies=environment_proxies)
 
     def __repr__(self) -> str:
         return f"Login(account={self.terms.account!r})"
 
-    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+    def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """The authorization of requests to `url`; for `Options.auth`."""
         person = self._person() if self._interactive else None
         driver = Driver(url, self._fetcher(tls=tls), self.store, person)
@@ -151,7 +158,7 @@ class Login:
                 "resource, dpop and device: its client is idp_client_id=, and its answer is bound to a nonce"
             )
 
-    def at_idp(self, idp: Idp, tls: Any = None) -> IdentityProvider:
+    def at_idp(self, idp: Idp, tls: SSLContext | None = None) -> IdentityProvider:
         """This login, at an identity provider."""
         from .identity import IdentityProvider  # noqa: PLC0415  (joserfc, for those who log in there)
 
@@ -165,6 +172,7 @@ class Login:
         return self._timeout + LOGIN_MARGIN if self._interactive else None
 
 
+@holds_secret
 class ClientCredentials:
     """`auth=ClientCredentials(id, secret=...)` or `key=...`: a program with an account of its own.
 
@@ -196,12 +204,13 @@ class ClientCredentials:
     def __repr__(self) -> str:
         return f"ClientCredentials({self._machine.terms.client.client_id!r})"
 
-    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+    def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         terms, key = self._machine.terms, self._key
         return self._machine.authorizer(url, tls, lambda asked: by_credentials(asked, terms, key), key)
 
 
+@holds_secret
 class Workload:
     """`auth=Workload(file, client_id=...)`: the identity that a platform gives to a program, such as the service
     account token of Kubernetes or of a CI, exchanged for a token of the resource (RFC 7523).
@@ -230,13 +239,14 @@ class Workload:
     def __repr__(self) -> str:
         return f"Workload({self._machine.terms.client.client_id!r})"
 
-    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+    def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         source, terms = self._source, self._machine.terms
         read = source if callable(source) else lambda: asyncio.to_thread(_content, Path(source))
         return self._machine.authorizer(url, tls, lambda asked: by_workload(asked, terms, asked.text), None, read)
 
 
+@holds_secret
 class Enterprise:
     """`auth=Enterprise(idp=..., ...)`: enterprise-managed authorization: the company's identity provider says who the
     user is and what they may use, and no server shows a page of its own.
@@ -283,7 +293,7 @@ class Enterprise:
     def __repr__(self) -> str:
         return f"Enterprise({self._idp.issuer!r})"
 
-    def authorizing(self, url: str, tls: Any = None) -> Authorizer:
+    def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         given, terms, idp = self._id_token, self._machine.terms, self._idp
         flow = partial(_by_enterprise, terms, idp)
@@ -302,17 +312,18 @@ class _Machine:
             client=client,
             scopes=_scopes(given["scopes"]),
             account=given["account"],
+            private=_hosts(given["allow_private"]),
             dpop=given["dpop"],
         )
         self.store: Store = MemoryStore() if given["store"] is None else given["store"]
         self._fetcher = partial(
-            Fetcher, private_hosts=given["allow_private"], environment_proxies=given["environment_proxies"]
+            Fetcher, allow_private=given["allow_private"], environment_proxies=given["environment_proxies"]
         )
 
     def authorizer(
         self,
         url: str,
-        tls: Any,
+        tls: SSLContext | None,
         obtain: Callable[[Asked], Flow[Grant]],
         key: Key | None,
         read: Callable[[], Any] | None = None,
@@ -350,6 +361,10 @@ def _scopes(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if given is None:
         return None
     return tuple(dict.fromkeys(given.split() if isinstance(given, str) else given))
+
+
+def _hosts(given: Collection[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host.lower() for host in given))
 
 
 def _key(given: Key | str | bytes | None) -> Key | None:

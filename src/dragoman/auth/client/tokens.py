@@ -71,6 +71,9 @@ class Grant(Struct, frozen=True, kw_only=True):
     client: Registration
     by: By = "document"
     """Who named the issuer: the user may name one in a private network, a document may not."""
+    private: tuple[str, ...] = ()
+    """Those hosts of the issuer that the user let be in a private network, at the login: renewals reach these, and no
+    others, whatever the process that renews was told."""
     account: str = "default"
     requested: tuple[str, ...] = ()
     """All scopes that were ever asked for: the union that a step-up adds to."""

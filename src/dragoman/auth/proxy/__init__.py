@@ -1,6 +1,6 @@
 """An OAuth proxy for issuers at which clients cannot register, such as GitHub, Google and Entra.
 
-from dragoman.auth.proxy import GITHUB, Proxy, Upstream
+from dragoman.auth.proxy import GITHUB, GOOGLE, Proxy, Upstream
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from ...doors import door
 
 if TYPE_CHECKING:
     from .proxy import Proxy
-    from .upstream import GITHUB, Upstream
+    from .upstream import GITHUB, GOOGLE, Upstream
 else:
-    __getattr__, __dir__ = door(__name__, {"proxy": "Proxy", "upstream": "GITHUB Upstream"})
+    __getattr__, __dir__ = door(__name__, {"proxy": "Proxy", "upstream": "GITHUB GOOGLE Upstream"})
     del TYPE_CHECKING, annotations, door
 
-__all__ = ["GITHUB", "Proxy", "Upstream"]
+__all__ = ["GITHUB", "GOOGLE", "Proxy", "Upstream"]

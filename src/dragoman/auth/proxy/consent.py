@@ -2,33 +2,47 @@
 
 What the MCP specification demands against confused deputies (Security Best Practices, "Confused Deputy Problem"): the
 user consents to each client before the upstream is asked, for its login there may need no click; the state exists only
-after that consent, once, for ten minutes, bound to the browser that consented and to the client.
+after that consent, for ten minutes, bound to the browser that consented and to the client, and gives a code once.
+
+Nothing is kept for a login that has begun, so that strangers, who can begin any number, fill nothing: what is needed
+when it comes back is in a cookie of the browser, encrypted, under the name of its state.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from inspect import isawaitable
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct, structs
 
+from ...repeats import Repeats
 from ..errors import AuthError, OAuthError
-from ..jose import encoded
+from ..jose import decoded, encoded
 from ..server.authorize import Authorization, cookies
 from ..server.engine import AuthorizationEngine
 from ..server.families import Families
 from ..server.messages import Parameters, Request, Response, of_query, redirect, refused
 from ..server.model import Approved, Client, Pending
 from ..server.pages import error_page, warning
+from ..server.records import Sealer
 from ..server.seals import digest
 from .upstream import Login, UpstreamClient
 
+log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
+repeats: Repeats = Repeats(log)
+
 STATE_LIFE = 600.0
 """Seconds for the login at the upstream."""
+PIECE = 3_800
+"""Characters of one cookie: browsers keep 4,096 bytes with its name (RFC 6265, 6.1)."""
+PIECES = 3
+"""Cookies of one login, which a client's id of 4,096 characters and a state of 2,000 need at most."""
+LOGINS = 3
+"""Logins of one browser at once: servers take request headers of 8 KiB and more. A further one ends the oldest."""
 
 Admit: TypeAlias = Callable[[Mapping[str, Any]], "bool | Iterable[str] | Awaitable[bool | Iterable[str]]"]
 """Gets what the upstream says of a user: whether the user may come in, or with which scopes at most."""
@@ -39,15 +53,15 @@ class Waiting(Struct, frozen=True):
 
     pending: Pending
     login: Login
-    cookie: str
-    """SHA-256 of the cookie of the browser that consented."""
+    until: float
+    """Unix time at which it is over."""
 
 
 class UpstreamLogin:
     """Sends users who consented to the upstream, and takes them back. It is an `Approver`."""
 
-    def __init__(self, upstream: UpstreamClient, admit: Admit | None) -> None:
-        self.upstream, self._admit = upstream, admit
+    def __init__(self, upstream: UpstreamClient, admit: Admit | None, sealer: Sealer) -> None:
+        self.upstream, self._admit, self._sealer = upstream, admit, sealer
         self._engine: AuthorizationEngine | None = None
 
     @property
@@ -65,59 +79,86 @@ class UpstreamLogin:
         """Where the user logs in next."""
         return warning(f"You log in at {urlsplit(self.upstream.upstream.issuer).netloc} next.")
 
-    def targets(self) -> tuple[str, ...]:
-        """Logins of the upstream lead over several of its hosts, and browsers hold the form's redirects to this."""
-        return ("https:", "http://127.0.0.1:*") if self.engine.settings.loopback else ("https:",)
-
     def automatic(self) -> Approved | None:
         """Never: an upstream that knows the user asks nothing, so this page is the only question."""
         return None
 
-    async def approve(self, pending: Pending, client: Client, form: Parameters) -> Response:
+    async def approve(self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]) -> Response:
         """The user consented to this client: only now there is a state, and a cookie for it."""
         engine = self.engine
         try:
             login = await self.upstream.begin()
         except AuthError as error:
             return error_page(str(error), status=503)
-        value = encoded(hashlib.sha256(f"{login.asked.verifier}{pending.id}".encode()).digest())
-        waiting = Waiting(pending, login, digest(value))
-        state = login.asked.state
-        await engine.records.put("upstream state", state, waiting, STATE_LIFE)
-        # Lax and not Strict: the way back from the upstream begins on another site
-        secure = "" if engine.settings.loopback else "; Secure"
-        cookie = f"{self._name(state)}={value}; Path=/; Max-Age={STATE_LIFE:.0f}; HttpOnly; SameSite=Lax{secure}"
-        return redirect(login.asked.url, {}, (("Set-Cookie", cookie),))
+        state, url = login.asked.state, login.asked.url
+        login = structs.replace(login, asked=structs.replace(login.asked, url=""))
+        waiting = msgspec.msgpack.encode(Waiting(pending, login, engine.clock() + STATE_LIFE))
+        text = encoded(self._sealer.seal(waiting, _place(state)))
+        pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+        if len(pieces) > PIECES:
+            return error_page("The client's id and state are too long to log in here")
+        lines = [*self._forgotten(headers)]
+        lines += (self._cookie(self._name(state, number), piece, STATE_LIFE) for number, piece in enumerate(pieces))
+        return redirect(url, {}, tuple(lines))
 
-    def _name(self, state: str) -> str:
-        return f"{'' if self.engine.settings.loopback else '__Host-'}dragoman-up-{digest(state)[:12]}"
+    def _cookie(self, name: str, value: str, life: float) -> tuple[str, str]:
+        # Lax and not Strict: the way back from the upstream begins on another site
+        secure = "" if self.engine.settings.loopback else "; Secure"
+        return "Set-Cookie", f"{name}={value}; Path=/; Max-Age={life:.0f}; HttpOnly; SameSite=Lax{secure}"
+
+    def _name(self, state: str, number: int) -> str:
+        return f"{self._prefix}{digest(state)[:12]}-{number}"
+
+    @property
+    def _prefix(self) -> str:
+        return f"{'' if self.engine.settings.loopback else '__Host-'}dragoman-up-"
+
+    def _forgotten(self, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """The lines that end the oldest logins of a browser that has begun too many."""
+        held = [name for name in cookies(headers) if name.startswith(self._prefix)]
+        # RFC 6265, 5.4: "cookies with earlier creation-times are listed before cookies with later creation-times"
+        logins = list(dict.fromkeys(name.rpartition("-")[0] for name in held))
+        old = logins[: max(0, len(logins) + 1 - LOGINS)]
+        return (self._cookie(name, "", 0) for name in held if name.rpartition("-")[0] in old)
 
     async def callback(self, request: Request) -> Response:
         """GET of the redirect URI that the upstream knows."""
         engine = self.engine
         try:
-            asked = of_query(request.query)
-            state = asked.need("state")
+            state = of_query(request.query).need("state")
         except OAuthError as error:
             return error_page(error.description)
-        # taken: it is good once, whatever comes of it
-        waiting = await engine.records.take("upstream state", state, Waiting)
-        if waiting is None or not hmac.compare_digest(waiting.login.asked.state, state):
-            return error_page("This login is too old or was finished already; start again where you came from")
-        value = cookies(request.headers).get(self._name(state), "")
-        if not value or not hmac.compare_digest(digest(value), waiting.cookie):
-            return error_page("Another browser began this login; start again where you came from", status=403)
-        client = await engine.clients.find(waiting.pending.client)
+        held = cookies(request.headers)
+        names = [name for number in range(PIECES) if (name := self._name(state, number)) in held]
+        waiting = self._waiting(state, "".join(held[name] for name in names))
+        if waiting is None:
+            why = "This browser did not begin this login, or it is too old, or was finished already"
+            return error_page(f"{why}; start again where you came from", status=403)
+        client = await engine.clients.find(waiting.pending.client, request.owner)
         if client is None:
             return error_page("The client is gone")
-        return await self._finished(engine.authorization, waiting, client, request.query)
+        made = await self._finished(engine.authorization, waiting, client, request.query)
+        # what was tried once is not tried again
+        return structs.replace(made, headers=(*made.headers, *(self._cookie(name, "", 0) for name in names)))
+
+    def _waiting(self, state: str, text: str) -> Waiting | None:
+        """The login of this state in a browser's cookies; None if it is not there, or its time is over."""
+        try:
+            sealed = decoded(text.encode())
+        except ValueError:  # also of UnicodeEncodeError
+            return None
+        document = self._sealer.open(sealed, _place(state))
+        if document is None:
+            return None
+        waiting = msgspec.msgpack.decode(document, type=Waiting)
+        return waiting if waiting.until > self.engine.clock() else None
 
     async def _finished(self, authorization: Authorization, waiting: Waiting, client: Client, query: str) -> Response:
         pending = waiting.pending
         try:
             approved, scopes = await self._approved(waiting, query)
             pending = structs.replace(pending, scopes=scopes)
-            return await authorization.finished(pending, client, approved)
+            return await authorization.answered(pending, client, approved)
         except OAuthError as error:
             known = error if error.error in _TOLD else OAuthError("server_error", "The login at the issuer failed")
         except (AuthError, OSError):
@@ -128,8 +169,17 @@ class UpstreamLogin:
         user, tokens = await self.upstream.finish(waiting.login, query)
         scopes = await self._admitted(user, waiting.pending.scopes)
         family, engine = Families.new_id(), self.engine
-        await engine.records.put("upstream", family, tokens, engine.settings.lives.refresh)
-        return Approved(str(user[self.upstream.upstream.subject]), {}, family), scopes
+        longest, now = engine.settings.lives.refresh, engine.clock()
+        ends = await self.upstream.ends(tokens, longest)
+        if ends:
+            repeats.warning(
+                "%s gives no refresh token: a login ends %.0f s after it began; see upstream_scopes= and "
+                "Upstream.parameters for what makes it give one",
+                self.upstream.upstream.issuer,
+                ends - now,
+            )
+        await engine.records.put("upstream", family, tokens, min(longest, ends - now) if ends else longest)
+        return Approved(str(user[self.upstream.upstream.subject]), {}, family, ends), scopes
 
     async def _admitted(self, user: Mapping[str, Any], scopes: tuple[str, ...]) -> tuple[str, ...]:
         if self._admit is None:
@@ -142,6 +192,11 @@ class UpstreamLogin:
         if not allowed:
             raise refused("access_denied", "This user may not use this server")
         return tuple(each for each in scopes if each in allowed)
+
+
+def _place(state: str) -> bytes:
+    """What a sealed login is bound to."""
+    return b"upstream login " + state.encode("utf-8", "replace")
 
 
 _TOLD = frozenset({"access_denied", "temporarily_unavailable"})

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,9 +18,12 @@ import msgspec
 from ...channel import Identity
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import SERVER
+from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXTS, check, instance, many
+from ...repeats import Repeats
+from ...secret import holds_secret
 from ...store.contract import Engine
 from ...store.memory import MemoryStore
-from ...store.opening import open_store
+from ...store.opening import SharesValues, open_store
 from ..client.tokens import Tokens
 from ..errors import AuthError, IssuerAway, OAuthError
 from ..fetch import Fetched, Fetcher
@@ -28,14 +31,16 @@ from ..keys import Fetches, SingleFlight
 from ..server.engine import AuthorizationEngine
 from ..server.fetching import fetched_for
 from ..server.messages import Request, refused
-from ..server.model import Client, Lives, Settings
+from ..server.model import Client, Family, Lives, Settings
 from ..server.records import OWNERS, TOTAL
 from ..server.server import HttpFace
+from ..tokens import Issuer
 from .consent import Admit, UpstreamLogin
 from .secrets import AesSealer, checked, derived, signing_key
 from .upstream import Upstream, UpstreamClient, upstream_of
 
 log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
+repeats: Repeats = Repeats(log)
 
 SOON = 60.0
 """Seconds before its end in which an upstream's token is renewed."""
@@ -43,6 +48,7 @@ RENEWING = 15.0
 """Seconds for which one replica renews alone."""
 
 
+@holds_secret
 class Proxy(HttpFace):
     """Lets clients log in here that cannot register at the real issuer. As a value of `Bearer`, and served beside what
     it protects:
@@ -83,18 +89,20 @@ class Proxy(HttpFace):
     ) -> None:
         if not client_id or not client_secret:
             raise LocalError("Proxy: client_id and client_secret are this server's at the issuer behind it")
+        check("Proxy", _RULES, locals())
         self._given = key is not None and store is not None
         secrets = (os.urandom(32),) if key is None else checked(key)
         self._store = store
         self._http = http
         self._told, self._asks = upstream, tuple(upstream_scopes)
-        self._bus: Any = None
+        self._bus: SharesValues | None = None
         self._started = 0
-        self._flights: dict[str, SingleFlight] = {}
+        self._flights: dict[tuple[str, bool], SingleFlight] = {}
         self._client = UpstreamClient(
             upstream or Upstream(issuer=url), client_id, client_secret, f"{url}/callback", self._asker, clock
         )
-        approver = UpstreamLogin(self._client, admit)
+        sealer = AesSealer(secrets)
+        approver = UpstreamLogin(self._client, admit, sealer)
         settings = Settings(
             issuer=url, scopes=tuple(scopes), registration=registration, documents=documents, keeps=False
         )
@@ -105,7 +113,7 @@ class Proxy(HttpFace):
             keys=[signing_key(one) for one in secrets],
             store=MemoryStore(OWNERS, TOTAL, clock) if store is None or isinstance(store, str) else store,
             secret=[derived(one, "signer") for one in secrets],
-            sealer=AesSealer(secrets),
+            sealer=sealer,
             fetch=fetched_for(url),
             renew=self._renew,
             clock=clock,
@@ -123,7 +131,7 @@ class Proxy(HttpFace):
 
     # -- for `Bearer`
 
-    def before(self, issuer: Any, resource: str) -> tuple[str, OwnDocuments]:
+    def before(self, issuer: str | Issuer | Sequence[str | Issuer], resource: str) -> tuple[str, OwnDocuments]:
         """Stand before this issuer, for this resource: the issuer of our tokens, and what fetches its keys. Raises
         LocalError for a second resource, and for what is not an issuer."""
         settings = self.engine.settings
@@ -141,7 +149,7 @@ class Proxy(HttpFace):
             raise LocalError("Proxy.upstream_token: this caller logged in elsewhere")
         family = str(identity.claims.get("jti", "")).partition(".")[0]
         try:
-            return (await self._current(family)).access_token
+            return (await self._current(family, checked=False)).access_token
         except OAuthError as error:
             if error.status == 503:
                 raise IssuerAway(error.description, 5) from None
@@ -149,59 +157,71 @@ class Proxy(HttpFace):
 
     # -- the tokens of the upstream
 
-    async def _renew(self, family: str) -> None:
+    async def _renew(self, family: str, grant: Family) -> None:
         """Before a grant of ours is refreshed: it ends where the upstream's has ended."""
-        tokens = await self._current(family)
-        await self.engine.records.put("upstream", family, tokens, self.engine.settings.lives.refresh)
+        tokens = await self._current(family, checked=True)
+        records, life = self.engine.records, self.engine.settings.lives.refresh
+        await records.put("upstream", family, tokens, min(life, grant.ends - records.clock()) if grant.ends else life)
 
-    async def _current(self, family: str) -> Tokens:
-        """The upstream's tokens of a grant, renewed if they end soon. Raises OAuthError."""
-        flight = self._flights.setdefault(family, SingleFlight(lambda: self._looked_up(family)))
+    async def _current(self, family: str, *, checked: bool) -> Tokens:
+        """The upstream's tokens of a grant, renewed if they end soon. `checked`: those of which nobody said when they
+        end are renewed too, or the upstream is asked whether it still accepts them. Raises OAuthError."""
+        key = (family, checked)
+        flight = self._flights.setdefault(key, SingleFlight(lambda: self._looked_up(family, checked)))
         found: Tokens = await flight.join()
         return found
 
-    async def _looked_up(self, family: str) -> Tokens:
+    async def _looked_up(self, family: str, checked: bool) -> Tokens:
         records = self.engine.records
         try:
-            tokens, due = await self._kept(family)
+            tokens, due = await self._kept(family, checked)
             # its refresh token may be good once: of several replicas one uses it
             if not due or not await records.first("renewing", family, RENEWING):
                 return tokens
             try:
-                tokens, due = await self._kept(family)  # another one may have done so just now
+                tokens, due = await self._kept(family, checked)  # another one may have done so just now
                 return await self._renewed(family, tokens) if due else tokens
             finally:
                 await records.take("renewing", family, bool)
         finally:
-            self._flights.pop(family, None)
+            self._flights.pop((family, checked), None)
 
-    async def _kept(self, family: str) -> tuple[Tokens, bool]:
-        """The tokens, and whether they are to be renewed."""
+    async def _kept(self, family: str, checked: bool) -> tuple[Tokens, bool]:
+        """The tokens, and whether the upstream is to be asked about them."""
         records = self.engine.records
         tokens = await records.get("upstream", family, Tokens)
         if tokens is None:
             raise refused("invalid_grant", "The login has ended")
-        ends = tokens.expires_at
-        return tokens, ends is not None and ends <= records.clock() + SOON and bool(tokens.refresh_token)
+        ends, now = tokens.expires_at, records.clock()
+        if ends is None:
+            return tokens, checked
+        if tokens.refresh_token is None and ends <= now:
+            await self.engine.families.end(family)
+            raise refused("invalid_grant", "The login at the issuer has ended")
+        return tokens, ends <= now + SOON and tokens.refresh_token is not None
 
     async def _renewed(self, family: str, tokens: Tokens) -> Tokens:
         records = self.engine.records
         try:
-            made = await self._client.renewed(tokens)
-            await records.put("upstream", family, made, self.engine.settings.lives.refresh)
-            return made
-        except OAuthError as error:
-            if error.error != "invalid_grant":
-                raise refused("temporarily_unavailable", "The issuer behind this server refuses", 503) from None
-            await self.engine.families.end(family)
-            raise refused("invalid_grant", "The login at the issuer has ended") from None
+            if tokens.refresh_token is None:
+                made = tokens if await self._client.accepts(tokens) else None
+            else:
+                made = await self._client.renewed(tokens)
         except (AuthError, OSError) as error:
-            log.warning("the upstream of %s is away: %s", self.engine.settings.issuer, error)
+            repeats.warning(
+                "%s: a login cannot be renewed at the issuer behind it now: %s", self.engine.settings.issuer, error
+            )
             raise refused("temporarily_unavailable", "The issuer behind this server is away", 503) from None
+        if made is None:
+            await self.engine.families.end(family)
+            raise refused("invalid_grant", "The login at the issuer has ended")
+        if made is not tokens:
+            await records.put("upstream", family, made, self.engine.settings.lives.refresh)
+        return made
 
     # -- its life
 
-    async def join(self, bus: Any) -> None:
+    async def join(self, bus: SharesValues) -> None:
         """Share with other processes. Raises LocalError without `key` and a store that they share."""
         if not self._given or self._store == "memory:":
             raise LocalError(
@@ -230,13 +250,30 @@ class Proxy(HttpFace):
             await self.engine.records.engine.close()
 
 
+_RULES: Final = {
+    "url": NAME,
+    "client_id": NAME,
+    "client_secret": NAME,
+    "upstream": instance(Upstream, 'an Upstream such as GITHUB, or Upstream(issuer="https://...")') | NONE,
+    "scopes": TEXTS,
+    "upstream_scopes": TEXTS,
+    "admit": CALLABLE | NONE,
+    "store": NAME | instance(Engine, "an engine of a store") | NONE,
+    "clients": many(instance(Client, "a Client")),
+    "registration": FLAG,
+    "documents": FLAG,
+    "lives": instance(Lives, "a Lives") | NONE,
+    "clock": CALLABLE,
+}
+
+
 class OwnDocuments:
     """Metadata and keys of the proxy's own issuer, without a request over a wire."""
 
     def __init__(self, engine: AuthorizationEngine) -> None:
         self._engine = engine
 
-    async def get(self, url: str, *, by: Any = None, origin: str | None = None, headers: Any = None) -> Fetched:
+    async def get(self, url: str, *, by: object = None, origin: str | None = None, headers: object = None) -> Fetched:
         """The document at a URL of ours; 404 for any other."""
         parts = urlsplit(url)
         if f"{parts.scheme}://{parts.netloc}" != "/".join(self._engine.settings.issuer.split("/")[:3]):
@@ -245,13 +282,13 @@ class OwnDocuments:
         return Fetched(made.status, {name.lower(): value for name, value in made.headers}, made.body, url)
 
     async def post_form(
-        self, url: str, form: Any, *, by: Any = None, origin: str | None = None, headers: Any = None
+        self, url: str, form: object, *, by: object = None, origin: str | None = None, headers: object = None
     ) -> Fetched:
         """Raises AuthError: nothing is asked of our own issuer."""
         raise AuthError("the tokens of a Proxy are not exchanged: it has upstream_token")
 
     async def post_json(
-        self, url: str, content: Any, *, by: Any = None, origin: str | None = None, headers: Any = None
+        self, url: str, content: object, *, by: object = None, origin: str | None = None, headers: object = None
     ) -> Fetched:
         """As `post_form`."""
         return await self.post_form(url, content)

@@ -15,12 +15,12 @@ from ..client.driver import Driver
 from ..client.errors import LoginFailed
 from ..client.grants import redeemed, refreshed
 from ..client.identity import id_token_verified
-from ..client.requests import Sender, answer_of
+from ..client.requests import Sender, answer_of, outcome_of
 from ..client.steps import Flow
 from ..client.store import MemoryStore
 from ..client.tokens import Registration, Tokens, tokens_of
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
-from ..fetch import fetched
+from ..fetch import Fetched, fetched
 from ..keys import Fetches, published
 from ..metadata import AuthorizationServer
 
@@ -65,6 +65,13 @@ GITHUB: Final = Upstream(
     scopes=("read:user",),
 )
 """GitHub, whose tokens are opaque: the user is whom its API names for a token that was issued to this very client."""
+
+
+GOOGLE: Final = Upstream(
+    issuer="https://accounts.google.com",
+    parameters={"access_type": "offline", "prompt": "consent"},
+)
+"""Google, asked for a refresh token, which it gives only so: without one each login ends after an hour."""
 
 
 class Login(Struct, frozen=True):
@@ -152,10 +159,33 @@ class UpstreamClient:
             raise OAuthError("server_error", f"The upstream issuer names no user ({told.subject})", 502)
         return user, structs.replace(tokens, id_token=None)
 
-    async def renewed(self, tokens: Tokens) -> Tokens:
-        """New tokens for a refresh token. Raises OAuthError (`invalid_grant`: the user or the upstream ended it)."""
+    async def renewed(self, tokens: Tokens) -> Tokens | None:
+        """New tokens for a refresh token; None where the user or the upstream ended the login. Raises AuthError and
+        OSError where nobody can say now."""
         got = await self._run(refreshed(self._sender(await self.server()), tokens, None, self._clock))
+        if outcome_of(got).kind == "ended":
+            return None
         return tokens_of(answer_of(got, "the upstream's token endpoint"), self._clock(), (), tokens)
+
+    async def ends(self, tokens: Tokens, longest: float) -> float:
+        """The Unix time at which a login with these tokens is over; 0 where only the upstream can say. Without a
+        refresh token it is the end of the access token; where nothing tells that end either, `longest` seconds."""
+        if tokens.refresh_token is not None:
+            return 0.0
+        if tokens.expires_at is not None:
+            return tokens.expires_at
+        return 0.0 if (await self.server()).userinfo_endpoint else self._clock() + longest
+
+    async def accepts(self, tokens: Tokens) -> bool:
+        """Whether the upstream still accepts an access token of which nobody said when it expires; True where it has
+        no endpoint to ask. Raises AuthError and OSError where nobody can say now."""
+        place = (await self.server()).userinfo_endpoint
+        if not place:
+            return True
+        got = await self._userinfo(place, tokens.access_token)
+        if got.status != 401 and not 200 <= got.status < 300:
+            raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
+        return got.status != 401
 
     def _sender(self, server: AuthorizationServer) -> Sender:
         return Sender(self._client, server, by="operator")
@@ -168,18 +198,23 @@ class UpstreamClient:
 
     async def _of_userinfo(self, place: str, token: str) -> dict[str, Any]:
         """The user of a token that the upstream has just issued to us."""
-        headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
-        got = fetched(await self._http().get(place, by="operator", origin=self.upstream.issuer, headers=headers))
+        got = await self._userinfo(place, token)
         if got.status != 200 or not isinstance(got.json, dict):
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
         return got.json
 
+    async def _userinfo(self, place: str, token: str) -> Fetched:
+        headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
+        return fetched(await self._http().get(place, by="operator", origin=self.upstream.issuer, headers=headers))
 
-def upstream_of(issuer: Any) -> Upstream:
+
+def upstream_of(issuer: object) -> Upstream:
     """An upstream from what `Bearer` takes as issuer: a URL or a preset. Raises LocalError for what is none."""
     name = issuer if isinstance(issuer, str) else getattr(issuer, "issuer", None)
     if not isinstance(name, str):
         raise LocalError(
             "Proxy stands before one issuer: Bearer(issuer, proxy=...) takes its URL, or Proxy(upstream=...)"
         )
-    return GITHUB if name in ("https://github.com", GITHUB.issuer) else Upstream(issuer=name)
+    if name in ("https://github.com", GITHUB.issuer):
+        return GITHUB
+    return GOOGLE if name == GOOGLE.issuer else Upstream(issuer=name)

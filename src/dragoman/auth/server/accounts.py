@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from .messages import Parameters, Response
@@ -24,14 +24,14 @@ class Approver(Protocol):
     def fields(self) -> str:
         """HTML for the page's form."""
 
-    def targets(self) -> tuple[str, ...]:
-        """CSP sources to which an answer leads besides the client."""
-
     def automatic(self) -> Approved | None:
         """The user who agrees without a page; None: there is a page."""
 
-    async def approve(self, pending: Pending, client: Client, form: Parameters) -> Approved | Response | str:
-        """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong."""
+    async def approve(
+        self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
+    ) -> Approved | Response | str:
+        """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong.
+        `headers`: of the request."""
 
 
 class LocalUsers:
@@ -60,16 +60,14 @@ class LocalUsers:
             fields += made.replace(" required", "") if names else made
         return told + fields
 
-    def targets(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def automatic(self) -> Approved | None:
         """The user who agrees to everything."""
         user = None if self._automatic is None else self._users.get(self._automatic)
         return None if user is None else Approved(user.name, user.claims)
 
-    async def approve(self, pending: Pending, client: Client, form: Parameters) -> Approved | Response | str:
+    async def approve(
+        self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
+    ) -> Approved | Response | str:
         """Name and password."""
         name, password = form.get("user")[:_LENGTH], form.get("password")[:_LENGTH]
         count, until = self._wrong.get(name, (0, 0.0))

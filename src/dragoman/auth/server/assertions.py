@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ..errors import AuthError, TokenRefused
+from ...allowance import Allowance, Owner
+from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
 from ..jose import KeySet, Token, checked, taken_apart, verified
 from ..keys import Gets, IssuerKeys
 from ..tokens import Issuer
@@ -18,13 +19,15 @@ LEEWAY = 30.0
 """Seconds by which another clock may differ."""
 LONGEST = 3_600.0
 """Seconds for which a client's assertion or an ID-JAG may be valid: its `jti` is kept as long."""
+USED = 5_000
+"""Used assertions that are remembered at once, for one process: anyone may register with a key of its own."""
 _ID = 512
 
 
 class Published(Gets, Protocol):
     """Fetches what is published: `get`, by an issuer that the operator trusts."""
 
-    async def fetched_keys(self, url: str) -> Mapping[str, Any]:
+    async def fetched_keys(self, url: str, owner: Owner) -> Mapping[str, Any]:
         """The JWK Set of a client at a URL. Raises OAuthError."""
 
 
@@ -34,6 +37,7 @@ class Assertions:
     def __init__(self, settings: Callable[[], Settings], records: Records, published: Published) -> None:
         self._settings, self._records, self._published = settings, records, published
         self._issuers: dict[str, IssuerKeys] = {}
+        self._used = Allowance(USED, LONGEST + 2 * LEEWAY)
 
     def subject(self, assertion: str) -> str:
         """The client that an assertion names, before anything of it is verified. Raises OAuthError."""
@@ -45,21 +49,28 @@ class Assertions:
             raise refused("invalid_client", "The client's assertion is not a JWT with a sub", 401)
         return found
 
-    async def authenticate(self, client: Client, assertion: str, endpoint: str) -> None:
-        """`private_key_jwt` (RFC 7523, 3; OpenID Connect Core, 9). Raises OAuthError (`invalid_client`).
+    async def authenticate(self, client: Client, assertion: str, endpoint: str, owner: Owner) -> None:
+        """`private_key_jwt` (RFC 7523, 3; OpenID Connect Core, 9). `owner`: who asks. Raises OAuthError
+        (`invalid_client`).
 
         `aud` is the issuer alone, or the token endpoint, as older clients have it; as one text or a list of one, so
         that no other server takes it as well.
         """
         try:
-            keys = await self._published.fetched_keys(client.keys_url) if client.keys is None else client.keys
+            keys = (
+                client.keys if client.keys is not None else await self._published.fetched_keys(client.keys_url, owner)
+            )
             token = verified(assertion, KeySet.from_json(keys), ALGORITHMS)
         except AuthError as fault:
+            if isinstance(fault, OAuthError) and fault.status == 503:
+                raise
             raise refused("invalid_client", f"The assertion is not accepted: {fault}", 401) from None
         claims = token.claims
         if claims.get("iss") != client.id or claims.get("sub") != client.id:
             raise refused("invalid_client", "iss and sub of the client's assertion are the client's id", 401)
         await self._timely(claims, {self._settings().issuer, endpoint}, "invalid_client", 401)
+        if not owner.known and not self._used.take(owner, self._records.clock()):
+            raise refused("temporarily_unavailable", "Too many assertions were used; try again later", 503)
         await self._once(claims, "invalid_client", 401)
 
     async def granted(self, assertion: str, client: Client | None, endpoint: str) -> tuple[TrustedIssuer, Token]:
@@ -82,6 +93,9 @@ class Assertions:
                 token = await self._keys_of(trusted.issuer).proved(parts)
             else:
                 token = checked(parts, KeySet.from_json(trusted.keys).find(parts.header))
+        except IssuerAway as away:  # no one can say now whether it is good
+            lines = (("Retry-After", str(away.retry_after)),)
+            raise refused("temporarily_unavailable", away.description, 503, lines) from None
         except AuthError as fault:
             raise refused("invalid_grant", f"The assertion is not accepted: {fault}") from None
         if not isinstance(token.claims.get("sub"), str) or not token.claims["sub"]:

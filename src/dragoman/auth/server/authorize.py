@@ -1,8 +1,8 @@
 """The authorization endpoint and the consent page (RFC 6749, 4.1; RFC 7636; RFC 8707; RFC 9207; RFC 9700).
 
 Nothing is kept for a page that is shown: what was asked for travels in the page, signed and bound to a cookie of the
-browser that got it. An error goes to the client's redirect URI only after the client and the URI are known to be good;
-before that it is a page.
+browser that got it. An error goes to the client's redirect URI only after the client and the URI are known to be good,
+and only if the operator knows the client or the user has answered; otherwise it is a page.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import structs
 
+from ...allowance import Owner
 from ..errors import OAuthError
 from ..grant_types import AUTHORIZATION_CODE
 from ..jose import encoded
@@ -24,7 +25,7 @@ from .messages import Parameters, Request, Response, of_form, of_query, redirect
 from .model import Approved, Client, Code, Device, Pending, Settings
 from .pages import error_page, form, hidden, page, plain, rows, warning, wrong
 from .records import Records
-from .redirects import host_of, is_loopback, matches, source_of
+from .redirects import host_of, is_loopback, matches
 from .scopes import resources_of, scopes_of
 from .seals import Signer, digest
 
@@ -33,6 +34,8 @@ CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 STATE = 2_000
 """Characters of `state` and `nonce`."""
 USE = "consent"
+ANSWERED = 3_600.0
+"""Seconds for which a page is known as answered: longer than it and the login that it leads to may last."""
 
 
 class Authorization:
@@ -54,11 +57,11 @@ class Authorization:
         """GET of the authorization endpoint."""
         try:
             asked = of_query(request.query)
-            client, uri = await self._client(asked)
+            client, uri = await self._client(asked, request.owner)
         except OAuthError as error:
             # RFC 6749, 4.1.2.1: "the authorization server SHOULD inform the resource owner of the error and MUST NOT
             # automatically redirect the user-agent to the invalid redirection URI"
-            return error_page(error.description)
+            return error_page(error.description, status=error.status if error.status == 503 else 400)
         try:
             pending = self._pending(asked, client, uri)
             if (approved := self._approver.automatic()) is not None:
@@ -66,11 +69,16 @@ class Authorization:
             if asked.get("prompt") == "none":
                 raise refused("login_required", "There is no login without a page here")
         except OAuthError as error:
+            if not self._clients.configured(client):
+                # anyone can register a client and send a user here with a request that fails at once, so a redirect
+                # would be an open one. RFC 9700, 4.11.2: "The authorization server SHOULD only automatically redirect
+                # the user agent if it trusts the redirection URI."
+                return error_page(error.description)
             return self._to_client(uri, asked.get("state") or None, error)
         return self.ask(pending, client)
 
-    async def _client(self, asked: Parameters) -> tuple[Client, str]:
-        client = await self._clients.find(asked.need("client_id"))
+    async def _client(self, asked: Parameters, owner: Owner) -> tuple[Client, str]:
+        client = await self._clients.find(asked.need("client_id"), owner)
         if client is None:
             raise refused("invalid_client", "There is no such client")
         uri = asked.get("redirect_uri")
@@ -156,7 +164,9 @@ class Authorization:
         return page(
             f"{client.title} asks for access",
             body,
-            targets=(source_of(pending.redirect_uri), *self._approver.targets()),
+            # Chromium holds each redirect that follows a form to `form-action`, also those of other servers, which are
+            # unknown here: those of the login behind a proxy, and what a client's redirect URI redirects to
+            leads_away=True,
             cookie="" if cookie else self._cookie(pending.id, given, life),
         )
 
@@ -175,21 +185,26 @@ class Authorization:
         cookie = cookies(request.headers).get(self._name(pending.id), "")
         if not cookie or not hmac.compare_digest(digest(cookie), pending.cookie):
             return error_page("This browser was not asked; start again where you came from", status=403)
-        client = await self._clients.find(pending.client)
+        client = await self._clients.find(pending.client, request.owner)
         if client is None:
             return error_page("The client is gone")
         if asked.get("answer") not in ("allow", "deny"):
             return self.ask(pending, client, "Allow or deny", cookie)
         decided: Approved | Response | str | None = None
         if asked.get("answer") == "allow":
-            decided = await self._approver.approve(pending, client, asked)
+            decided = await self._approver.approve(pending, client, asked, request.headers)
         if isinstance(decided, str):
             return self.ask(pending, client, decided, cookie)
-        if not await self._records.first("consent", pending.id, self._settings().lives.consent):
-            return error_page("This page was answered already")
         if isinstance(decided, Response):
             return decided
-        return await self.finished(pending, client, decided)
+        return await self.answered(pending, client, decided)
+
+    async def answered(self, pending: Pending, client: Client, approved: Approved | None) -> Response:
+        """What the answer to a page leads to, for the first that says yes; None: denied. Only what a user who logged in
+        has answered is remembered, so strangers fill nothing."""
+        if approved is not None and not await self._records.first("consent", pending.id, ANSWERED):
+            return error_page("This page was answered already")
+        return await self.finished(pending, client, approved)
 
     def from_here(self, request: Request) -> bool:
         """Whether a form was sent by a page of ours, as far as the browser says."""
@@ -211,6 +226,7 @@ class Authorization:
             claims=dict(approved.claims),
             auth_time=int(self._records.clock()),
             family=approved.family or Families.new_id(),
+            ends=approved.ends,
             redirect_uri=pending.redirect_uri,
             sent_uri=pending.sent_uri,
             challenge=pending.challenge,
@@ -239,6 +255,7 @@ class Authorization:
                 claims=dict(approved.claims),
                 auth_time=int(self._records.clock()),
                 family=approved.family,
+                ends=approved.ends,
             )
             return agreed, True
 

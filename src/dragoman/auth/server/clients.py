@@ -15,16 +15,18 @@ from urllib.parse import unquote_plus
 import msgspec
 from msgspec import structs
 
+from ...allowance import Owner, Places
 from ...jsonrpc.errors import LocalError
 from ..authentication import ASSERTION
-from ..errors import AuthError, OAuthError
+from ..errors import AuthError, IssuerAway, OAuthError
+from ..flights import Flights
 from ..jose import KeySet, encoded
 from ..keys import Answer
 from .assertions import Assertions
 from .documents import DOCUMENT, is_url, of_document, of_registration, url_fault
 from .messages import Parameters, Request, Response, bad, json, refused
 from .model import Client, Settings
-from .records import Allowance, Records
+from .records import Records
 from .redirects import fault
 from .seals import Signer, digest
 
@@ -33,7 +35,10 @@ KEYS = 256 * 1024
 DOCUMENTS = 1_000
 """Documents of clients that are kept at once."""
 REGISTRATIONS = 5_000
-"""Clients that may register themselves within `UNUSED_LIFE`, for one process: anyone may."""
+"""Clients that registered themselves and that no user has let in yet, for one process: anyone may register. Beyond, the
+oldest of the address that has most is forgotten."""
+FETCHES = 32
+"""Documents and keys of clients that are fetched at once: anyone may name one, at a host that is slow to answer."""
 UNUSED_LIFE = 86_400.0
 """Seconds after which a registration is forgotten with which no user ever logged in: anybody can make one."""
 REGISTRATION_LIFE = 90 * 86_400.0
@@ -42,6 +47,8 @@ ID_LENGTH = 4_096
 """Characters of an id that is a registration: it stands in URLs."""
 _PACKED, _SECRET = "client", "client secret"
 LONGEST_DOCUMENT_LIFE = 86_400.0
+ANYONE = Owner("")
+RETRY = (("Retry-After", "5"),)
 
 
 Fetch = Callable[[str, int, bool], Awaitable[Answer]]
@@ -71,7 +78,8 @@ class Clients:
             _check(one)
         self._settings, self._records, self._fetch = settings, records, fetch
         self._documents: dict[str, tuple[Client, float]] = {}
-        self._unused = Allowance(REGISTRATIONS)
+        self._unused: Places[str] = Places(REGISTRATIONS, UNUSED_LIFE)
+        self._fetches: Flights[str] = Flights(FETCHES, f"{FETCHES} documents of clients are fetched already")
         self._assertions = Assertions(settings, records, self)
 
     def add(self, client: Client) -> None:
@@ -79,12 +87,23 @@ class Clients:
         _check(client)
         self._fixed[client.id] = client
 
-    async def find(self, id: str) -> Client | None:
-        """The client with this id; None if there is none. Raises OAuthError for a document that cannot be used."""
+    def owner(self, client: Client, request: Request) -> Owner:
+        """Whose share of what strangers can fill it is of: a client's that the operator knows and that has proved who
+        it is, or else the address's."""
+        known = client.id in self._fixed and not client.public
+        return Owner(f"client {client.id}", known=True) if known else request.owner
+
+    def configured(self, client: Client) -> bool:
+        """Whether the operator knows this client."""
+        return client.id in self._fixed
+
+    async def find(self, id: str, owner: Owner = ANYONE) -> Client | None:
+        """The client with this id; None if there is none. `owner`: who asks, for what has to be fetched. Raises
+        OAuthError for a document that cannot be used."""
         if (found := self._fixed.get(id)) is not None:
             return found
         if is_url(id):
-            return await self._described(id) if self._settings().documents else None
+            return await self._described(id, owner) if self._settings().documents else None
         if self._settings().keeps:
             return await self._records.get("client", id, Client)
         return self._unpacked(id)
@@ -105,14 +124,14 @@ class Clients:
         secret = self._signer.mark(_SECRET, id) if client.method.startswith("client_secret") else ""
         return structs.replace(client, id=id), secret
 
-    async def _described(self, url: str) -> Client:
+    async def _described(self, url: str, owner: Owner) -> Client:
         settings, now = self._settings(), self._records.clock()
         known = self._documents.get(url)
         if known is not None and known[1] > now:
             return known[0]
         if wrong := url_fault(url, loopback=settings.loopback):
             raise refused("invalid_client", f"The client_id {wrong}")
-        fetched = await self._got(url, "The client's metadata document")
+        fetched = await self._got_of_stranger(url, "The client's metadata document", owner)
         client = of_document(url, fetched.body)
         # only what was right is cached: "An authorization server MUST NOT cache error responses"
         while len(self._documents) >= DOCUMENTS:
@@ -134,14 +153,23 @@ class Clients:
             raise refused("invalid_client", f"{what} is answered with status {fetched.status}, not 200")
         return fetched
 
+    async def _got_of_stranger(self, url: str, what: str, owner: Owner) -> Answer:
+        """As `_got`, of what a stranger named: once for all who want it, and by fair shares."""
+        try:
+            found: Answer = await self._fetches.join(url, owner, lambda: self._got(url, what))
+        except IssuerAway as error:
+            raise refused("temporarily_unavailable", error.description, 503, RETRY) from None
+        return found
+
     async def get(self, url: str, *, by: Any = None, origin: str | None = None, headers: Any = None) -> Answer:
         """The metadata or the keys of an issuer that the operator trusts. Raises OAuthError."""
         return await self._got(url, "The key set", trusted=True)
 
-    async def fetched_keys(self, url: str) -> Mapping[str, Any]:
+    async def fetched_keys(self, url: str, owner: Owner) -> Mapping[str, Any]:
         """The JWK Set at a URL. Raises OAuthError."""
         try:
-            return msgspec.json.decode((await self._got(url, "The key set")).body, type=dict[str, Any])
+            fetched = await self._got_of_stranger(url, "The key set", owner)
+            return msgspec.json.decode(fetched.body, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise refused("invalid_client", "The key set is not a JSON object") from None
 
@@ -161,8 +189,9 @@ class Clients:
         if client.method.startswith("client_secret"):
             secret = encoded(os.urandom(32))
             client = structs.replace(client, secret_hash=secret_hash(secret))
-        if not self._unused.take(now, UNUSED_LIFE):
-            raise refused("temporarily_unavailable", "Too many clients have registered; try again later", 503)
+        gone = self._unused.take(request.owner, client.id, now)
+        if gone is not None:
+            await self._records.take("client", gone, Client)
         await self._records.put("client", client.id, client, UNUSED_LIFE)
         return json(_registered(client, secret, now), 201)
 
@@ -185,7 +214,7 @@ class Clients:
             id, used = form.need("client_id"), "client_secret_post" if secret else "none"
         client = await self._found(request, id)
         if used == "private_key_jwt" and client.method == used:
-            await self._assertions.authenticate(client, assertion, endpoint)
+            await self._assertions.authenticate(client, assertion, endpoint, self.owner(client, request))
         elif client.method != used and not (client.secret_hash and used.startswith("client_secret")):
             # a secret proves the same in the header and in the body: RFC 6749, 2.3.1 has clients choose
             raise _unknown(request, "The client does not authenticate in this way")
@@ -195,8 +224,10 @@ class Clients:
 
     async def _found(self, request: Request, id: str) -> Client:
         try:
-            client = await self.find(id)
+            client = await self.find(id, request.owner)
         except OAuthError as error:
+            if error.status == 503:
+                raise
             raise _unknown(request, error.description) from None
         if client is None:
             raise _unknown(request, "There is no such client")
@@ -205,6 +236,7 @@ class Clients:
     async def keep(self, client: Client) -> None:
         """A registration that is used lives on."""
         if self._settings().keeps and client.id not in self._fixed and not client.document:
+            self._unused.free(client.id)
             await self._records.put("client", client.id, client, REGISTRATION_LIFE)
 
 

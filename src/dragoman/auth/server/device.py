@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
+from ...allowance import Allowance, NoRoom, Places
 from ..errors import OAuthError
 from ..grant_types import DEVICE_CODE
 from ..jose import encoded
@@ -16,16 +17,21 @@ from .clients import Clients
 from .messages import Parameters, Request, Response, json, of_form, of_query, refused
 from .model import Client, Device, Pending, Settings
 from .pages import error_page, field, form, page, wrong
-from .records import Allowance, Records
+from .records import Records
 from .scopes import resources_of, scopes_of
 from .seals import digest
 
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """RFC 8628, 6.1: no vowels, so no words; 8 of 20 letters are 34 bits."""
 GUESSES = 30
-"""Wrong user codes a minute, of all users together (RFC 8628, 5.1: "the authorization server SHOULD rate-limit")."""
+"""Wrong user codes of one address within `PAUSE` (RFC 8628, 5.1: "the authorization server SHOULD rate-limit")."""
+GUESSES_IN_ALL = 1_000
+"""Those of all addresses together: of 34 bits of a code that is so good a chance as one in 25 million a minute."""
+PAUSE = 60.0
+"""Seconds for which a wrong code counts, and up to twice as long."""
 WAITING = 1_000
-"""Devices that may wait for their users at once, for one process: anyone may begin such a login."""
+"""Devices that may wait for their users at once, for one process: anyone may begin such a login. Beyond, the oldest of
+the address that has most is forgotten."""
 _SLOWER = 5.0
 
 
@@ -42,8 +48,8 @@ class Devices:
     ) -> None:
         self._settings, self._clients, self._records = settings, clients, records
         self._authorization, self._at = authorization, at
-        self._guesses = (0.0, 0)
-        self._waiting = Allowance(WAITING)
+        self._guesses = Allowance(GUESSES_IN_ALL, PAUSE, each=GUESSES)
+        self._waiting: Places[tuple[str, str]] = Places(WAITING, settings().lives.device)
 
     async def begin(self, request: Request) -> Response:
         """POST of the device authorization endpoint. Raises OAuthError."""
@@ -59,9 +65,13 @@ class Devices:
             resources=resources_of(asked, client, settings),
             interval=lives.interval,
         )
-        if not self._waiting.take(self._records.clock(), lives.device):
-            raise refused("temporarily_unavailable", f"{WAITING} devices wait already; try again later", 503)
         key = digest(secret)
+        try:
+            gone = self._waiting.take(self._clients.owner(client, request), (key, code), self._records.clock())
+        except NoRoom:
+            raise refused("temporarily_unavailable", f"{WAITING} devices wait already; try again later", 503) from None
+        if gone is not None:
+            await self._forget(*gone)
         await self._records.put("device", key, device, lives.device)
         await self._records.put("user code", code, key, lives.device)
         page_url = self._at("/device")
@@ -74,6 +84,13 @@ class Devices:
                 "expires_in": int(lives.device),
                 "interval": int(lives.interval) or 1,
             }
+        )
+
+    async def _forget(self, key: str, code: str) -> None:
+        """The request of a device that has to give way, unless its user has answered."""
+        await self._records.take("user code", code, str)
+        await self._records.change(
+            "device", key, Device, lambda found: (None if found is None or found.state == "pending" else found, None)
         )
 
     async def show(self, request: Request) -> Response:
@@ -97,18 +114,16 @@ class Devices:
             return error_page(error.description)
         if not self._authorization.from_here(request):
             return error_page("This form was sent by another site", status=403)
-        now = self._records.clock()
-        since, count = self._guesses if now < self._guesses[0] + 60.0 else (now, 0)
-        if count >= GUESSES:
-            return error_page("Too many wrong codes; try again in a minute", status=429)
-        self._guesses = since, count + 1  # before anything is awaited: codes that are sent at once count too
+        now, owner = self._records.clock(), request.owner
+        if not self._guesses.take(owner, now):  # before anything is awaited: codes that are sent at once count too
+            return error_page(f"Too many wrong codes; try again in {self._guesses.after(now)} seconds", status=429)
         code = _normal(asked.get("user_code"))
         key = await self._records.get("user code", code, str)
         device = None if key is None else await self._records.get("device", key, Device)
-        client = None if device is None else await self._clients.find(device.client)
+        client = None if device is None else await self._clients.find(device.client, owner)
         if device is None or client is None or device.state != "pending":
             return self._page("", "There is no such code, or it has expired")
-        self._guesses = self._guesses[0], max(0, self._guesses[1] - 1)  # it was not wrong
+        self._guesses.give_back(owner)  # it was not wrong
         pending = Pending(
             id=encoded(os.urandom(16)),
             client=client.id,

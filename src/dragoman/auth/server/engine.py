@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from ...jsonrpc.errors import LocalError
+from ...repeats import Repeats
 from ...store.contract import Engine as StoreEngine
 from ...store.contract import StoreFull, StoreLost
 from ...store.memory import MemoryStore
@@ -34,6 +35,7 @@ from .redirects import LOOPBACK
 from .seals import Signer
 
 log: logging.Logger = logging.getLogger("dragoman.auth.server")
+repeats: Repeats = Repeats(log)
 
 _Answer = Callable[[Request], Awaitable[Response]]
 PUBLIC = (("Cache-Control", "public, max-age=300"),)
@@ -143,14 +145,14 @@ class AuthorizationEngine:
         except OAuthError as error:
             return failure(error)
         except (StoreFull, StoreLost) as error:
-            log.warning("%s cannot keep anything: %s", self.settings.issuer, error)
+            repeats.warning("%s cannot keep anything: %s", self.settings.issuer, error)
             busy = refused(
                 "temporarily_unavailable", "Nothing can be kept now; try again", 503, (("Retry-After", "5"),)
             )
             is_page = request.path.endswith(("/authorize", "/consent", "/device"))
             return error_page(busy.description, status=503) if is_page else failure(busy)
         except Exception:
-            log.exception("%s: %s failed", self.settings.issuer, request.path)
+            repeats.error("%s: %s failed", self.settings.issuer, request.path, exc_info=True)
             return failure(refused("server_error", "This server failed", 500))
 
     async def _metadata(self, request: Request) -> Response:

@@ -23,6 +23,7 @@ from .seals import Signer
 
 _FORM = re.compile(r"([A-Za-z0-9_-]{22})\.([0-9]{1,9})\.([A-Za-z0-9_-]{43})")
 _USE = "refresh"
+_ENDED = "The grant has ended"
 _REUSED = "The refresh token was used before; the grant has ended"
 
 
@@ -55,7 +56,8 @@ class Families:
 
     async def get(self, id: str) -> Family | None:
         """The grant; None once it has ended."""
-        return await self._records.get("family", id, Family)
+        found = await self._records.get("family", id, Family)
+        return None if found is None or _over(found, self._records.clock()) else found
 
     async def end(self, id: str) -> None:
         """End a grant: its refresh tokens are refused, its access tokens inactive, and what is kept for it goes."""
@@ -89,8 +91,8 @@ class Families:
         now = self._records.clock()
 
         def edit(found: Family | None) -> tuple[Family | None, Any]:
-            if found is None:
-                return None, "The grant has ended"
+            if found is None or _over(found, now):
+                return None, _ENDED
             if found.client != client.id:
                 return found, "The refresh token was issued to another client"
             # RFC 9449, 5: refresh tokens of public clients are bound to the key of their proof
@@ -108,8 +110,12 @@ class Families:
 
         result = await self._records.change("family", id, Family, edit, life)
         if isinstance(result, str):
-            if result == _REUSED:
+            if result in (_REUSED, _ENDED):
                 await self.end(id)
             raise refused("invalid_grant", result)
         whole: str = result[0]
         return whole
+
+
+def _over(grant: Family, now: float) -> bool:
+    return 0 < grant.ends <= now

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from ...allowance import Owner
 from ..dpop import ProofChecker
 from ..errors import IssuerAway, TokenRefused
 from ..grant_types import (
@@ -38,8 +39,8 @@ _USED = 600.0
 """Seconds for which a used code is known as such."""
 
 
-Renew = Callable[[str], Awaitable[None]]
-"""Called with the id of a grant before it is refreshed; raises OAuthError where it is not to be."""
+Renew = Callable[[str, Family], Awaitable[None]]
+"""Called with the id of a grant and the grant before it is refreshed; raises OAuthError where it is not to be."""
 
 
 class Asked(Struct, frozen=True):
@@ -91,7 +92,7 @@ class Grants:
             client = await self._clients.authenticated(request, form, endpoint=self._url())
         if grant not in client.grants:
             raise refused("unauthorized_client", "This client has not this grant")
-        jkt = self._proven(request)
+        jkt = self._proven(request, self._clients.owner(client, request))
         if client.dpop and not jkt:
             raise refused("invalid_dpop_proof", "This client takes bound tokens alone: a DPoP proof is missing")
         body = await self._ways[grant](Asked(form, client, jkt))
@@ -100,7 +101,7 @@ class Grants:
             lines = (*lines, ("DPoP-Nonce", self._proofs.nonces.current()))  # RFC 9449, 8.2
         return Response(headers=lines, body=msgspec.json.encode(body))
 
-    def _proven(self, request: Request) -> str:
+    def _proven(self, request: Request, owner: Owner) -> str:
         """The thumbprint of the key of the request's DPoP proof; empty without a proof."""
         proof = request.headers.get("dpop")
         if proof is None:
@@ -109,7 +110,7 @@ class Grants:
             # RFC 9449, 4.3: "There is not more than one DPoP HTTP request header field."
             raise refused("invalid_dpop_proof", "More than one DPoP header")
         try:
-            return self._proofs.check(proof, "POST", self._url())
+            return self._proofs.check(proof, "POST", self._url(), owner=owner)
         except TokenRefused as error:
             raise refused(error.error, error.description, 400, tuple(error.headers)) from None
         except IssuerAway as error:
@@ -173,10 +174,10 @@ class Grants:
         # RFC 9449, 5: "Refresh tokens issued to confidential clients ... are not bound to the DPoP proof public key"
         if asked.client.public:
             grant = structs.replace(grant, jkt=asked.jkt)
+        body = self._answer(asked, id, grant, resources, grant.scopes, self._families.token(id, 0) if refreshes else "")
         await self._families.begin(id, grant, lives.refresh if refreshes else lives.access)
         await self._clients.keep(asked.client)
-        token = self._families.token(id, 0) if refreshes else ""
-        return self._answer(asked, id, grant, resources, grant.scopes, token)
+        return body
 
     async def _refresh(self, asked: Asked) -> dict[str, Any]:
         """RFC 6749, 6."""
@@ -192,7 +193,7 @@ class Grants:
         if named is not None and self._renew is not None:
             family = await self._families.get(named[0])
             if family is not None and family.client == asked.client.id:
-                await self._renew(named[0])
+                await self._renew(named[0], family)
         wanted = [asked.form.scopes(), asked.form.many.get("resource", ()), asked.jkt]
         lives = settings.lives
         text = await self._families.refreshed(
@@ -211,9 +212,13 @@ class Grants:
     def _answer(
         self, asked: Asked, id: str, grant: Family, resources: Sequence[str], scopes: Sequence[str], refresh: str
     ) -> dict[str, Any]:
-        body = self._access(
-            asked, grant.subject, resources, scopes, family=id, claims={"auth_time": grant.auth_time} | grant.claims
-        )
+        life = self._settings().lives.access
+        if grant.ends:
+            life = min(life, grant.ends - self._records.clock())
+        if life < 1:
+            raise refused("invalid_grant", "The grant has ended")
+        claims = {"auth_time": grant.auth_time} | grant.claims
+        body = self._access(asked, grant.subject, resources, scopes, family=id, claims=claims, life=life)
         return body | {"refresh_token": refresh} if refresh else body
 
     def _access(
@@ -225,15 +230,17 @@ class Grants:
         *,
         family: str = "",
         claims: Mapping[str, Any] | None = None,
+        life: float | None = None,
     ) -> dict[str, Any]:
-        """RFC 6749, 5.1."""
+        """RFC 6749, 5.1. `life`: seconds, None: those of the settings."""
         settings = self._settings()
+        life = settings.lives.access if life is None else life
         token = self._mint.access(
             subject=subject,
             client=asked.client.id,
             audience=audience_of(resources, settings),
             scopes=scopes,
-            life=settings.lives.access,
+            life=life,
             family=family,
             jkt=asked.jkt,
             claims=claims,
@@ -241,7 +248,7 @@ class Grants:
         return {
             "access_token": token,
             "token_type": "DPoP" if asked.jkt else "Bearer",
-            "expires_in": int(settings.lives.access),
+            "expires_in": int(life),
             "scope": " ".join(scopes),
         }
 
@@ -355,6 +362,7 @@ def _agreed(found: Code | Device) -> Family:
         resources=found.resources,
         auth_time=found.auth_time,
         claims=found.claims,
+        ends=found.ends,
     )
 
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import msgspec
 from msgspec import Struct
 
+from ...allowance import Owner, owner_at
 from ..errors import OAuthError
 
 Lines: TypeAlias = tuple[tuple[str, str], ...]
@@ -30,13 +31,19 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
 
 class Request(Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is decoded, `query` is not; header names are in lower case, equal ones joined by
-    ", "."""
+    ", ". `remote`: the caller's address as text, "host:port"."""
 
     method: str
     path: str
     query: str = ""
     headers: Mapping[str, str] = {}
     body: bytes = b""
+    remote: str = ""
+
+    @property
+    def owner(self) -> Owner:
+        """Whose share of what strangers can fill this is of."""
+        return owner_at(self.remote)
 
 
 class Response(Struct, frozen=True, kw_only=True):

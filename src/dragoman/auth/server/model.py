@@ -154,6 +154,8 @@ class Code(Struct, frozen=True, kw_only=True):
     claims: dict[str, Any] = {}
     family: str = ""
     """The grant that it gives."""
+    ends: float = 0.0
+    """As `Approved.ends`."""
     used: bool = False
     replayed: bool = False
     """Whether it came again after it was used."""
@@ -172,6 +174,8 @@ class Family(Struct, frozen=True, kw_only=True):
     claims: dict[str, Any] = {}
     graced: float = 0.0
     """Unix time until which the token of the generation before is answered with `answer`."""
+    ends: float = 0.0
+    """As `Approved.ends`."""
     asked: str = ""
     """What that token was asked for."""
     answer: str = ""
@@ -189,6 +193,8 @@ class Device(Struct, frozen=True, kw_only=True):
     auth_time: int = 0
     family: str = ""
     """As `Approved.family`."""
+    ends: float = 0.0
+    """As `Approved.ends`."""
     polled: float = 0.0
     interval: float = 5.0
 
@@ -200,6 +206,8 @@ class Approved(Struct, frozen=True):
     claims: Mapping[str, Any] = {}
     family: str = ""
     """The id that the grant is to have, under which something is kept for it already; empty: a new one."""
+    ends: float = 0.0
+    """Unix time at which the grant ends, however often it is refreshed; 0: it has no end of its own."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -24,12 +24,10 @@ button{font:inherit;padding:.5rem 1.2rem;margin:1rem .5rem 0 0}.w{background:#ff
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
-def page(title: str, body: str, *, status: int = 200, targets: Iterable[str] = (), cookie: str = "") -> Response:
-    """A page. `targets`: CSP sources to which its form may lead besides this server; `cookie`: to set."""
-    form = " ".join(("'self'", *(each for each in targets if each)))
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action {form}; frame-ancestors 'none'; base-uri 'none'"
-    )
+def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, cookie: str = "") -> Response:
+    """A page. `leads_away`: its form may lead to other servers; `cookie`: to set."""
+    form = "" if leads_away else "form-action 'self'; "
+    policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; {form}frame-ancestors 'none'; base-uri 'none'"
     text = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="robots" content="noindex">'

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -25,26 +24,6 @@ OWNERS = 20_000
 """Records at once, where a server keeps them in memory: a grant takes two or three."""
 TOTAL = 64 * 1024 * 1024
 """Bytes of all records, where a server keeps them in memory."""
-
-
-class Allowance:
-    """What callers without an account may have kept at once, so that they leave room for those with one. Counted in one
-    process; all of one are kept equally long."""
-
-    __slots__ = ("_ends", "_most")
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._ends: deque[float] = deque()
-
-    def take(self, now: float, life: float) -> bool:
-        """Count one more that is kept for `life` seconds from `now`; False where there are too many."""
-        while self._ends and self._ends[0] <= now:
-            self._ends.popleft()
-        if len(self._ends) >= self._most:
-            return False
-        self._ends.append(now + life)
-        return True
 
 
 class Sealer(Protocol):

@@ -73,11 +73,3 @@ def host_of(uri: str) -> str:
     """What a page shows of a redirect URI: its host and port, or the scheme of an app."""
     parts = _split(uri)
     return "" if parts is None else parts.netloc or f"the app {parts.scheme}:"
-
-
-def source_of(uri: str) -> str:
-    """Its CSP source, for `form-action`: browsers hold a form's redirects to it, too."""
-    parts = _split(uri)
-    if parts is None:
-        return ""
-    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else f"{parts.scheme}:"

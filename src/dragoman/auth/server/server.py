@@ -59,7 +59,14 @@ class HttpFace(HttpAlone):
     async def _answer(self, x: RouteExchange) -> None:
         asked = x.request
         made = await self.engine.answer(
-            Request(method=asked.method, path=asked.path, query=asked.query, headers=asked.headers, body=asked.body)
+            Request(
+                method=asked.method,
+                path=asked.path,
+                query=asked.query,
+                headers=asked.headers,
+                body=asked.body,
+                remote=x.caller.remote,
+            )
         )
         x.respond(made.status, made.headers, made.body)
 

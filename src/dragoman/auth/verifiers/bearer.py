@@ -26,6 +26,7 @@ from ..tokens import LEEWAY, Binding, Issuer, Rules
 from ..urls import split_web
 from .cache import SECONDS, TokenCache
 from .contract import Before
+from .key import key_given
 from .possession import POLICIES, Policy, Possession
 
 
@@ -35,6 +36,7 @@ class _Source(Struct, frozen=True):
     rules: Rules
     keys: IssuerKeys
     exchange: Exchanger | None
+    algorithms: frozenset[str]
 
 
 class Bearer:
@@ -43,6 +45,10 @@ class Bearer:
     `issuer`: its URL, a preset such as `entra(...)`, an `Issuer`, or several of them. Its keys are found by its
     metadata and fetched when the first token comes. `resource`: the URL of this server as clients write it; a token's
     audience must be it, unless `audience` says otherwise.
+
+    `public_key`: the PEM text of the one key that the issuer signs with, or `secret`: at least 32 bytes that it shares
+    with this server (HS256; 48 for HS384, 64 for HS512); then nothing is fetched, and the issuer is any text.
+    `algorithm`: the only one that a token may then have; None: the one of the curve, RS256 for RSA, HS256 for a secret.
 
     `dpop`: whether tokens that are bound to a key are taken ("accepted"), or alone are ("required"); `dpop_nonces`:
     whether proofs need a nonce of ours, or the secret of at least 32 bytes that replicas share for them. `implies`:
@@ -54,7 +60,7 @@ class Bearer:
     """
 
     issuers: tuple[str, ...]
-    """The URLs of the issuers, each once."""
+    """The URLs of the issuers, each once; an issuer that has none, but a name, is not among them."""
 
     def __init__(
         self,
@@ -62,6 +68,9 @@ class Bearer:
         *,
         resource: str,
         audience: str | Iterable[str] | None = None,
+        public_key: str | bytes | None = None,
+        secret: str | bytes | None = None,
+        algorithm: str | None = None,
         dpop: Policy = "off",
         dpop_nonces: bool | bytes = False,
         implies: Mapping[str, Iterable[str]] | None = None,
@@ -85,26 +94,43 @@ class Bearer:
         )
         self._sources: dict[str, _Source] = {}
         wanted = audiences(resource, audience)
+        key_of = key_given(public_key, secret, algorithm)
         if proxy is not None:
+            if key_of is not None:
+                raise LocalError("Bearer: a proxy signs its tokens itself: leave public_key= and secret= out")
             issuer, fetcher = proxy.before(issuer, resource)
         issuers = [issuer] if isinstance(issuer, str | Issuer) else list(issuer)
+        if key_of is not None and len(issuers) > 1:
+            raise LocalError(
+                "Bearer: a key is that of one issuer; for others give a Bearer each: TokenGuard(Bearer(...), Bearer(...))"
+            )
         fetch = fetching(fetcher)
         for one in issuers:
             row = Issuer(issuer=one) if isinstance(one, str) else one
             if not isinstance(row, Issuer):
                 raise LocalError(f"Bearer: issuer is the URL of one, a preset or an Issuer, not {type(row).__name__}")
-            check_issuer("Bearer", row.issuer)
+            given = None if key_of is None else key_of(row)
+            if given is None:
+                check_issuer("Bearer", row.issuer)
+            elif not row.issuer:
+                raise LocalError("Bearer: issuer is what the tokens have as iss: text that is not empty")
             rules = Rules(row, audience=row.audience or wanted, resource=wanted, leeway=leeway, implies=implies)
-            keys = IssuerKeys(row, fetch, changed=self._cache.clear, limits=limits)
-            source = _Source(rules, keys, None if exchange is None else Exchanger(exchange, keys, fetch, now=now))
+            keys = IssuerKeys(row, fetch, changed=self._cache.clear, limits=limits, given=given.key if given else None)
+            exchanger = None if exchange is None else Exchanger(exchange, keys, fetch, now=now)
+            source = _Source(rules, keys, exchanger, given.algorithms if given else row.algorithms)
             for name in row.aliases | {row.issuer}:
                 if name in self._sources:
                     raise LocalError(f"Bearer: {name} is there twice")
                 self._sources[name] = source
         if not self._sources:
             raise LocalError("Bearer: there is no issuer, so that no token would ever be good")
-        self.issuers = tuple(dict.fromkeys(each.rules.issuer.issuer for each in self._sources.values()))
-        self._algorithms = frozenset[str]().union(*(each.rules.issuer.algorithms for each in self._sources.values()))
+        names = dict.fromkeys(each.rules.issuer.issuer for each in self._sources.values())
+        # a name that is no URL is nowhere that a client could go to
+        self.issuers = tuple(name for name in names if split_web(name) is not None)
+        self._algorithms = frozenset[str]().union(*(each.algorithms for each in self._sources.values()))
+
+    def __repr__(self) -> str:
+        return f"Bearer({list(self._sources)}, resource={self.resource!r})"
 
     def known(self, token: bytes) -> Identity | None:
         """The identity of a token that was verified before, is still good and is bound to nothing; None: `verify` has
@@ -125,7 +151,7 @@ class Bearer:
         raw = token.encode("utf-8", "surrogatepass")
         found = self._cache.find(raw)
         identity, bound = await self._first(token, raw) if found is None else found[1:]
-        await self._possession.check(token, bound, handshake)
+        await self._possession.check(token, identity, bound, handshake)
         return identity
 
     async def _first(self, token: str, raw: bytes) -> tuple[Identity, Binding | None]:
@@ -148,7 +174,7 @@ class Bearer:
         source = self._sources.get(named) if isinstance(named, str) else None
         if source is None:
             raise TokenRefused("The token is of an issuer that this server does not take tokens of (iss)")
-        if parts.header["alg"] not in source.rules.issuer.algorithms:
+        if parts.header["alg"] not in source.algorithms:
             raise TokenRefused("The token is signed with an algorithm that its issuer does not use")
         proved = await source.keys.proved(parts)
         credential = TokenCredential(token, source.exchange)
@@ -199,6 +225,9 @@ _SECONDS: Final = Rule(
 _RULES: Final = {
     "resource": instance(str, "this server's URL"),
     "audience": NAME | TEXTS | NONE,
+    "public_key": instance((str, bytes), "the PEM text of a public key") | NONE,
+    "secret": instance((str, bytes), "text or bytes, of the secret that the issuer shares with this server") | NONE,
+    "algorithm": NAME | NONE,
     "dpop": one_of(*POLICIES),
     "dpop_nonces": FLAG | instance(bytes, "a secret of at least 32 bytes"),
     "implies": mapping(TEXTS) | NONE,

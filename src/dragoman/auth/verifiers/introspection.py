@@ -11,6 +11,7 @@ import msgspec
 from ...channel import Handshake, Identity
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALLABLE, NAME, NONE, SECONDS, TEXTS, check, instance, mapping, one_of
+from ...secret import holds_secret
 from ..claims import Claims
 from ..credential import TokenCredential
 from ..dpop import ProofChecker
@@ -32,6 +33,7 @@ BELIEVED: Final = 60.0
 """Seconds for which an answer is believed: after that long a revoked token is refused."""
 
 
+@holds_secret
 class Introspection:
     """Asks an introspection endpoint whose a token is.
 
@@ -79,6 +81,9 @@ class Introspection:
         cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
         self._asking = Asking(issuer, self._ask, cache, limits=limits)
 
+    def __repr__(self) -> str:
+        return f"Introspection({self._url!r}, issuer={self._issuer!r}, resource={self.resource!r})"
+
     def known(self, token: bytes) -> Identity | None:
         """As `Bearer.known`."""
         found = self._asking.cache.find(token)
@@ -94,8 +99,8 @@ class Introspection:
 
     async def verify(self, token: str, handshake: Handshake) -> Identity:
         """As `Verifier.verify`."""
-        identity, bound = await self._asking.verified(token)
-        await self._possession.check(token, bound, handshake)
+        identity, bound = await self._asking.verified(token, handshake)
+        await self._possession.check(token, identity, bound, handshake)
         return identity
 
     async def _ask(self, token: str) -> tuple[Identity, Binding | None]:

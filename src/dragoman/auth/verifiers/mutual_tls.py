@@ -48,6 +48,9 @@ class MutualTls:
                 raise LocalError(f"MutualTls: {who!r} has an Identity or a list of scopes")
             self._callers[who] = what if isinstance(what, Identity) else Identity(subject=who, scopes=frozenset(what))
 
+    def __repr__(self) -> str:
+        return f"MutualTls({len(self._callers)} callers)"
+
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
         """As `Verifier.verify`: None for a caller that showed a token, or no certificate."""
         certificate = handshake.certificate

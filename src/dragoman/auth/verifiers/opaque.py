@@ -77,6 +77,9 @@ class OpaqueTokens:
         cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
         self._asking = Asking(token_check.issuer, self._ask, cache, limits=limits)
 
+    def __repr__(self) -> str:
+        return f"OpaqueTokens({self._check.issuer!r}, resource={self.resource!r})"
+
     def known(self, token: bytes) -> Identity | None:
         """As `Bearer.known`."""
         found = self._asking.cache.find(token)
@@ -88,7 +91,7 @@ class OpaqueTokens:
 
     async def verify(self, token: str, handshake: Handshake) -> Identity:
         """As `Verifier.verify`."""
-        return (await self._asking.verified(token))[0]
+        return (await self._asking.verified(token, handshake))[0]
 
     async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
         answer = await self._check.ask(self._fetch(), token)

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from ...channel import Handshake
+from ...allowance import Owner
+from ...channel import Handshake, Identity
 from ..dpop import ProofChecker
 from ..errors import TokenRefused
 from ..jose import encoded
@@ -38,9 +39,9 @@ class Possession:
         """As `access.Protection`."""
         return self._checker.share(store) if self.policy != "off" else _nothing
 
-    async def check(self, token: str, bound: Binding | None, handshake: Handshake) -> None:
-        """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `bound`:
-        what it is bound to; None: to nothing."""
+    async def check(self, token: str, identity: Identity, bound: Binding | None, handshake: Handshake) -> None:
+        """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `identity`:
+        whose it is; `bound`: what it is bound to; None: to nothing."""
         scheme, proofs = _shown(handshake)
         if bound is None or bound.by != "jkt":
             if self.policy == "required":
@@ -65,7 +66,10 @@ class Possession:
         sent = handshake.url.partition("?")[0]
         url = self._origin + (sent if sent.startswith("/") else urlsplit(sent).path or "/")
         proof = proofs[0].decode("latin-1")
-        await self._checker.check_shared(proof, handshake.method, url, token=token, thumbprint=bound.thumbprint)
+        owner = Owner(identity.account, known=True)
+        await self._checker.check_shared(
+            proof, handshake.method, url, token=token, thumbprint=bound.thumbprint, owner=owner
+        )
 
 
 def _check_certificate(thumbprint: str, der: bytes | None) -> None:

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 from ...channel import Handshake, Identity
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALLABLE, check
-from ..credential import TokenCredential
+from ...secret import holds_secret
+from ..credential import TOKEN68, TokenCredential
 from ..errors import TokenRefused
 
 
+@holds_secret
 class Static:
     """Verifies tokens from a list: token -> `Identity`, or the subject as text.
 
@@ -37,8 +39,11 @@ class Static:
         for token, who in tokens.items():
             if not isinstance(token, str) or len(token) < 8 or not token.isascii() or not token.isprintable():
                 raise LocalError("Static: a token is a text of at least 8 ASCII characters; one of these is not")
-            if " " in token:
-                raise LocalError("Static: a token has no spaces; one of these has")
+            if TOKEN68.fullmatch(token.encode()) is None:
+                # the only ones that RFC 6750 lets a header carry
+                raise LocalError(
+                    "Static: a token has letters, digits and -._~+/ alone, and = at its end; one has others"
+                )
             identity = Identity(subject=who) if isinstance(who, str) else who
             if not isinstance(identity, Identity) or not identity.subject:
                 raise LocalError("Static: a token stands for an Identity or for a subject, a text that is not empty")

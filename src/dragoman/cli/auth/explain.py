@@ -21,7 +21,9 @@ from ...auth.client.steps import Get, Say, Step
 from ...auth.client.store import MemoryStore
 from ...auth.errors import AuthError
 from ...auth.fetch import Fetched, Fetcher
+from ...net.urls import parse
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
+from ..faults import Fault, of_challenge, of_reply
 from ..options import OUTPUT, Access, Output
 from ..terminal import clean, show_rows
 from .login import awaited, stored_login
@@ -70,6 +72,7 @@ def explain(
     url: str,
     /,
     *,
+    account: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "default",
     ca: Annotated[str | None, Parameter(metavar="FILE", show_default=False)] = None,
     output: Output = OUTPUT,
 ) -> int:
@@ -79,13 +82,15 @@ def explain(
     ----------
     url
         The server.
+    account
+        The login of this name.
     ca
         Trust the certificates in FILE.
     """
     if not url.startswith(("http://", "https://")):
         raise Usage(f"{url}: authorization is for servers at http and https URLs")
     told = Explained()
-    good = awaited(_explained(url, Fetcher(tls=Access(ca=ca).tls()), told))
+    good = awaited(_explained(url, Fetcher(tls=Access(ca=ca).tls()), account, told))
     if output.json:
         output.write({"url": url, "good": good, "steps": told.steps}, "steps")
     else:
@@ -93,22 +98,37 @@ def explain(
     return FINE if good else ANSWERED_WITH_ERROR
 
 
-async def _explained(url: str, fetcher: Fetcher, told: Explained) -> bool:
+async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) -> bool:
     """Walk the way; whether a client gets to its end. Raises AuthError where there is no connection."""
     answer = await probed(url, fetcher)
     try:
-        told.tell("request", f"POST {url} without a token: HTTP {answer.status}", answer.status in (200, 401))
+        fault = _fault(url, answer)
+        told.tell("request", f"POST {url} without a token: HTTP {answer.status}", fault is None)
+        if fault is not None:
+            told.tell("fault", fault.what, False)
+            told.tell("what to do", fault.mend, False)
+            return False
         if answer.status not in (401, 403):
             told.tell("end", "the server asks for no token")
-            return answer.status < 400
+            return True
         _challenge(answer, told)
         driver = Driver(url, fetcher, MemoryStore(), None, watch=told.watch)
         found = await driver.run(discover(url, answer.challenge, Wanted()))
         good = _server(url, answer, found, told)
-        return await _token(url, fetcher, told) and good
+        return await _token(url, fetcher, account, told) and good
     except AuthError as error:
         told.tell("refused", str(error), False)
         return False
+
+
+def _fault(url: str, answer: Probed) -> Fault | None:
+    """What is wrong with an answer, before anything of OAuth; None for one of a server, and for one that asks for a
+    token or does not say for what."""
+    where = parse(url)
+    if answer.status not in (401, 403):
+        return of_reply(answer.status, answer.headers, answer.body, where)
+    fault = of_challenge(answer.status, answer.field, where)
+    return None if fault is None or fault.kind in ("no_challenge", "scope", "forbidden") else fault
 
 
 def _challenge(answer: Probed, told: Explained) -> None:
@@ -149,9 +169,9 @@ def _server(url: str, answer: Probed, found: Found, told: Explained) -> bool:
     return good
 
 
-async def _token(url: str, fetcher: Fetcher, told: Explained) -> bool:
+async def _token(url: str, fetcher: Fetcher, account: str, told: Explained) -> bool:
     """What the server says to the token that is stored."""
-    login, entry = await stored_login(url, interactive=False)
+    login, entry = await stored_login(url, account, interactive=False)
     if entry is None:
         told.tell("token", f"none is stored: dragoman login {url}")
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -17,6 +18,7 @@ from ...auth.client.sources import Login
 from ...auth.client.store import FileStore
 from ...auth.errors import AuthError
 from ...auth.fetch import Fetcher
+from ...auth.metadata import canonical
 from ...channel import ChannelError
 from ...net.urls import parse
 from ..ends import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
@@ -46,6 +48,7 @@ Examples:
 
   dragoman logout https://mcp.example.org/mcp
   dragoman logout https://mcp.example.org/mcp --account work
+  dragoman logout https://mcp.example.org/mcp --client-id my-client
   dragoman logout https://mcp.example.org/mcp --forget""",
 )
 whoami_app: App = App(
@@ -136,14 +139,15 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
         raise NoAnswer(str(error)) from None
 
 
-async def stored_login(url: str, *, interactive: bool) -> tuple[Login, Entry | None]:
+async def stored_login(url: str, account: str = "default", *, interactive: bool) -> tuple[Login, Entry | None]:
     """The login of commands that call a server, as the client that logged in there, and what is stored of it."""
     store = FileStore()
-    entry = await entry_of(store, url)
+    entry = await entry_of(store, url, account)
     hint = "" if entry is None else entry.hint
     document = hint.startswith("https://")
     login = Login(
         store=store,
+        account=account,
         interactive=interactive,
         client_id=None if document or not hint else hint,
         client_metadata_url=hint if document else None,
@@ -187,7 +191,9 @@ def logout(
     /,
     *,
     account: Annotated[str, Parameter(metavar="NAME", show_default=False)] = "default",
+    client_id: Annotated[str | None, Parameter(metavar="ID", show_default=False)] = None,
     forget: bool = False,
+    ca: Annotated[str | None, Parameter(metavar="FILE", show_default=False)] = None,
     output: Output = OUTPUT,
 ) -> int:
     """Log out: revoke the tokens at their issuer and remove them here.
@@ -198,26 +204,47 @@ def logout(
         The server.
     account
         The login of this name.
+    client_id
+        End the login of this client alone; by default those of all clients.
     forget
         Forget that this client is registered, so that the next login registers it anew.
+    ca
+        Trust the certificates in FILE, for an issuer of a company.
     """
     _check(url)
-    return awaited(_logout(url, account, forget, output))
+    return awaited(_logout(url, account, client_id, forget, Access(ca=ca).tls(), output))
 
 
-async def _logout(url: str, account: str, forget: bool, output: Output) -> int:
+async def _logout(
+    url: str, account: str, client_id: str | None, forget: bool, tls: ssl.SSLContext | None, output: Output
+) -> int:
     store = FileStore()
-    entry = await entry_of(store, url, account)
-    if entry is None:
-        raise Usage(f"no one is logged in at {url} as {account!r}; `dragoman tokens` lists the logins")
-    done = await end(store, entry, Fetcher(), forget=forget)
+    found = [
+        one
+        for one in await entries(store)
+        if (one.place.resource, one.place.account) == (canonical(url), account)
+        and client_id in (None, one.hint, one.grant.client.client_id)
+    ]
+    if not found:
+        by = "" if client_id is None else f" with the client {client_id!r}"
+        raise Usage(f"no one is logged in at {url} as {account!r}{by}; `dragoman tokens` lists the logins")
+    left: list[str] = []
+    for entry in found:
+        issuer = entry.grant.server.issuer
+        if await end(store, entry, Fetcher(tls=tls), forget=forget):
+            told = f"Logged out of {url}; {issuer} has revoked the tokens."
+            colour = ""
+        elif entry.grant.tokens is None:
+            told, colour = f"Forgot the login at {url}, which had no tokens any more.", ""
+        else:
+            left.append(issuer)
+            colour = "yellow"
+            told = f"Logged out of {url} here, and {issuer} did not revoke the tokens: they are good until they expire."
+        if not output.json:
+            say(told, colour)
     if output.json:
-        output.write({"url": url, "account": account, "revoked": done})
-    elif done:
-        say(f"Logged out of {url}; {entry.grant.server.issuer} has revoked the tokens.")
-    else:
-        say(f"Logged out of {url} here. {entry.grant.server.issuer} did not revoke the tokens.", "yellow")
-    return FINE
+        output.write({"url": url, "account": account, "ended": len(found), "revoked": not left})
+    return ANSWERED_WITH_ERROR if left else FINE
 
 
 @whoami_app.default

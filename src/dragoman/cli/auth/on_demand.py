@@ -8,41 +8,60 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ..ends import Usage
+from ..progress import pause_bars
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
-def on_demand(target: object, headers: Mapping[str, str], interactive: bool) -> OnDemand | None:
-    """For `Options.auth`: the login at a server over HTTP, unless the user gave an Authorization header."""
+def on_demand(target: object, headers: Mapping[str, str], account: str | None, interactive: bool) -> OnDemand | None:
+    """For `Options.auth`: the login at a server over HTTP, unless the user gave an Authorization header. Raises Usage
+    for an account where there are no logins."""
     http = isinstance(target, str) and target.startswith(("http://", "https://"))
-    if not http or "authorization" in (name.lower() for name in headers):
-        return None
-    return OnDemand(interactive)
+    given = "authorization" in (name.lower() for name in headers)
+    if account is not None and (given or not http):
+        raise Usage(
+            f"--account {account}: there is an Authorization header already, which says who calls"
+            if given
+            else f"--account {account}: logins are for servers at http and https URLs"
+        )
+    return OnDemand(account or "default", interactive) if http and not given else None
 
 
 class OnDemand:
     """A `Login` that is made when something is stored, or a server asks."""
 
-    def __init__(self, interactive: bool) -> None:
+    def __init__(self, account: str, interactive: bool) -> None:
+        self._account = account
         self._interactive = interactive
 
-    def authorizing(self, url: str, tls: Any = None) -> Deferred:
+    def authorizing(self, url: str, tls: SSLContext | None = None) -> Deferred:
         """The authorization of requests to `url`."""
-        return Deferred(url, tls, self._interactive)
+        return Deferred(url, tls, self._account, self._interactive)
 
 
 class Deferred:
     """The authorization of requests to one URL. `real`: None as long as no one needed it."""
 
-    def __init__(self, url: str, tls: Any, interactive: bool) -> None:
+    def __init__(self, url: str, tls: SSLContext | None, account: str, interactive: bool) -> None:
         self.real: Any = None
         self._url = url
         self._tls = tls
+        self._account = account
         self._interactive = interactive
         self._stored = _anything_stored()
 
     def begin(self, operation: str, patience: Callable[[], AbstractContextManager[object]]) -> DeferredAttempt:
         """A request begins."""
-        return DeferredAttempt(self, operation, patience)
+
+        def waiting() -> AbstractContextManager[object]:
+            pause_bars()  # a person may be asked
+            return patience()
+
+        return DeferredAttempt(self, operation, waiting)
 
     async def close(self) -> None:
         """Give up what was begun."""
@@ -54,7 +73,7 @@ class Deferred:
         if self.real is None and (asked or self._stored):
             from .login import stored_login  # noqa: PLC0415  (start-up: most servers ask for no token)
 
-            login, entry = await stored_login(self._url, interactive=self._interactive)
+            login, entry = await stored_login(self._url, self._account, interactive=self._interactive)
             if self.real is None and (entry is not None or asked):  # another request may have been quicker
                 self.real = login.authorizing(self._url, self._tls)
             self._stored = False
@@ -89,13 +108,21 @@ class DeferredAttempt:
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
         """Whether to send the request again."""
         if self._real is None:
-            if status != 401:
+            if status != 401 or not asks_for_token(headers.get("www-authenticate", "")):
                 return False
             self._real = (await self._deferred.ready(asked=True)).begin(self._operation, self._patience)
             if await self._real.fields(*self._request):
                 return True  # another request logged in meanwhile
         again: bool = await self._real.again(status, headers)
         return again
+
+
+def asks_for_token(challenge: str) -> bool:
+    """Whether a login may help at a server with this WWW-Authenticate: it asks for a token, or says nothing."""
+    from ...auth.challenge import parsed  # noqa: PLC0415  (start-up: most servers ask for nothing)
+
+    found = parsed(challenge)
+    return not found or any(one.of("bearer") or one.of("dpop") for one in found)
 
 
 def _anything_stored() -> bool:

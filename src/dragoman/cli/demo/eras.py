@@ -15,8 +15,8 @@ from ...serving import serve
 from ..ends import ending_of
 from .calculator import subtract
 
-PATIENCE = 5.0
-"""Seconds for one era."""
+PATIENCE = 30.0
+"""Seconds for one era: the machine may be busy."""
 META = "io.modelcontextprotocol/"
 ME = {"name": "demo", "version": "1"}
 

@@ -1,4 +1,8 @@
-"""The steps at a command: it starts, its first byte on stdout, what it says on stderr, and its framing."""
+"""The steps at a command: it starts, its first byte on stdout, what it says on stderr, and its framing.
+
+Rules: the command is started once. What speaks with it later does so through a Unix socket of ours (`Program.offer`),
+as often as one connects there; only one that ended by itself is started again, as a host of MCP would do.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +12,85 @@ import os
 import re
 import shlex
 import signal
+import tempfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from time import perf_counter
 
 from ...jsonrpc.framing import FramingName, framing
 from ...jsonrpc.limits import CLIENT
+from ...net.commands import cause_of, command_name
+from ...net.environment import child_environment
 from ...net.replies import excerpt
 from ...net.sockets import in_words
 from ...net.urls import printable
+from ..faults import Heard, of_bytes, silent, slow, whole
 from ..options import Access
-from ..programs import OURS
-from .naming import Heard, of_bytes, silent
-from .record import Fault, Faulty, Record, Step
-from .sockets import ID, LOOK, REQUEST, by_content_length, listen
+from ..programs import OURS, environment
+from .record import LOOK, Fault, Faulty, Patience, Record, Step
+from .sockets import ID, REQUEST, by_content_length, listen
 
-START = 10.0
-"""Seconds that a command has for its first answer: it may have to install itself; `--timeout` makes it less."""
-_LAST_WORDS = 20
+_KEPT = 200
 """Lines of stderr that are kept."""
-_MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): .*?'([\w.]+)'")
+_STARTS = 3
+"""Starts of a command that ends by itself."""
+_MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): .*?'([\w.]+)'|No module named ([\w.]+)")
+_TRACE = re.compile(r"^Traceback |^goroutine \d+ \[|^\s+at \S+.*[(:]\d+|panicked at ")
+_EARLY = re.compile(r"(?i)initiali[sz]e")
+"""What a server says that ends because a request came before `initialize`."""
 
 
-class _Program:
+class Program:
     """A command that runs, and what it says on stderr."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.stderr: deque[str] = deque(maxlen=_LAST_WORDS)
+    def __init__(self, command: Sequence[str], access: Access) -> None:
+        self.name: str = command_name(command)
+        self.stderr: deque[str] = deque(maxlen=_KEPT)
+        self.starts: int = 0
+        self._command = command
+        self.access: Access = access
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Future[None] | None = None
+        self._passing: asyncio.Future[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        """Who speaks with it through the socket."""
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        """The process that runs."""
+        assert self._process is not None
+        return self._process
+
+    async def start(self) -> None:
+        """Start it. Raises Faulty."""
+        pipe = asyncio.subprocess.PIPE
+        command, place = self._command, self.name
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,
+                env=child_environment(environment(command) | self.access.environment(), self.access.env_inherit),
+            )
+        except FileNotFoundError:
+            if _is_there(command[0]):
+                mend = f"the interpreter in the first line of {command[0]} is not there: correct it"
+                raise Faulty(Fault("no_interpreter", f"{place} cannot start", mend, False)) from None
+            mend = (
+                f"install {printable(command[0])}, or give its whole path; a URL begins with a scheme such as http://"
+            )
+            raise Faulty(Fault("no_program", f"there is no program {printable(command[0])!r}", mend, False)) from None
+        except PermissionError:
+            mend = f"make it executable: chmod +x {shlex.quote(command[0])}"
+            what = f"{printable(command[0])!r} may not be run"
+            raise Faulty(Fault("not_executable", what, mend, False)) from None
+        except (OSError, ValueError) as error:
+            mend = "begin it with a line such as #!/usr/bin/env python3, or name the interpreter: 'python FILE'"
+            raise Faulty(Fault("no_format", f"{place} cannot start: {in_words(error)}", mend, False)) from None
+        self.starts += 1
         self._reading = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
@@ -50,8 +105,14 @@ class _Program:
     def _keep(self, lines: Sequence[bytes]) -> None:
         self.stderr.extend(line.decode("utf-8", "replace") for line in lines if line.strip())
 
+    @property
+    def cause(self) -> str:
+        """What its stderr says about why it fails."""
+        return cause_of(list(self.stderr))
+
     async def status(self) -> int | None:
         """Its exit status, if it ends by itself now, with all of its stderr."""
+        assert self._reading is not None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._reading), LOOK)
             return await asyncio.wait_for(self.process.wait(), LOOK)
@@ -59,139 +120,216 @@ class _Program:
 
     async def end(self) -> None:
         """End it and what it started."""
+        if self._process is None:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        await self.process.wait()
-        await self._reading
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        for task in (self._passing, self._reading):
+            if task is not None:
+                await asyncio.wait([task])
+
+    # -- for others
+
+    @asynccontextmanager
+    async def offer(self) -> AsyncIterator[str]:
+        """The URL at which the running program answers whoever connects, one after the other."""
+        with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
+            path = os.path.join(folder, "s")
+            server = await asyncio.start_unix_server(self._connected, path)
+            self._passing = asyncio.ensure_future(self._pass_on())
+            try:
+                yield f"unix:{path}"
+            finally:
+                server.close()
+                self._hang_up()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what one of them says, until the next connects."""
+        self._hang_up()
+        try:
+            if self._passing is not None and self._passing.done():
+                if self.starts == _STARTS:
+                    return
+                await self.end()
+                await self.start()
+                self._passing = asyncio.ensure_future(self._pass_on())
+            self._writer = writer
+            assert self.process.stdin is not None
+            while data := await reader.read(65536):
+                self.process.stdin.write(data)
+                await self.process.stdin.drain()
+        except (OSError, Faulty):
+            pass  # either end is gone, which the other is told of by the end of its stream
+        finally:
+            writer.close()
+
+    async def _pass_on(self) -> None:
+        """Pass on what the program says; without anybody there it is dropped."""
+        assert self.process.stdout is not None
+        while data := await self.process.stdout.read(65536):
+            if (writer := self._writer) is not None and not writer.is_closing():
+                writer.write(data)
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
-async def examine(command: Sequence[str], access: Access, framing_name: FramingName | None, record: Record) -> None:
-    """Start the command, send it one request, and look at what it does."""
-    place = printable(shlex.join(command), 80)
-    seconds = min(access.seconds() or START, START)
+async def examine(program: Program, framing_name: FramingName | None, record: Record, patience: Patience) -> None:
+    """Start the command, send it one request, and look at what it does. Raises Faulty."""
+    place = program.name
     with record.step("spawn") as step:
-        program = await _spawned(command, place)
-        step.said = f"process {program.process.pid}"
-    try:
-        with record.step("first byte") as step:
-            heard = await _asked(program, framing_name, seconds, step)
-            if not heard.raw:
-                raise Faulty(await _without_a_word(program, heard, command, seconds, framing_name, place))
-        with record.step("framing") as step:
-            fault = await _faulty(program, heard, framing_name, place)
-            if fault is not None:
-                raise Faulty(fault)
-            step.said = framing_name or "newline"
-        with record.step("stderr") as step:
-            step.said = f"{len(program.stderr)} lines" if program.stderr else "quiet"
-    finally:
-        await program.end()
-
-
-async def _spawned(command: Sequence[str], place: str) -> _Program:
-    pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )
-    except FileNotFoundError:
-        if _is_there(command[0]):
-            mend = f"the interpreter in the first line of {command[0]} is not there: correct it"
-            raise Faulty(Fault("no_interpreter", f"{place} cannot start", mend, False)) from None
-        mend = f"install {printable(command[0])}, or give its whole path; a URL begins with a scheme such as http://"
-        raise Faulty(Fault("no_program", f"there is no program {printable(command[0])!r}", mend, False)) from None
-    except PermissionError:
-        mend = f"make it executable: chmod +x {shlex.quote(command[0])}"
-        what = f"{printable(command[0])!r} may not be run"
-        raise Faulty(Fault("not_executable", what, mend, False)) from None
-    except (OSError, ValueError) as error:
-        mend = "begin it with a line such as #!/usr/bin/env python3, or name the interpreter: 'python FILE'"
-        raise Faulty(Fault("no_format", f"{place} cannot start: {in_words(error)}", mend, False)) from None
-    return _Program(process)
+        await program.start()
+        step.said = f"process {program.process.pid}, {_passed(program)}"
+    with record.step("first byte") as step:
+        heard = await _asked(program, framing_name, patience, step)
+        if not heard.raw:
+            if await _dislikes_ping(program, heard):
+                step.said = "it ends at a request before initialize, so it is started again"
+                return
+            raise Faulty(await _without_a_word(program, heard, framing_name, patience))
+    with record.step("framing") as step:
+        fault = await _faulty(program, heard, framing_name, place, patience)
+        if fault is not None:
+            raise Faulty(fault)
+        step.said = framing_name or "newline"
+    with record.step("stderr") as step:
+        step.said = f"{len(program.stderr)} lines" if program.stderr else "quiet"
 
 
 def _is_there(program: str) -> bool:
     return os.path.exists(program)
 
 
-async def _asked(program: _Program, framing_name: FramingName | None, seconds: float, step: Step) -> Heard:
-    """What comes on stdout for one request; once something has come, the answer has `LOOK` seconds."""
+def _passed(program: Program) -> str:
+    """What it gets of the environment, in words."""
+    access = program.access
+    if access.env_inherit:
+        return "with your environment but for DRAGOMAN_*"
+    given = sorted(child_environment(access.environment(), False))
+    return f"with {', '.join(printable(name, 40) for name in given)} (--env NAME passes more of your environment on)"
+
+
+async def _asked(program: Program, framing_name: FramingName | None, patience: Patience, step: Step) -> Heard:
+    """What comes on stdout for one request; once noise has come, the answer has `patience.look` seconds."""
     process = program.process
     assert process.stdin is not None
     assert process.stdout is not None
     heard = Heard(framing_name, ID)
     started = perf_counter()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds) as limit:
-            with contextlib.suppress(ConnectionError):
-                process.stdin.write(framing(framing_name or "newline", CLIENT).wrap(REQUEST))
-                await process.stdin.drain()
+        async with asyncio.timeout(patience.left) as limit:
             loop = asyncio.get_running_loop()
-            await listen(process.stdout, heard, lambda: limit.reschedule(loop.time() + LOOK))
+
+            def noisy() -> None:
+                if not heard.calm:
+                    limit.reschedule(min(limit.when() or 0.0, loop.time() + patience.look))
+
+            await _say(program, framing_name or "newline")
+            await listen(process.stdout, heard, noisy)
     step.said = f"after {1000 * (perf_counter() - started):.0f} ms" if heard.raw else "none"
     return heard
 
 
-async def _faulty(program: _Program, heard: Heard, framing_name: FramingName | None, place: str) -> Fault | None:
+async def _say(program: Program, framing_name: FramingName) -> None:
+    """Send it the request."""
+    assert program.process.stdin is not None
+    with contextlib.suppress(ConnectionError):
+        program.process.stdin.write(framing(framing_name, CLIENT).wrap(REQUEST))
+        await program.process.stdin.drain()
+
+
+async def _faulty(
+    program: Program, heard: Heard, framing_name: FramingName | None, place: str, patience: Patience
+) -> Fault | None:
     """What is wrong with what came on stdout."""
     if heard.answered:
         if not (noise := heard.noise()):
             return None
         what = f"{place} prints on stdout what is not JSON-RPC: {excerpt(noise)}"
         return Fault("noise", what, "print it on stderr: stdout carries messages and nothing else")
+    if heard.calm and not heard.ended and not heard.echoed and (heard.messages or not whole(heard.raw)):
+        return silent(place, patience.total, f"on stdout came {excerpt(heard.raw)}")
     fault = of_bytes(heard, "stdio", place, framing_name == "content-length")
     if heard.ended and (fault is None or fault.kind == "not_json") and (status := await program.status()):
-        return _exited(program, place, status)
+        return _exited(program, place, status, heard)
     if fault is not None and fault.kind == "not_json":
         mend = "check that this is the command of a server; its log belongs to stderr, stdout carries messages alone"
         return Fault("noise", f"{place} prints on stdout what is not JSON-RPC: {excerpt(heard.raw)}", mend)
-    return fault or silent(place)
+    return fault or silent(place, patience.total)
+
+
+async def _dislikes_ping(program: Program, heard: Heard) -> bool:
+    """Whether it ended because it wants `initialize` as its first message."""
+    if not heard.ended or await program.status() is None:
+        return False
+    return any(_EARLY.search(line) for line in program.stderr)
 
 
 async def _without_a_word(
-    program: _Program,
-    heard: Heard,
-    command: Sequence[str],
-    seconds: float,
-    framing_name: FramingName | None,
-    place: str,
+    program: Program, heard: Heard, framing_name: FramingName | None, patience: Patience
 ) -> Fault:
     """The fault of a command that wrote nothing to stdout."""
+    place = program.name
     if heard.ended and (status := await program.status()) is not None:
-        return _exited(program, place, status)
-    if framing_name is None:
-        other = await _spawned(command, place)
-        try:
-            if (await _asked(other, "content-length", min(seconds, 2 * LOOK), Step(""))).answered:
-                return by_content_length(place)
-        finally:
-            await other.end()
+        return _exited(program, place, status, heard)
     if heard.ended:
         mend = "the server must keep its stdout open until its stdin ends"
         return Fault("stdout_closed", f"{place} closes its stdout and goes on running", mend, False)
-    found = silent(place)
-    if program.stderr:
-        return Fault("silent", f"{found.what}; on stderr: {printable(program.stderr[-1])}", found.mend, False)
-    return found
+    if framing_name is None and (fault := await _last_look(program, patience)) is not None:
+        return fault
+    said = f"on stderr: {program.cause}" if program.stderr else "nor has it written to stderr"
+    return silent(place, patience.total, said)
 
 
-def _exited(program: _Program, place: str, status: int) -> Fault:
+async def _last_look(program: Program, patience: Patience) -> Fault | None:
+    """Whether it was slow, or reads Content-Length headers; None if it is silent still."""
+    assert program.process.stdout is not None
+    lines, framed = Heard(None, ID), Heard("content-length", ID)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience.look):
+            await _say(program, "content-length")
+            while not (lines.answered or framed.answered) and (data := await program.process.stdout.read(65536)):
+                lines.feed(data)
+                framed.feed(data)
+    if framed.answered:
+        return by_content_length(program.name)
+    return slow(program.name, patience.total) if lines.answered else None
+
+
+def _exited(program: Program, place: str, status: int, heard: Heard) -> Fault:
     """The fault of a command that ended instead of answering."""
-    last = printable(program.stderr[-1].strip()) if program.stderr else ""
-    how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ends with exit status {status}"
-    what = f"{place} {how} and does not answer{f': {last}' if last else ''}"
+    how = f"was ended by {_signal(-status)}" if status < 0 else f"ends with exit status {status}"
+    cause = program.cause or (excerpt(heard.raw) if heard.raw.strip() else "")
+    what = f"{place} {how} and does not answer{f': {cause}' if cause else ''}"
     for line in program.stderr:
         if (missing := _MISSING.search(line)) is not None:
-            mend = f"install {missing[1].partition('.')[0]} where the command's Python looks for it"
+            name = (missing[1] or missing[2]).partition(".")[0]
+            mend = f"install {name} where the command's Python looks for it"
             return Fault("missing_module", what, mend, False)
-    if last.startswith(OURS):
-        return Fault("own", last.removeprefix(OURS), "correct the file or the name", False)
-    if any(line.startswith("Traceback ") for line in program.stderr):
-        return Fault("crashed", what, "it fails while it starts: mend what the traceback on its stderr says", False)
+    if cause.startswith(OURS):
+        return Fault("own", cause.removeprefix(OURS), "correct the file or the name", False)
+    if status < 0 and -status not in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
+        return Fault("killed", what, "find what ended it: the system's log, a limit of memory", False)
+    if any(_TRACE.search(line) for line in program.stderr):
+        return Fault("crashed", what, "it fails while it starts: fix what the trace on its stderr says", False)
     if status in (126, 127):
         return Fault("no_program", what, "a command within it is not there: install it, or correct its path", False)
     if status == 0:
         return Fault("ended", what, "the server must read its stdin until it ends, and answer each request", False)
     if status < 0:
-        return Fault("killed", what, "find what ended it: the system's log, a limit of memory", False)
-    return Fault("exited", what, f"run it by hand and look: {place}", False)
+        return Fault("killed", what, "find what ended it: the system's log, a core dump", False)
+    mend = f"do what it says, or run it by hand and look: {place}; it gets little of your environment (--env NAME)"
+    return Fault("exited", what, mend, False)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -10,21 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from typing import cast
+from dataclasses import dataclass
+from typing import Annotated, cast
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.text import Text
 
 from ...jsonrpc.framing import FramingName
 from ...net.scheme import SCHEMES, located
-from ...net.urls import Url, parse, printable, scheme_of
+from ...net.urls import Url, masked, parse, printable, scheme_of
 from ...schemes import known
 from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
-from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
+from ..faults import BROKERS, silent
+from ..options import LINK_GROUP, OUTPUT, WIRE, Access, Link, Output, Wire
 from ..reach import place_of
 from ..terminal import clean, out, show_rows
-from . import child, protocol, sockets
-from .record import Faulty, Record
+from . import brokers, child, protocol, sockets
+from .record import PATIENCE, Faulty, Patience, Record, Step
 
 app: App = App(
     name="doctor",
@@ -38,12 +40,33 @@ Examples:
   dragoman doctor https://example.org/rpc --bearer TOKEN
 
 Exit status: 0 no fault, 1 the far end answers and has a fault, 2 wrong usage,
-3 no connection or no answer.""",
+3 no connection or no answer. All of it takes as long as --timeout says, 10 s
+without it, and 1.5 s for a last look.""",
 )
 
 
+@Parameter(name="*", group=LINK_GROUP, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class DoctorAccess(Access):
+    """Options of the calling end; the time-out is for the whole examination."""
+
+    timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = PATIENCE
+    """Seconds for the whole examination."""
+
+
+@Parameter(name="*", group=LINK_GROUP, show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class DoctorLink(Link):
+    """Options of the calling end."""
+
+    access: DoctorAccess = DoctorAccess()
+
+
+DOCTOR_LINK: DoctorLink = DoctorLink()
+
+
 @app.default
-def doctor(target: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
+def doctor(target: str, /, *, link: DoctorLink = DOCTOR_LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
     """Find the first fault on the way to a server, and say how to fix it.
 
     Parameters
@@ -64,45 +87,73 @@ def doctor(target: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Outp
 async def examined(target: str, link: Link, wire: Wire) -> Record:
     """Examine a target. Raises Usage and LocalError for what is not a target."""
     place = place_of(target)
-    with contextlib.suppress(Faulty):
-        if isinstance(place, str):
-            known(place)
-            url = parse(place)
-            record = Record(url.shown)
-            await _by_url(place, url, link, wire, record)
-        else:
-            record = Record(printable(shlex.join(place), 200))
-            await child.examine(place, link.access, wire.framing, record)
-            seconds = min(link.access.seconds() or child.START, child.START)
-            await protocol.examine(place, None, record.target, link, wire, seconds, record, None)
+    patience = Patience(link.access.seconds())
+    if isinstance(place, str):
+        known(place)
+        url = parse(place)
+        record = Record(url.shown, patience.total)
+        work = _by_url(place, url, link, wire, record, patience)
+    else:
+        record = Record(printable(shlex.join(place), 200), patience.total)
+        work = _by_command(place, link, wire, record, patience)
+    try:
+        async with asyncio.timeout(patience.total + 2 * patience.look):
+            with contextlib.suppress(Faulty):
+                await work
+    except TimeoutError:
+        if record.fault is None:
+            step = record.steps[-1].name if record.steps else "the first step"
+            record.fail(silent(record.target, patience.total, f"the step {step} has not ended"))
     return record
 
 
-async def _by_url(place: str, url: Url, link: Link, wire: Wire, record: Record) -> None:
+async def _by_command(command: list[str], link: Link, wire: Wire, record: Record, patience: Patience) -> None:
+    program = child.Program(command, link.access)
+    try:
+        await child.examine(program, wire.framing, record, patience)
+        async with program.offer() as url:
+            await protocol.examine(
+                protocol.Target(url, None, program.name, target=record.target), link, wire, record, patience
+            )
+    finally:
+        await program.end()
+
+
+async def _by_url(place: str, url: Url, link: Link, wire: Wire, record: Record, patience: Patience) -> None:
     access = link.access
     doubt = None
     if located(scheme_of(place)) and url.scheme != "udp":
         await sockets.look_up(url, record)
     if SCHEMES[url.scheme].socket in ("stream", "unix") or (located(url.scheme) and url.scheme != "udp"):
-        await sockets.connect(url, access, record)
+        await sockets.connect(url, access, record, patience)
+    framing_name = wire.framing or _framing(url)
     if url.plain == "http":
         from . import http  # noqa: PLC0415 - needs the extra "http"
 
-        doubt = await http.examine(url, access, record)
+        doubt = await http.examine(url, access, record, patience)
+    elif url.plain in BROKERS:
+        await brokers.greet(url, access, record, patience)
     elif url.plain in ("tcp", "unix"):
-        await sockets.answer(url, access, wire.framing or _framing(url), record)
-    seconds = sockets.patience(access)
-    await protocol.examine(place, url, url.shown, link, wire, seconds, record, doubt)
+        await sockets.answer(url, access, framing_name, record, patience)
+    target = protocol.Target(place, url, url.shown, target=masked(place), doubt=doubt, framing=framing_name)
+    await protocol.examine(target, link, wire, record, patience)
 
 
 def _framing(url: Url) -> FramingName | None:
     return cast("FramingName | None", url.query.get("framing"))  # one that does not exist is refused where it is used
 
 
+def _word(step: Step, record: Record) -> Text:
+    """A step in a word."""
+    if not step.ok:
+        return Text("fault", "bold red") if record.verdict == "faulty" else Text(record.verdict, "yellow")
+    return Text("slow", "yellow") if step.slow else Text("ok", "green")
+
+
 def _show(record: Record) -> None:
     show_rows(
         (
-            Text("ok", "green") if step.ok else Text("fault", "bold red"),
+            _word(step, record),
             step.name,
             Text(f"{step.ms:.1f} ms", "dim"),
             step.said,

@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+import shlex
+
+from msgspec import Struct
 
 from ... import __version__
 from ...channel import ChannelError
 from ...connecting import connect
+from ...credentials import Auth
 from ...jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
+from ...jsonrpc.framing import FramingName
 from ...jsonrpc.limits import CLIENT
 from ...mcp import Client
-from ...mcp.client.http.refusals import HttpRefused
+from ...mcp.client.http.refusals import HttpRefused, SessionLost
 from ...mcp.protocol.revisions import NEWEST, REVISIONS
 from ...net.urls import Url
 from ...rpc.peer import Peer
 from ..advice import methods_of
-from ..options import Link, Wire
+from ..auth.on_demand import on_demand
+from ..faults import BROKERS, of_call, of_failure, silent
+from ..options import Access, Link, Wire
 from ..reach import peer_options
 from ..terminal import many
-from .naming import of_call
-from .record import Fault, Faulty, Record
+from .record import Fault, Faulty, Patience, Record
 
 
-async def examine(
-    target: str | Sequence[str],
-    url: Url | None,
-    place: str,
-    link: Link,
-    wire: Wire,
-    seconds: float,
-    record: Record,
-    doubt: Fault | None,
-) -> None:
-    """Find out what the far end speaks, and call it once. `doubt`: what a failure is then. Raises Faulty."""
-    if await _described(target, url, place, link, wire, seconds, record, doubt):
+class Target(Struct, frozen=True):
+    """What is examined. `reach`: where it answers; `url`: None for a command; `place`: its name; `target`: what a user
+    writes for it; `doubt`: what a failure is then."""
+
+    reach: str
+    url: Url | None
+    place: str
+    target: str = ""
+    doubt: Fault | None = None
+    framing: FramingName | None = None
+
+
+async def examine(target: Target, link: Link, wire: Wire, record: Record, patience: Patience) -> None:
+    """Find out what the far end speaks, and call it once. Raises Faulty."""
+    if await _described(target, link, wire, record, patience):
         return
     access = link.access
     with record.step("era") as step:
+        if (wire.framing or target.framing) not in (None, "newline"):
+            step.said = "JSON-RPC 2.0, which does not describe itself"  # MCP is spoken in lines
+            return
+        seconds = 0.6 * patience.left
         try:
             client = Client(
-                target,
+                target.reach,
                 name="dragoman",
                 version=__version__,
                 timeout=seconds,
+                probe=seconds / 2,
                 headers=access.headers(),
-                auth=access.auth(),
+                auth=_auth(target, access),
                 tls=access.tls(),
                 stderr=_unheard,
                 limits=CLIENT.but(call_timeout=seconds, header_timeout=seconds),
@@ -53,46 +67,57 @@ async def examine(
             await client.__aenter__()
         except (BadAnswer, RpcError, ChannelError, CallTimeout) as error:
             step.said = "JSON-RPC 2.0, which does not describe itself"
-            if (fault := _no_mcp(error, url, place, doubt)) is not None:
+            if (fault := await _no_mcp(error, target, access, patience)) is not None:
                 raise Faulty(fault) from None
             return
         stateful = client.revision.stateful
         step.said = f"MCP {client.revision.date}, {'with sessions' if stateful else 'stateless'}"
     try:
-        await _used(client, url, place, record)
+        await _used(client, target, record, seconds)
     finally:
-        await client.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience.look):
+                await client.close()
+
+
+def _auth(target: Target, access: Access) -> Auth:
+    """The credentials that were given, else the login that is stored."""
+    return access.auth() or on_demand(target.reach, access.headers(), access.account, False)
 
 
 def _unheard(line: str) -> None:
     """What a command says on stderr was told before."""
 
 
-async def _described(
-    target: str | Sequence[str],
-    url: Url | None,
-    place: str,
-    link: Link,
-    wire: Wire,
-    seconds: float,
-    record: Record,
-    doubt: Fault | None,
-) -> bool:
+async def _described(target: Target, link: Link, wire: Wire, record: Record, patience: Patience) -> bool:
     """Whether the far end is a JSON-RPC server that describes itself. Raises Faulty where there is no connection."""
+    url = target.url
     with record.step("protocol") as step:
+        seconds = patience.left
         try:
             options = peer_options(link, wire, seconds)
-            async with connect(target, auth=link.access.auth(), stderr=_unheard, **options) as peer:
-                if (names := await methods_of(peer)) is not None:
+            async with connect(target.reach, auth=_auth(target, link.access), stderr=_unheard, **options) as peer:
+                if (names := await methods_of(peer, seconds / 3)) is not None:
                     step.said = f"JSON-RPC 2.0, {many(len(names), 'method')} in rpc.discover"
                     return True
                 if url is not None and url.plain in ("ws", "udp", "amqp", "mqtt", "nats", "redis"):
                     await _answers(peer)
         except (ChannelError, BadAnswer, CallTimeout) as error:
-            if doubt is None and url is not None and url.plain != "http":
-                raise Faulty(of_call(error, url, place)) from None
+            if target.doubt is None and url is not None and url.plain != "http":
+                raise Faulty(_broken(error, target, seconds)) from None
         step.said = "no rpc.discover"
     return False
+
+
+def _broken(error: Exception, target: Target, seconds: float) -> Fault:
+    """The fault of a connection that failed above its socket."""
+    fault = of_call(error, target.url, target.place, seconds)
+    if fault.kind == "late":  # its socket was reached before
+        return silent(target.place, seconds, request="a connection")
+    if fault.kind != "silent" or target.url is None or target.url.plain not in BROKERS:
+        return fault
+    mend = f"start a worker there: dragoman serve FILE {shlex.quote(target.target)}; if one is slow: {fault.mend}"
+    return Fault("silent", f"the broker is there, and no worker has answered at {target.place}", mend, False)
 
 
 async def _answers(peer: Peer) -> None:
@@ -101,10 +126,25 @@ async def _answers(peer: Peer) -> None:
         await peer.call("ping")
 
 
-def _no_mcp(error: Exception, url: Url | None, place: str, doubt: Fault | None) -> Fault | None:
+async def _no_mcp(error: Exception, target: Target, access: Access, patience: Patience) -> Fault | None:
     """The fault of a far end with which no MCP session could be begun; None for a JSON-RPC server."""
-    if doubt is not None:
-        return doubt
+    place, doubt = target.place, target.doubt
+    if isinstance(error, SessionLost):
+        mend = (
+            "the server must keep a session until it is ended: look for replicas that do not share them, or a restart"
+        )
+        return Fault("session_lost", f"{place} forgets its session as soon as it has begun one", mend)
+    closed = isinstance(error, HttpRefused) and error.status in (401, 403, 429, 502, 503, 504)
+    if target.url is not None and (closed or (isinstance(error, ChannelError) and error.reason == "login")):
+        authorized = access.auth() is not None or "authorization" in (name.lower() for name in access.headers())
+        return of_failure(error, target.url, patience.total, authorized)
+    if isinstance(error, CallTimeout):
+        what = "answers ping" if doubt is None else "answers"
+        return silent(place, patience.total, f"it {what}", "initialize")
+    if doubt is not None and target.url is not None:
+        from . import http  # noqa: PLC0415 - needs the extra "http"
+
+        return await http.without_a_session(target.url, access, doubt, patience)
     if isinstance(error, RpcError) or isinstance(error.__cause__, MethodNotFound):
         return None
     if isinstance(error, BadAnswer) and ("revision" in str(error)):
@@ -113,16 +153,14 @@ def _no_mcp(error: Exception, url: Url | None, place: str, doubt: Fault | None) 
     if isinstance(error, BadAnswer) and str(error).startswith("initialize"):
         mend = "the server must answer initialize with protocolVersion, capabilities and serverInfo"
         return Fault("handshake", f"{place}: {error}", mend)
-    if isinstance(error, CallTimeout):
-        return None  # it answers ping, so it lives; a method that it does not know is not answered
     if isinstance(error, HttpRefused):
         return None  # the POST before was answered with JSON-RPC
-    return of_call(error, url, place)
+    return of_call(error, target.url, place, patience.total)
 
 
-async def _used(client: Client, url: Url | None, place: str, record: Record) -> None:
+async def _used(client: Client, target: Target, record: Record, seconds: float) -> None:
     """The steps of a server that speaks MCP: what it offers, and whether it keeps its word."""
-    offers = client.capabilities
+    offers, place = client.capabilities, target.place
     with record.step("capabilities") as step:
         named = [
             name for name in ("tools", "resources", "prompts", "completions", "logging") if getattr(offers, name, None)
@@ -145,7 +183,11 @@ async def _used(client: Client, url: Url | None, place: str, record: Record) -> 
                 Fault("broken_promise", f"{place} offers {named[0] if named else 'ping'} and answers: {error}", mend)
             ) from None
         except BadAnswer as error:
-            mend = "the result must have the shape of the revision's schema; look at it: dragoman tools URL --trace -"
+            mend = "the result must have the shape of the revision's schema; look at it: "
+            mend += f"dragoman tools {shlex.quote(target.target)} --trace -"
             raise Faulty(Fault("bad_result", f"{place}: {error}", mend)) from None
         except (ChannelError, CallTimeout) as error:
-            raise Faulty(of_call(error, url, place)) from None
+            if isinstance(error, SessionLost):
+                mend = "the server must keep a session until it is ended: look for replicas that do not share them"
+                raise Faulty(Fault("session_lost", f"{place} forgets its session", mend)) from None
+            raise Faulty(of_call(error, target.url, place, seconds)) from None

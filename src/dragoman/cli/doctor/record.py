@@ -1,23 +1,47 @@
-"""What an examination finds: its steps with their times, and the first fault with its mend."""
+"""What an examination finds: its steps with their times, and the first fault with its mend.
+
+Rules: silence is no fault that was seen: it is told as `silent`, or as `slow` where the answer came too late. A step
+that took a good part of the patience is told as slow, too, and the examination goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
+from typing import Literal
 
 from msgspec import Struct, field
 
+from ..faults import Fault as Fault
 
-class Fault(Struct, frozen=True):
-    """What is wrong, and what to do about it."""
+PATIENCE = 10.0
+"""Seconds for the whole examination, the start of a command included; `--timeout` says otherwise."""
+LOOK = 1.5
+"""Seconds at most for the last look at a far end that was silent until then: is it slow, or does it read otherwise?"""
+FOREVER = 24 * 3600.0
+"""Seconds of `--timeout inf`."""
+SLOW = 0.25
+"""Part of the patience from which on a step is told as slow."""
+Verdict = Literal["healthy", "slow", "silent", "faulty"]
+UNCERTAIN: Mapping[str, Verdict] = {"silent": "silent", "late": "silent", "slow": "slow"}
+"""Faults that may be none, since nothing came, or it came late, and what they are told as."""
 
-    kind: str
-    """The fault in a word, for programs."""
-    what: str
-    mend: str
-    answers: bool = True
-    """False: there is no connection, or no answer."""
+
+class Patience:
+    """The time that an examination may take. Made inside the event loop."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.total: float = seconds or FOREVER
+        self.look: float = min(LOOK, self.total)
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.time() + self.total
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; a moment at least."""
+        return max(0.05, self._end - self._loop.time())
 
 
 class Faulty(Exception):
@@ -36,14 +60,25 @@ class Step(Struct):
     ms: float = 0.0
     said: str = ""
     """What was found."""
+    slow: bool = False
+    """It took a good part of the patience."""
 
 
 class Record(Struct):
     """An examination as far as it has come."""
 
     target: str
+    patience: float = PATIENCE
+    """Seconds for all of it."""
     steps: list[Step] = field(default_factory=list)
     fault: Fault | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The examination in a word."""
+        if self.fault is not None:
+            return UNCERTAIN.get(self.fault.kind, "faulty")
+        return "slow" if any(step.slow for step in self.steps) else "healthy"
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
@@ -54,12 +89,25 @@ class Record(Struct):
         try:
             yield step
         except Faulty as found:
-            step.ok, step.said = False, found.fault.what
-            self.fault = found.fault
+            self.fault, step.ok, step.said = found.fault, False, found.fault.what
             raise
         finally:
-            step.ms = round(1000 * (perf_counter() - started), 3)
+            took = perf_counter() - started
+            step.ms = round(1000 * took, 3)
+            step.slow = took > SLOW * self.patience
 
     def as_json(self) -> dict[str, object]:
         """What `--json` prints; times in milliseconds."""
-        return {"target": self.target, "healthy": self.fault is None, "steps": self.steps, "fault": self.fault}
+        return {
+            "target": self.target,
+            "healthy": self.fault is None,
+            "verdict": self.verdict,
+            "steps": self.steps,
+            "fault": self.fault,
+        }
+
+    def fail(self, fault: Fault) -> None:
+        """This is the fault of the step that was begun last."""
+        self.fault = fault
+        if self.steps:
+            self.steps[-1].ok, self.steps[-1].said = False, fault.what

@@ -140,7 +140,7 @@ class Asker:
         """The reply where the user cannot be asked: the given answers and the defaults, if they suffice."""
         fields = _fields(schema)
         content = {name: field["default"] for name, field in fields.items() if "default" in field} | known
-        missing = [name for name in schema.get("required", []) if name not in content]
+        missing = [name for name in _required(schema) if name not in content]
         if not known or missing:
             return _nobody(missing if known else [])
         _review(content)
@@ -148,7 +148,7 @@ class Asker:
 
     async def _filled(self, ask: Ask, schema: Mapping[str, Any], known: dict[str, Any]) -> Reply:
         """Ask for every field that is not known, then show all of them once more."""
-        fields, required = _fields(schema), set(schema.get("required", []))
+        fields, required = _fields(schema), set(_required(schema))
         content, waiting = dict(known), [name for name in fields if name not in known]
         if waiting:
             err.print(Text("  Enter takes the value in [brackets]; !d declines, !c cancels.", "dim"))
@@ -211,6 +211,12 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if not isinstance(properties, Mapping):
         return {}
     return {name: resolved(field, schema) for name, field in properties.items()}
+
+
+def _required(schema: Mapping[str, Any]) -> list[str]:
+    """The fields that the server wants filled in; what it says otherwise than as a list of names counts for nothing."""
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _review(content: Mapping[str, Any]) -> None:
@@ -311,7 +317,7 @@ def _shown(field: Mapping[str, Any], value: Any) -> str:
 def _value(word: str, field: Mapping[str, Any]) -> Any:
     """What was typed as a value of the field. Raises Misfit."""
     value = value_of(word, field)
-    size, low, high, what = float(value) if isinstance(value, (int, float)) else 0.0, "minimum", "maximum", "it"
+    size, low, high, what = value if isinstance(value, (int, float)) else 0, "minimum", "maximum", "it"
     if isinstance(value, str):
         size, low, high, what = len(value), "minLength", "maxLength", "its length"
     elif isinstance(value, list):

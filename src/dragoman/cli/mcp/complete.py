@@ -53,7 +53,8 @@ def complete(
     given = texts(rest[1:])
     values = asked(host, options, rest[0], lambda client, _: _complete(client, rest[0], given))
     if output.json:
-        output.write({"completion": values}, None)
+        lines = output.output == "ndjson"
+        output.write(values if lines else {"completion": values}, "values")
         return FINE
     for value in values["values"]:
         out.print(Text(clean(value)), soft_wrap=True)

@@ -32,7 +32,7 @@ from ..auth.on_demand import on_demand
 from ..ends import Usage
 from ..exchange import exchange
 from ..options import ACCESS, LINK_GROUP, Access
-from ..programs import child_lines
+from ..programs import child_lines, environment
 from ..progress import Bar
 from ..reach import place_of
 from ..serving import hosts
@@ -69,6 +69,8 @@ class McpOptions:
     """Show the server's log from this level on, on stderr."""
     trace: Annotated[str | None, Parameter(metavar="FILE", allow_leading_hyphen=True)] = None
     """Write every message in both directions to FILE as JSON Lines, secrets masked; - is stderr."""
+    lenient: bool = False
+    """Accept null for what is absent, and strings as error codes, from the server."""
     child: Annotated[str | None, Parameter(show=False)] = None
     """The command after --."""
 
@@ -124,7 +126,7 @@ async def server_at(
     ):
         asker = Asker("the server", options.answer, bar.pause, typed if at_terminal() else None)
         async with (
-            advised(host.target, access.cert is not None),
+            advised(host.target, access, lambda: lines.cause),
             Client(
                 host.target,
                 name="dragoman",
@@ -136,12 +138,14 @@ async def server_at(
                 on_log=_log if heard is None else None,
                 on_notification=heard,
                 headers=headers,
-                auth=access.auth() or on_demand(host.target, headers, at_terminal()),
+                auth=access.auth() or on_demand(host.target, headers, access.account, at_terminal()),
                 tls=access.tls(),
-                env=host.env,
+                env=environment(host.target) | host.env | access.environment(),
+                env_inherit=access.env_inherit,
                 cwd=host.cwd,
                 stderr=lines,
                 trace=trace,
+                lenient=options.lenient,
                 limits=CLIENT.but(call_timeout=seconds, header_timeout=seconds),
             ) as client,
         ):

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import Client, GetPromptResult
-from ..advice import about_name
+from ..advice import about_name, offered
 from ..arguments import NAMED
 from ..content import LEFT_OUT, about, block_text, show_detail, show_signatures
 from ..ends import FINE, Usage, meant
@@ -107,7 +107,7 @@ def texts(words: Sequence[str]) -> dict[str, str]:
 
 
 async def _get(client: Client, name: str, arguments: dict[str, str]) -> GetPromptResult:
-    known = {one.name: plain(one) for one in await listed(client.list_prompts())}
+    known = {one.name: plain(one) for one in await offered(client.list_prompts())}
     allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
     for given in arguments:
         if name in known and given not in allowed:

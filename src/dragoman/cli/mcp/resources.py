@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import Client, ReadResourceResult, Resource, ResourceTemplate
-from ..advice import about_name
+from ..advice import about_name, probing
 from ..content import blob_of, contents_text, first_line, show_about, show_row
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
@@ -65,7 +65,7 @@ def resources(
     host = only(words, options, "to read a resource use dragoman read")
     there, templates = asked(host, options, "resources", _list)
     if output.json:
-        output.write({"resources": there, "resourceTemplates": templates}, "resources")
+        output.write({"resources": there, "resourceTemplates": templates}, "resources", "resourceTemplates")
     else:
         show_resources([plain(one) for one in [*there, *templates]])
     return FINE
@@ -107,8 +107,10 @@ async def _read(client: Client, uri: str) -> ReadResourceResult:
     try:
         return await client.read_resource(uri)
     except RpcError as error:
-        there, templates = await _list(client, None)
-        about_name(error, "resource", uri, [str(one.uri) for one in there] + [one.uri_template for one in templates])
+        async with probing():
+            there, templates = await _list(client, None)
+            known = [str(one.uri) for one in there] + [one.uri_template for one in templates]
+            about_name(error, "resource", uri, known)
         raise
 
 

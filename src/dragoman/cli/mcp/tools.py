@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import CallToolResult, Client, Tool
-from ..advice import about_name, near
+from ..advice import about_name, near, offered
 from ..arguments import params_of
 from ..calls.methods import kind
 from ..content import LEFT_OUT, about, block_text, show_detail, show_result, show_signatures
@@ -127,7 +127,7 @@ def tool(
 
 
 async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
-    there = {tool.name: tool for tool in await listed(client.list_tools())}
+    there = {tool.name: tool for tool in await offered(client.list_tools())}
     given = _given(there, name, words, whole, "--arguments")
     try:
         return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))

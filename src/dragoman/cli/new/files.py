@@ -114,7 +114,11 @@ A JSON-RPC 2.0 service.
 
     pip install -e '.[dev]'
     pytest
+    dragoman call {module}.service:api divide 1 4
     dragoman serve {module}.service:api http://127.0.0.1:8000 tcp://127.0.0.1:9000
+
+And while it is served, in another terminal:
+
     dragoman call http://127.0.0.1:8000 subtract 42 23
     dragoman methods http://127.0.0.1:8000
 
@@ -125,14 +129,28 @@ the server again when a file changes.
 _MCP = '''\
 """An MCP server."""
 
-from dragoman.mcp import Server, ToolError
+from dragoman.mcp import Icon, ResourceNotFound, Server, ToolAnnotations, ToolError
 
-app = Server("{name}", version="0.1.0")
+app = Server(
+    "{name}",
+    version="0.1.0",
+    title="Notes",
+    description="Keeps notes while it runs.",
+    instructions="Keep a note with the tool add_note, and read one as the resource note:///TITLE.",
+    website_url="https://example.org/{name}",
+    icons=[Icon("https://example.org/{name}.png", mime_type="image/png", sizes=["48x48"])],
+    # lenient=True,  # for hosts that send text for a number, or arguments of their own
+)
 
 NOTES: dict[str, str] = {"welcome": "Add a note with the tool add_note."}
 
 
-@app.tool
+@app.tool(
+    title="Add a note",
+    annotations=ToolAnnotations(
+        read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+    ),
+)
 def add_note(title: str, text: str) -> str:
     """Keep a note.
 
@@ -146,16 +164,22 @@ def add_note(title: str, text: str) -> str:
     return f"kept, {len(NOTES)} in all"
 
 
-@app.resource("note://{title}")
+@app.resource("note:///{title}", title="A note", mime_type="text/plain")
 def note(title: str) -> str:
     """A note by its title."""
+    if title not in NOTES:
+        raise ResourceNotFound(f"there is no note {title!r}; there are {', '.join(NOTES)}")
     return NOTES[title]
 
 
-@app.prompt
+@app.prompt(title="Summarize a note")
 def summarize(title: str) -> str:
-    """Ask for a summary of a note."""
-    return f"Summarize this note in one sentence:\\n\\n{NOTES[title]}"
+    """Ask for a summary of a note.
+
+    Args:
+        title: The note's title.
+    """
+    return f"Summarize this note in one sentence:\\n\\n{note(title)}"
 
 
 if __name__ == "__main__":
@@ -168,6 +192,7 @@ _MCP_TESTS = '''\
 import asyncio
 
 import pytest
+from dragoman import InvalidParams
 from dragoman.mcp import Client
 
 from {module}.server import NOTES, app
@@ -195,7 +220,7 @@ def using(work):
 def test_a_note_is_kept():
     async def work(client):
         result = await client.call_tool("add_note", {"title": "tea", "text": "two minutes"})
-        return result.text, (await client.read_resource("note://tea")).contents[0].text
+        return result.text, (await client.read_resource("note:///tea")).contents[0].text
 
     assert using(work) == ("kept, 2 in all", "two minutes")
 
@@ -214,6 +239,17 @@ def test_the_prompt():
         return (await client.get_prompt("summarize", {"title": "welcome"})).messages[0].content.text
 
     assert "Add a note" in using(work)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_title_that_there_is_not(read):
+    async def work(client):
+        if read:
+            return await client.read_resource("note:///coffee")
+        return await client.get_prompt("summarize", {"title": "coffee"})
+
+    with pytest.raises(InvalidParams, match="there is no note 'coffee'; there are welcome"):
+        using(work)
 '''
 
 _MCP_README = """\
@@ -225,13 +261,20 @@ An MCP server.
     pytest
     dragoman tools {module}.server:app
     dragoman tool {module}.server:app add_note title=tea 'text=two minutes'
+    dragoman read {module}.server:app note:///welcome
     dragoman serve {module}.server:app http://127.0.0.1:8000/mcp
+
+And while it is served, in another terminal:
+
+    dragoman discover http://127.0.0.1:8000/mcp
 
 A host starts it as a command:
 
     {"mcpServers": {"{name}": {"command": "python", "args": ["-m", "{module}.server"]}}}
 
-`src/{module}/server.py` has the tools, resources and prompts: typed functions, whose annotations are the schema.
+`src/{module}/server.py` has the tools, resources and prompts: typed functions, whose annotations are the schema. What
+hosts show of the server stands at its top: put your own words, web site and icon there. `lenient=True` there is for
+hosts that send text for a number, or arguments of their own.
 """
 
 

@@ -1,6 +1,11 @@
 """`dragoman new service|mcp NAME`: makes a project in a folder of that name.
 
-Rules: nothing that exists is written over; nothing is downloaded or installed.
+Rules:
+
+- Nothing that exists is written over; nothing is downloaded or installed.
+- A name that is a module's already (of Python, of what is installed here, of what the project or its tests need) is the
+  folder's alone: distribution and module have `-service` or `-server` after it, since the project could import neither
+  itself nor the other.
 """
 
 from __future__ import annotations
@@ -9,8 +14,10 @@ import keyword
 import re
 import shutil
 import sys
+from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
 from cyclopts import App
 from rich.text import Text
@@ -19,8 +26,16 @@ from ... import __version__
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import out
-from .files import files
+from .files import Kind, files
 
+NEEDED: Final = frozenset(
+    (
+        *("dragoman", "msgspec", "cyclopts", "rich", "httptools", "itsdangerous", "jsonschema_rs"),
+        *("pytest", "iniconfig", "packaging", "pluggy", "pygments", "conftest"),
+        *("src", "test", "tests", "test_server", "test_service"),
+    )
+)
+"""Modules that the project needs, and files that it has itself."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
 
 app: App = App(
@@ -38,7 +53,7 @@ says how to run it.""",
 
 
 @app.default
-def new(kind: Literal["service", "mcp"], name: str, /, *, output: Output = OUTPUT) -> int:
+def new(kind: Kind, name: str, /, *, output: Output = OUTPUT) -> int:
     """Make a project: a JSON-RPC service, or an MCP server.
 
     Parameters
@@ -48,11 +63,14 @@ def new(kind: Literal["service", "mcp"], name: str, /, *, output: Output = OUTPU
     name
         Its name: letters, digits and hyphens; a folder of that name is made here.
     """
-    module = _module(name)
+    if not NAME.fullmatch(name):
+        raise Usage(f"{name!r} is not a name of a project: write letters, digits and hyphens, as in my-notes")
+    project = f"{name}-{'service' if kind == 'service' else 'server'}" if is_taken(name) else name
+    module = _module(project)
     folder = Path(name)
     if folder.exists():
         raise Usage(f"{name} exists already: take another name, or move it away")
-    made = files(kind, name, module, __version__)
+    made = files(kind, project, module, __version__)
     for path, text in made.items():
         place = folder / path
         try:
@@ -70,11 +88,21 @@ def new(kind: Literal["service", "mcp"], name: str, /, *, output: Output = OUTPU
     return FINE
 
 
+def is_taken(name: str) -> bool:
+    """Whether something else has the name, as a module or as a distribution."""
+    module = _module(name)
+    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in NEEDED:
+        return True
+    elsewhere = [place for place in sys.path if place and Path(place) != Path.cwd()]
+    if PathFinder.find_spec(module, elsewhere) is not None:
+        return True
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def _module(name: str) -> str:
-    """The name of the project's module. Raises Usage for a name that cannot be one."""
-    if not NAME.fullmatch(name):
-        raise Usage(f"{name!r} is not a name of a project: write letters, digits and hyphens, as in my-notes")
-    module = name.replace("-", "_").lower()
-    if keyword.iskeyword(module) or module in sys.stdlib_module_names or module == "dragoman":
-        raise Usage(f"{name!r} is the name of a module or a word of Python: take another, as in my-{name}")
-    return module
+    """The name of a project's module."""
+    return name.replace("-", "_").lower()

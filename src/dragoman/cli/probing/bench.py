@@ -164,7 +164,7 @@ async def _asked(
         raise Usage("--sessions is above 0")
     if not (tools.mcp or tools.revision is not None or tools.sessions > 1 or of_mcp(url)):
         return await _bench(url, method, params_of(args, params), link, wire, run)
-    options = McpOptions(access=link.access, revision=tools.revision, trace=wire.trace)
+    options = McpOptions(access=link.access, revision=tools.revision, trace=wire.trace, lenient=wire.lenient)
     tool = None if method == "rpc.discover" else method
     return await _bench_mcp(url, tool, [*args], params, tools.sessions, options, run)
 

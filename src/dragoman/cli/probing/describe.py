@@ -95,7 +95,7 @@ def _show_mcp(there: dict[str, Any], name: str | None, output: Output) -> None:
     if name is not None:
         _show_one(there, name, output)
     elif output.json:
-        output.write(there, "tools")
+        output.write(there, *KINDS)
     else:
         show_server(msgspec.convert({key: there[key] for key in About.__struct_fields__}, About))
         out.print()

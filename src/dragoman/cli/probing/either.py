@@ -29,6 +29,6 @@ async def either(
             if not isinstance(error.__cause__, MethodNotFound):  # it knows no `initialize`
                 raise
             place = host.target if isinstance(host.target, str) else shlex.join(host.target)
-            wire = Wire(trace=options.trace)
+            wire = Wire(trace=options.trace, lenient=options.lenient)
             far = await stack.enter_async_context(reached(place, Link(access=options.access), wire))
         yield far

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.live import Live
 
+from ...channel import Broken
 from ...connecting import connect
-from ...jsonrpc.errors import RpcError
+from ...jsonrpc.errors import BadAnswer, MethodNotFound, RpcError
 from ...rpc.peer import Peer
 from ..arguments import address_of
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
+from ..serving.admin import NO_SECRET
 from ..terminal import out
 from .keys import keys
 from .top_view import View
 
+NOT_ADMIN = (
+    "dragoman top looks at the place of dragoman serve --admin PLACE, as in --admin run/admin.sock or --admin :9091, "
+    "and not at the URL at which a service is called"
+)
 WHOLE = 1000
 """Columns where stdout is not a terminal: names are not cut there."""
 
@@ -71,13 +78,13 @@ def top(
     if not 0.1 <= interval <= 3600:
         raise Usage(f"--interval {interval:g}: write 0.1 to 3600 seconds")
     try:
-        return asyncio.run(_top(url_of(place, secret), secret, once or output.json, kill, interval, output))
+        return asyncio.run(_top(url_of(place), secret, once or output.json, kill, interval, output))
     except KeyboardInterrupt:
         return FINE
 
 
-def url_of(place: str, secret: str | None) -> str:
-    """The URL of a place as `serve --admin` takes it, or as it tells it. Raises Usage where the secret lacks."""
+def url_of(place: str) -> str:
+    """The URL of a place as `serve --admin` takes it, or as it tells it. Raises Usage for the URL of anything else."""
     if place.startswith("unix:"):
         return place
     if place.startswith("http://"):
@@ -86,23 +93,41 @@ def url_of(place: str, secret: str | None) -> str:
         url = f"http://{found[0]}:{found[1]}"
     else:
         return f"unix:{place}"
-    if secret is None:
-        raise Usage(
-            f"{place}: an address asks for the secret that serve --admin told when it started: --secret TEXT, or "
-            "DRAGOMAN_ADMIN_SECRET in the environment"
-        )
+    if "/" in url.removeprefix("http://").rstrip("/"):
+        raise Usage(f"{place}: {NOT_ADMIN}")
     return url
 
 
+@asynccontextmanager
+async def _reached(url: str, secret: str | None) -> AsyncIterator[Peer]:
+    """The peer of `serve --admin` there. Raises Usage where it is another server, or wants a secret."""
+    try:
+        async with connect(url, auth=secret) as peer:
+            yield peer
+    except MethodNotFound:
+        raise Usage(f"{url} answers, and is no address of serve --admin: {NOT_ADMIN}") from None
+    except RpcError as refused:
+        if refused.message != NO_SECRET:
+            raise
+        given = "this is not" if secret is not None else "it needs"
+        raise Usage(
+            f"{url}: {given} the secret that dragoman serve --admin told when it started: --secret TEXT, or "
+            "DRAGOMAN_ADMIN_SECRET in the environment"
+        ) from None
+    except (Broken, BadAnswer) as fault:
+        fault.add_note(NOT_ADMIN)
+        raise
+
+
 async def _top(url: str, secret: str | None, once: bool, kill: str | None, interval: float, output: Output) -> int:
-    async with connect(url, auth=secret) as peer:
+    async with _reached(url, secret) as peer:
         if kill is not None:
             await peer.call("kill", [kill])
             return FINE
         if once or not (out.is_interactive and sys.stdin.isatty()):
             seen = await peer.call("look")
             if output.json:
-                output.write(seen, "calls")
+                output.write(seen, "calls", "methods", "services", "workers")
             else:
                 view = View()
                 view.take(seen, 0.0)

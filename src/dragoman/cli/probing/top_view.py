@@ -17,18 +17,12 @@ Look: TypeAlias = dict[str, Any]
 """As the server answers `look`."""
 Key: TypeAlias = Literal["up", "down"] | str
 HELP: Final = "q quit   s sort   space pause   up, down select   k kill"
-_INFINITE: Final = float("inf")
-
-
-def _slowest(one: Look) -> float:
-    return -_INFINITE if one["p99"] is None else -float(one["p99"])
-
 
 ORDERS: Final[dict[str, Callable[[Look, float], Any]]] = {
     "calls": lambda one, rate: -one["count"],
     "rate": lambda one, rate: -rate,
     "errors": lambda one, rate: -one["errors"],
-    "p99": lambda one, rate: _slowest(one),
+    "p99": lambda one, rate: -one["p99"],
     "name": lambda one, rate: (one["service"], one["method"], one["name"]),
 }
 """How methods are sorted, in the order in which `s` goes through them."""
@@ -166,5 +160,5 @@ def _key(one: Look) -> tuple[str, str, str]:
     return one["service"], one["method"], one["name"]
 
 
-def _time(seconds: float | None) -> str:
-    return "> 60 s" if seconds is None else f"{seconds * 1000:g} ms"
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"

@@ -7,31 +7,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...jsonrpc.errors import LocalError
 from ...net.urls import printable
 from ..ends import Usage
 
+if TYPE_CHECKING:
+    from ...access import Verifiers
+
 SECRET: Final = "DRAGOMAN_CLIENT_SECRET"
 """The variable with a client's secret, as for `dragoman login`."""
 _LONGEST: Final = 4096
-"""Bytes of a secret: what is longer is another file."""
+"""Bytes of a secret or a key: what is longer is another file."""
 
 
-def by_signature(issuers: Sequence[str], resource: str) -> object:
-    """What verifies the signed tokens of these issuers. Raises Usage."""
+def by_signature(issuers: Sequence[str], resource: str, public_key: str | None) -> Verifiers:
+    """What verifies the signed tokens of these issuers; `public_key`: the path of that of one issuer. Raises Usage."""
     from ...auth import Bearer  # noqa: PLC0415  (an optional extra)
 
+    options, pem = "--auth-issuer, --auth-resource", None
+    if public_key is not None:
+        where = f"--auth-public-key {printable(public_key)}"
+        options, pem = f"{options}, {where}", _content(where, public_key)
     try:
-        return Bearer(issuers, resource=resource)
+        return Bearer(issuers, resource=resource, public_key=pem)
     except (LocalError, ImportError) as fault:
-        raise Usage(f"--auth-issuer, --auth-resource: {fault}") from None
+        raise Usage(f"{options}: {fault}") from None
 
 
 def by_asking(
     url: str, issuers: Sequence[str], resource: str, client_id: str | None, secret_file: str | None
-) -> object:
+) -> Verifiers:
     """What asks an issuer's introspection endpoint about each token. Raises Usage."""
     if len(issuers) != 1:
         raise Usage(f"--auth-introspection asks one issuer: give one --auth-issuer, not {len(issuers)}")
@@ -56,11 +63,7 @@ def secret_of(path: str | None, environment: Mapping[str, str] = os.environ) -> 
             raise Usage(f"--auth-introspection needs a secret: --auth-client-secret-file FILE, or {SECRET} is set")
         return found
     where = f"--auth-client-secret-file {printable(path)}"
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(_LONGEST + 1)
-    except OSError as why:
-        raise Usage(f"{where}: {os.strerror(why.errno or 0)}") from None
+    raw = _content(where, path)
     try:
         found = raw.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -68,3 +71,12 @@ def secret_of(path: str | None, environment: Mapping[str, str] = os.environ) -> 
     if not found or len(raw) > _LONGEST or not found.isprintable():
         raise Usage(f"{where}: a secret is one line of 1 to {_LONGEST} bytes")
     return found
+
+
+def _content(where: str, path: str) -> bytes:
+    """The content of a file, cut behind what is taken. Raises Usage, which begins with `where`."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_LONGEST + 1)
+    except OSError as why:
+        raise Usage(f"{where}: {os.strerror(why.errno or 0)}") from None

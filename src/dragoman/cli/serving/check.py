@@ -22,6 +22,7 @@ from .admin import place_of
 from .announce import as_mcp
 from .metrics import metrics_url
 from .settings import DEFAULT_MCP_URL, DEFAULT_URL, TABLE, ServeOptions, completed
+from .tracing import traces_url
 
 
 def check(target: str | None, urls: tuple[str, ...], options: ServeOptions, wire: Wire, output: Output) -> int:
@@ -69,6 +70,7 @@ def faults_of(options: ServeOptions, wire: Wire) -> list[str]:
     asked: list[tuple[Any, Callable[[Any], object]]] = [
         (wire, options.limits),
         (options.metrics, metrics_url),
+        (options.traces, traces_url),
         (options.admin, place_of),
         (options.workers, check_count),
         (options.bus, _bus),

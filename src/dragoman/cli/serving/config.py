@@ -3,8 +3,8 @@
 Rules:
 
 - The table of options is that of the command line: a key of the file is an option's name (`log-level` or
-  `log_level`), a variable is `DRAGOMAN_SERVE_LOG_LEVEL`. `target` and `urls` stand in the file too; `limit` may be a
-  table.
+  `log_level`), a variable is `DRAGOMAN_SERVE_LOG_LEVEL`. `target` and `urls` stand in both too; in the file `limit` may
+  be a table.
 - An option goes before a variable, and a variable before the file.
 - Every fault of the file is told at once: where, what, and what would be right.
 - Paths are those of the current folder, as on the command line.
@@ -53,8 +53,7 @@ class Table:
     @property
     def variables(self) -> list[str]:
         """What the environment may say."""
-        names = [name for name in self.types if name not in ("target", "urls")]
-        return [PREFIX + name.upper().replace("-", "_") for name in (*names, "config")]
+        return [PREFIX + name.upper().replace("-", "_") for name in (*self.types, *_NOT_THERE)]
 
     def fault(self, name: str, value: Any) -> str:
         """What is wrong with the value of a key; "" when it fits."""
@@ -125,15 +124,17 @@ def sources(path: str | None, table: Table) -> tuple[list[Source], dict[str, Any
 def without_faults(path: str | None, table: Table) -> tuple[list[Source], dict[str, Any], list[str]]:
     """As `sources`, for `--check`: what is wrong is told, and left out."""
     environment = Env(PREFIX, command=False, show=False)
+    target = os.environ.get(f"{PREFIX}TARGET")
+    named = {} if target is None else {"target": target}
     if path is None:
-        return [environment], {}, []
+        return [environment], named, []
     try:
         data = read(path)
     except Faulty as why:
-        return [environment], {}, list(why.faults)
+        return [environment], named, list(why.faults)
     wrong = faults(data, path, table)
     data = {name: value for name, value in data.items() if name not in wrong}
-    return [environment, _of_file(data, path)], data, list(wrong.values())
+    return [environment, _of_file(data, path)], data | named, list(wrong.values())
 
 
 def _of_file(data: Mapping[str, Any], path: str) -> Source:

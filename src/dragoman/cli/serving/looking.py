@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Final, Protocol
 
 import msgspec
@@ -15,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ...jsonrpc.errors import RpcError
 from ...jsonrpc.messages import ErrorObject
-from ...telemetry.figures import Family, Sample
+from ...telemetry.figures import Family, Sample, quantile
 from ...telemetry.instruments import PREFIX
 from ...telemetry.metrics import BOUNDS, Metrics
 from ...workers.reports import Report
@@ -26,16 +25,16 @@ from .metrics import Sums, snapshot
 
 class Summary(Struct, frozen=True):
     """The calls of a method that have ended. `name`: the tool or prompt of MCP; `p50`, `p95`, `p99`: seconds that so
-    many percent did not exceed, rounded up to a bound of the histogram; None: beyond the last."""
+    many percent did not exceed, read off the histogram, and never beyond the shortest and the longest of them."""
 
     service: str
     method: str
     name: str
     count: int
     errors: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
+    p50: float
+    p95: float
+    p99: float
 
 
 class Served(Struct, frozen=True):
@@ -50,7 +49,7 @@ class Served(Struct, frozen=True):
     subscribers: float
     in_flight: float
     waiting: float
-    wait_p95: float | None
+    wait_p95: float
 
 
 class WorkerState(Struct, frozen=True):
@@ -172,7 +171,7 @@ def _methods(by_name: _Samples) -> list[Summary]:
     found = []
     for sample in by_name.get("call_duration_seconds", ()):
         key = _key(dict(sample.labels))
-        times = (percentile(sample.buckets, share) for share in (0.5, 0.95, 0.99))
+        times = (quantile(BOUNDS, sample, share) for share in (0.5, 0.95, 0.99))
         found.append(Summary(*key, sum(sample.buckets), int(errors[key]), *times))
     return sorted(found, key=lambda one: (-one.count, one.service, one.method, one.name))
 
@@ -190,7 +189,7 @@ def _services(by_name: _Samples) -> list[Served]:
     for name in _GAUGES:
         for sample in by_name.get(name, ()):
             rows[dict(sample.labels).get("service", "")][name] += sample.total
-    waits = {dict(one.labels)["service"]: one.buckets for one in by_name.get("queue_wait_seconds", ())}
+    waits = {dict(one.labels)["service"]: one for one in by_name.get("queue_wait_seconds", ()) if any(one.buckets)}
     return [
         Served(
             service,
@@ -200,7 +199,7 @@ def _services(by_name: _Samples) -> list[Served]:
             row["subscribers"],
             row["calls_in_flight"],
             row["calls_waiting"],
-            percentile(waits[service], 0.95) if any(waits.get(service, ())) else 0.0,
+            quantile(BOUNDS, waits[service], 0.95) if service in waits else 0.0,
         )
         for service, row in sorted(rows.items())
     ]
@@ -213,10 +212,3 @@ def _worker(one: Report, answers: bool) -> WorkerState:
     return WorkerState(
         one.number, one.pid, round(one.age, 1), one.state, answers, *(totals.get(name, 0.0) for name in names)
     )
-
-
-def percentile(fell: Sequence[int], share: float) -> float | None:
-    """The bound below which this share of the values lies; None: beyond the last one. `fell` has at least one."""
-    wanted = share * sum(fell)
-    at = next(place for place, count in enumerate(accumulate(fell)) if count >= wanted)
-    return BOUNDS[at] if at < len(BOUNDS) else None

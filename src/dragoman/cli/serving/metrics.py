@@ -13,6 +13,7 @@ from ...telemetry.figures import Family, Sample, added, exposition
 from ...telemetry.instruments import PREFIX, described
 from ...telemetry.metrics import Metrics
 from ...telemetry.page import PATH, MetricsPage
+from ...telemetry.process import process_families
 from ...workers.reports import Reports
 from ...workers.supervisor import Supervisor
 from ..arguments import address_of
@@ -51,7 +52,7 @@ async def page(
 
 def report(metrics: Metrics) -> bytes:
     """What a worker sends its supervisor: the snapshot as JSON, which is one line."""
-    return msgspec.json.encode(metrics.snapshot())
+    return msgspec.json.encode([*metrics.snapshot(), *process_families()])
 
 
 class Sums:

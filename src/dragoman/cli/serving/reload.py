@@ -1,13 +1,20 @@
 """`dragoman serve --reload`: the same command line in a child, started again whenever a Python file changes.
 
-Rules: SIGTERM ends the child, so that it drains. A signal to this process is sent to the child, whose exit status
-becomes ours (128 and the signal's number if a signal ended it). After a signal no new child is started, and a first
-signal does not hurry a child that already drains. If a child cannot start (a syntax error in the file), this process
-waits for the next change. With `--workers` the supervisor of the workers does all this, and `changes` tells it when.
+Rules:
+
+- The child reads the same options from the same places, so `reload` too; the variable DRAGOMAN_RELOADING says that it
+  is the child, which takes it out of the environment, so that what it starts is none.
+- SIGTERM ends the child, so that it drains. SIGINT and SIGTERM to this process are sent to the child, whose exit status
+  becomes ours (128 and the signal's number if a signal ended it). After a signal no new child is started, and a first
+  signal does not hurry a child that already drains. SIGHUP starts the child again, as a change does.
+- If a child cannot start (a syntax error in the file), this process waits for the next change.
+
+With `--workers` the supervisor of the workers does all this, and `changes` tells it when.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,27 +22,44 @@ import threading
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import Final
 
 from ...jsonrpc.errors import installing
 from ...net.activation import activation
 from ..ends import Usage
 from ..lines import tell
 
+VARIABLE: Final = "DRAGOMAN_RELOADING"
+
+
+def is_child() -> bool:
+    """Whether `watch` started this process; answers once, since the variable is taken out of the environment."""
+    return os.environ.pop(VARIABLE, None) is not None
+
 
 def watch(folder: Path) -> int:
-    """Serve with the arguments of this process except --reload, until a signal. Returns the exit status."""
+    """Serve with the arguments of this process in a child, until a signal. Returns the exit status."""
     files = _watchfiles()
     if activation().untaken:
         raise Usage("--reload takes no sockets from a service manager; --workers 1 --reload does")
     child = _Child()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, child.told)
+    signal.signal(signal.SIGHUP, child.hangup)
     child.start()
     tell(f"watching {folder}", "info")
-    for found in files.watch(folder, watch_filter=files.PythonFilter(), stop_event=child.over, raise_interrupt=False):
-        tell(_reason(path for _, path in found), "warning")
-        child.drain()
-        child.start()
+    while not child.over.is_set():
+        for found in files.watch(
+            folder, watch_filter=files.PythonFilter(), stop_event=child.woken, raise_interrupt=False
+        ):
+            tell(_reason(path for _, path in found), "warning")
+            child.drain()
+            child.start()
+        child.woken.clear()
+        if not child.over.is_set():
+            tell("SIGHUP: starting again", "info")
+            child.drain()
+            child.start()
     return child.wait()
 
 
@@ -44,6 +68,8 @@ class _Child:
 
     def __init__(self) -> None:
         self.over = threading.Event()
+        self.woken = threading.Event()
+        """A signal came."""
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
         self._draining = False
@@ -62,10 +88,15 @@ class _Child:
         """A signal came to this process."""
         again = self.over.is_set()
         self.over.set()
+        self.woken.set()
         if self._starting:
             self._unsent = number
         elif again or not self._draining:  # a second signal would kill a draining child
             self._send(number)
+
+    def hangup(self, number: int, frame: FrameType | None) -> None:
+        """SIGHUP came to this process."""
+        self.woken.set()
 
     def drain(self) -> None:
         """Have the child drain, and wait for its end."""
@@ -115,5 +146,6 @@ def _start() -> subprocess.Popen[bytes]:
 
     It writes no bytecode: Python finds stale bytecode by seconds and size, and an editor can save twice in a second.
     """
-    arguments = [word for word in sys.argv[1:] if word != "--reload"]
-    return subprocess.Popen([sys.executable, "-B", "-m", "dragoman", *arguments], process_group=0)
+    return subprocess.Popen(
+        [sys.executable, "-B", "-m", "dragoman", *sys.argv[1:]], env={**os.environ, VARIABLE: "1"}, process_group=0
+    )

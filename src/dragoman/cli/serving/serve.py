@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from ...jsonrpc.leniency import Leniency
+from ...jsonrpc.leniency import LENIENT, Leniency, both
 from ...jsonrpc.limits import Limits
 from ...net.activation import activation
 from ...net.service_manager import managed
@@ -35,7 +35,7 @@ from ...serving import serve as listen
 from ...telemetry.metrics import Metrics
 from ...transports.stream.stdio import keep
 from ...workers.worker import VARIABLE
-from ..ends import FINE, Usage
+from ..ends import FINE, Usage, check_files
 from ..lines import lines, tell
 from ..options import OUTPUT, WIRE, Output, Wire, trace_to
 from ..target import Target, folder_of, load
@@ -44,13 +44,15 @@ from .announce import announce, as_mcp
 from .board import Board, worker_service
 from .check import check
 from .config import strangers
+from .large_blocks import return_large_blocks
 from .live import Live, log_level
 from .looking import OwnSource
 from .metrics import metrics_url, report
-from .reload import watch
+from .reload import is_child, watch
 from .rereading import Rereading, Settings
 from .settings import DEFAULT_MCP_URL, DEFAULT_URL, SERVE_OPTIONS, TABLE, ServeOptions, named
 from .supervise import places_beside, supervise
+from .tracing import traces_url, tracing
 
 GRACE = 0.5
 """Seconds that worker threads have to end after everything is closed."""
@@ -72,6 +74,7 @@ Examples:
   dragoman serve calculator:api --reload --debug  during development
   dragoman serve calculator:api --log-level info --log-format json
   dragoman serve calculator:api --metrics :9090   for Prometheus
+  dragoman serve calculator:api --traces http://127.0.0.1:4318
   dragoman serve calculator:api --admin run/admin.sock    for dragoman top
   dragoman serve calculator:api --admin :9091     the same, by a secret
   dragoman serve calculator:api --limit calls=100 --trace traffic.jsonl
@@ -110,31 +113,51 @@ def serve(
     """
     if options.check:
         return check(target, urls, options, wire, output)
+    check_files()
     target, urls = named(target, urls, options)
     for sentence in strangers(TABLE):
         tell(sentence, "warning")
     log_level(options, output.verbose)
     watched = _watched(options)
+    settings = target, urls, options, wire, output
+    reloaded = is_child()
     if options.workers is not None and not employed():
-        return _supervise((target, urls, options, wire, output), options.workers)
-    if options.reload and not employed():
+        return _supervise(settings, options.workers)
+    if options.reload and not reloaded and not employed():
         if any(is_standard(place) for place in urls):
             raise Usage("--reload cannot be used with stdio:, because the pipes belong to the first child")
         return watch(folder_of(target))
+    return _here(settings, watched)
+
+
+def _here(settings: Settings, watched: Watched) -> int:
+    """Serve in this process, until a signal."""
+    target, urls, options, wire, output = settings
     tls = options.tls()
     limits = options.limits(wire)
     served = _loaded(target, urls)
     places = list(urls) or [DEFAULT_URL if as_mcp(served) is None else DEFAULT_MCP_URL]
-    if isinstance(served, Service) and wire.lenient:
-        core = behind(served)
-        core.lenient = Leniency(accept_v1=True, null_id=core.lenient.null_id, string_codes=True)
+    if wire.lenient:
+        _be_lenient(served)
     live = Live(served, options, wire, verbose=output.verbose)
-    rereading = Rereading(app, sys.argv[2:], (target, urls, options, wire, output), tls, live)
+    rereading = Rereading(app, sys.argv[2:], settings, tls, live)
     with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(options)) as runner:
         status = runner.run(_serve(served, places, options, wire, limits, tls, write, watched, output, rereading))
         live.end()
         _leave(status)
         return status
+
+
+def _be_lenient(served: Target) -> None:
+    """Accept what `--lenient` says, beside what the app itself chose."""
+    mcp = as_mcp(served)
+    if mcp is not None:
+        core, more = mcp.__servable__().service, LENIENT
+    elif isinstance(served, Service):
+        core, more = behind(served), both(LENIENT, Leniency(accept_v1=True))
+    else:
+        return
+    core.lenient = both(core.lenient, more)
 
 
 def _supervise(settings: Settings, workers: int) -> int:
@@ -157,6 +180,8 @@ def _watched(options: ServeOptions) -> Watched:
     """Raises Usage for places that are none."""
     if options.metrics is not None:
         metrics_url(options.metrics)
+    if options.traces is not None:
+        traces_url(options.traces)
     if options.admin is not None and not employed():  # a worker's supervisor has looked
         place_of(options.admin)
     asked = options.metrics is not None or options.admin is not None
@@ -218,43 +243,46 @@ async def _serve(
     output: Output,
     rereading: Rereading,
 ) -> int:
+    return_large_blocks()
     stop = _stop_on_signals()
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")  # the interpreter would wait for asyncio's own
     asyncio.get_running_loop().set_default_executor(threads)
-    serving = listen(
-        served,
-        urls=places,
-        trace=None if write is None else json_lines(write),
-        observers=[one for one in watched if one is not None],
-        limits=limits,
-        framing=wire.framing,
-        tls=tls,
-        hosts=options.host_allowed or None,
-        origins=options.origin_allowed or None,
-        cors=options.cors,
-        auth=options.auth(),
-        bus=None if employed() else options.bus,
-        store=options.store,
-    )
-    _tell_supervisor(serving, watched)
-    rereading.live.begin(serving, options)
-    async with serving, _figures(serving, watched, options), AsyncExitStack() as managing:
-        on_stdio = any(is_standard(place) for place in places)
-        job = serving.employment
-        if job is None:
-            activation().warn()
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rereading.of_server)
-        if not options.quiet and (job is None or job.announce):
-            pid = os.getpid() if job is None else job.supervisor
-            announce(served, serving.urls, on_stdio=on_stdio, output=output, pid=pid)
-        if job is None:  # a supervisor speaks for its workers
-            await managing.enter_async_context(managed())
-        waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
-        if job is not None or all(is_standard(place) for place in places):  # end of input, or the supervisor's
-            waits.append(asyncio.ensure_future(serving.ended()))
-        await _first_of(waits)
-        await managing.aclose()
-        await serving.close(rereading.live.drain)
+    async with tracing(options.traces, served) as traces:
+        serving = listen(
+            served,
+            urls=places,
+            trace=None if write is None else json_lines(write),
+            observers=[one for one in (*watched, traces) if one is not None],
+            limits=limits,
+            framing=wire.framing,
+            tls=tls,
+            hosts=options.host_allowed or None,
+            origins=options.origin_allowed or None,
+            cors=options.cors,
+            trusted_proxies=options.trusted_proxies,
+            auth=options.auth(),
+            bus=None if employed() else options.bus,
+            store=options.store,
+        )
+        _tell_supervisor(serving, watched)
+        rereading.live.begin(serving, options)
+        async with serving, _figures(serving, watched, options), AsyncExitStack() as managing:
+            on_stdio = any(is_standard(place) for place in places)
+            job = serving.employment
+            if job is None:
+                activation().warn()
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rereading.of_server)
+            if not options.quiet and (job is None or job.announce):
+                pid = os.getpid() if job is None else job.supervisor
+                announce(served, serving.urls, on_stdio=on_stdio, output=output, pid=pid)
+            if job is None:  # a supervisor speaks for its workers
+                await managing.enter_async_context(managed())
+            waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
+            if job is not None or all(is_standard(place) for place in places):  # end of input, or the supervisor's
+                waits.append(asyncio.ensure_future(serving.ended()))
+            await _first_of(waits)
+            await managing.aclose()
+            await serving.close(rereading.live.drain)
     threads.shutdown(wait=False, cancel_futures=True)
     return FINE
 

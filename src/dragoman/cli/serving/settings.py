@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
 from ...jsonrpc.limits import SERVER, Limits
 from ...net.scheme import SCHEMES
-from ...net.urls import scheme_of
+from ...net.urls import printable, scheme_of
 from ..ends import Usage
 from ..options import Output, Wire, server_tls
 from . import config
 from .authorizing import by_asking, by_signature
 from .config import Source, Table
+
+if TYPE_CHECKING:
+    from ...access import Verifiers
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_MCP_URL = DEFAULT_URL + "/mcp"
@@ -50,10 +54,14 @@ class ServeOptions:
     """Origins of web pages that may call."""
     cors: Annotated[list[str], Parameter(metavar="ORIGIN")] = field(default_factory=list)
     """Origins that get CORS headers; default: none."""
+    trusted_proxies: Annotated[list[str], Parameter(metavar="NETWORK")] = field(default_factory=list)
+    """Reverse proxies, as 10.0.0.0/8, whose Forwarded and X-Forwarded-* headers say who calls; default: none."""
     auth_issuer: Annotated[list[str], Parameter(metavar="URL")] = field(default_factory=list)
     """Let in callers with a token of this issuer; needs --auth-resource."""
     auth_resource: Annotated[str | None, Parameter(metavar="URL")] = None
     """The URL of this server as clients write it: tokens are for it alone."""
+    auth_public_key: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """That issuer's public key as PEM, where it publishes none."""
     auth_introspection: Annotated[str | None, Parameter(metavar="URL")] = None
     """Ask the issuer at this endpoint about each token (RFC 7662), for tokens without a signature."""
     auth_client_id: Annotated[str | None, Parameter(metavar="ID")] = None
@@ -66,6 +74,8 @@ class ServeOptions:
     """How log lines are written."""
     metrics: Annotated[str | None, Parameter(metavar="[HOST]:PORT", allow_leading_hyphen=False)] = None
     """Serve metrics for Prometheus at this address, path /metrics; :9090 is loopback alone."""
+    traces: Annotated[str | None, Parameter(metavar="URL")] = None
+    """Send spans of calls to this collector by OTLP over HTTP, as in http://127.0.0.1:4318."""
     admin: Annotated[str | None, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)] = None
     """List and end calls in flight at this Unix socket, in a folder of mode 0700, or on loopback; see dragoman top."""
     quiet: Annotated[bool, Parameter(alias="-q")] = False
@@ -81,7 +91,7 @@ class ServeOptions:
         """The server's TLS context, if there is a certificate."""
         return server_tls(self.tls_cert, self.tls_key)
 
-    def auth(self) -> object:
+    def auth(self) -> Verifiers | None:
         """What says who is calling; None where no one is asked. Raises Usage."""
         asking = {
             "--auth-introspection": self.auth_introspection,
@@ -89,16 +99,20 @@ class ServeOptions:
             "--auth-client-secret-file": self.auth_client_secret_file,
         }
         given = [name for name, value in asking.items() if value is not None]
-        if not self.auth_issuer and self.auth_resource is None and not given:
+        if not self.auth_issuer and self.auth_resource is None and self.auth_public_key is None and not given:
             return None
         if not self.auth_issuer or self.auth_resource is None:
             raise Usage("--auth-issuer and --auth-resource go together: whose tokens, and for which URL")
+        if self.auth_public_key is not None and given:
+            raise Usage(
+                f"--auth-public-key verifies tokens here, and {given[0]} asks about them: leave one of the two out"
+            )
         if self.auth_introspection is not None:
             asked = self.auth_client_id, self.auth_client_secret_file
             return by_asking(self.auth_introspection, self.auth_issuer, self.auth_resource, *asked)
         if given:
             raise Usage(f"{given[0]} goes with --auth-introspection URL")
-        return by_signature(self.auth_issuer, self.auth_resource)
+        return by_signature(self.auth_issuer, self.auth_resource, self.auth_public_key)
 
     def limits(self, wire: Wire) -> Limits | None:
         """The server's limits with the changes that were asked for; None if there are none. Raises Usage."""
@@ -116,7 +130,8 @@ TABLE = Table(ServeOptions, Wire, Output)
 
 def sources(arguments: Sequence[str]) -> list[Source]:
     """Where options come from besides the command line. Raises Faulty, unless `--check` is to tell the faults."""
-    read = config.without_faults if "--check" in arguments else config.sources
+    checks = "--check" in arguments or f"{config.PREFIX}CHECK" in os.environ
+    read = config.without_faults if checks else config.sources
     return read(config.path_of(arguments), TABLE)[0]
 
 
@@ -134,4 +149,23 @@ def completed(target: str | None, urls: tuple[str, ...], data: config.Data) -> t
         raise Usage(
             'serve what? Name a target, as in dragoman serve calculator:api, or in a file: target = "calculator:api"'
         )
+    if misused := _misused(target):
+        raise Usage(misused)
     return target, urls or tuple(data.get("urls", ()))
+
+
+def _misused(target: str) -> str:
+    """What to write instead of a target that is a URL, or a file that is no Python; "" for others."""
+    if "://" in target or target.startswith(("stdio:", "unix:")):
+        return (
+            f"{printable(target)} is a URL, and serve takes first what to serve: dragoman serve module:attribute "
+            f"{printable(target)}; what another server offers cannot be served again, and is called at its own URL"
+        )
+    if target.endswith((".json", ".jsonc")):
+        return (
+            f"{target} names servers for hosts and is no Python file; dragoman tools --config NAME --config-file "
+            f"{target} uses one of them, and dragoman serve takes module:attribute or file.py"
+        )
+    if target.endswith(".toml"):
+        return f"{target} is a file of options: dragoman serve --config {target}"
+    return ""

@@ -1,10 +1,12 @@
 """RabbitMQ as a bus: one direct exchange, a topic is a routing key, and every bus has a queue of its own that is
-deleted with its channel. RabbitMQ stores no values, so the bus has no store: state that needs one (sessions of MCP's
+deleted with its channel. The broker says nothing to those whose bindings go with the exchange, so each bus sends itself
+a message from time to time. RabbitMQ stores no values, so the bus has no store: state that needs one (sessions of MCP's
 stateful revisions) cannot be shared over it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Mapping
@@ -15,11 +17,13 @@ from ...bus.topics import Topics
 from ...net.reconnect import OutageLog
 from ...net.sockets import in_words
 from ...net.urls import Url, asked, parse
-from .connection import BrokerConnection
+from .connection import BrokerConnection, Returned
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 EXCHANGE = "dragoman.bus"
+LOOK = 5.0
+"""Seconds between two messages to itself, by which a bus knows that the exchange still has its queue."""
 
 
 class AmqpBus:
@@ -35,6 +39,7 @@ class AmqpBus:
         self._topics = Topics(self._left)
         self._count = 0
         self._counts = BusCounts()
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
@@ -49,6 +54,7 @@ class AmqpBus:
             await self._line.begin()
         except OSError as why:
             raise BusLost(f"{self.url}: {in_words(why)}") from None
+        self._looking = asyncio.create_task(self._look())
 
     async def publish(self, topic: str, message: bytes) -> None:
         self._there()
@@ -84,6 +90,9 @@ class AmqpBus:
 
     async def close(self) -> None:
         self.on_state = None
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
         await self._line.close()
 
     def _there(self) -> None:
@@ -94,9 +103,24 @@ class AmqpBus:
         line = self._line
         await line.exchange(EXCHANGE, "direct")
         self._queue = await line.queue("", own=True)
-        for topic in self._topics:
+        for topic in (self._queue, *self._topics):
             await line.bind(self._queue, EXCHANGE, topic)
         await line.consume(self._queue, self._take, free=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            if not self.alive:
+                continue
+            self._count += 1
+            try:
+                await self._line.publish(
+                    EXCHANGE, self._queue, b"", name=str(self._count), persistent=False, mandatory=True
+                )
+            except Returned:
+                self._line.lose(f"the exchange {EXCHANGE} has lost this bus's queue")
+            except ConnectionError as why:
+                log.debug("%s: %s", self.url, why)
 
     def _take(self, message: Any) -> None:
         self._topics.tell(message.delivery.routing_key, message.body)

@@ -72,6 +72,10 @@ class Turned(ConnectionError):
     """The broker refused a message because its queue is full."""
 
 
+class Forbidden(ConnectionError):
+    """The broker does not let this user write there; the text is the broker's and names the exchange."""
+
+
 class Closed(ConnectionError):
     """The channel was closed here, or is lost at the moment."""
 
@@ -214,7 +218,7 @@ class BrokerConnection:
         mandatory: bool = False,
     ) -> None:
         """Publish, and wait until the broker has the message. `name`: unique among unconfirmed messages. Raises
-        Returned, Turned, and ConnectionError when the connection is lost meanwhile."""
+        Returned, Turned, Forbidden, and ConnectionError when the connection is lost meanwhile."""
         channel = self.channel
         task = asyncio.current_task()
         if channel is None or task is None:
@@ -243,7 +247,7 @@ class BrokerConnection:
                 raise
             raise Closed("RabbitMQ was lost") from None  # the library cancels waiting tasks then
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
-            raise ConnectionError(_faults(fault)) from None
+            raise _unpublished(fault, exchange) from None
         else:
             self._heard = True
         finally:
@@ -345,6 +349,11 @@ class BrokerConnection:
             raise
 
     # -- its life ---------------------------------------------------------------------------------
+
+    def lose(self, why: str) -> None:
+        """Begin anew with another channel, on the same connection: this one has lost something that `renew` makes."""
+        if self._lost is not None:
+            _settled(self._lost, Loss(why, usable=True))
 
     async def close(self) -> None:
         """Close in order, as far as possible."""
@@ -449,6 +458,18 @@ class BrokerConnection:
         """Close the channel; also the connection if that fails or there is no channel."""
         if channel is None or not await _farewell(channel):
             await self._part.connection.drop(connection)
+
+
+def _unpublished(fault: BaseException, exchange: str) -> ConnectionError:
+    """Why a message was not published. For a message to an exchange that the broker does not have, or does not let us
+    write to, it closes the channel, and with it fails all that is on its way to others."""
+    words = _faults(fault)
+    if f"exchange '{exchange or 'amq.default'}'" in words:
+        if isinstance(fault, aiormq.exceptions.ChannelNotFoundEntity):
+            return Returned(words)
+        if isinstance(fault, aiormq.exceptions.ChannelAccessRefused):
+            return Forbidden(words)
+    return ConnectionError(words)
 
 
 def _settled(lost: asyncio.Future[Loss], loss: Loss) -> None:

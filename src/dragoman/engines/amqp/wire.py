@@ -4,6 +4,9 @@ Delivery guarantee: at least once. Rules:
 
 - Requests go to a durable quorum queue named by `?queue=`, or by the path's last part; the part before it is the
   virtual host. Workers compete for them, `?prefetch=` unsettled requests each.
+- With `?exchange=` requests go to that direct exchange instead of the default one, with the queue's name as the routing
+  key; the workers declare it. A right to write to the default exchange is one to write to every queue of the virtual
+  host. Such a caller declares its mailbox and nothing else.
 - Everything is published with confirms, and requests with the mandatory flag: no queue is `Unroutable`, at once.
 - Answers go to a durable queue of the caller's own, `dragoman.answers.<id>`, which RabbitMQ deletes ten minutes after
   the caller. `?reply=direct` uses RabbitMQ's direct reply-to instead: quicker, but an answer is lost when the caller's
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -44,11 +48,12 @@ from ...transports.broker.contract import (
     Take,
     Unroutable,
     given_back,
+    mailbox_parts,
     number_in,
     unsettled,
 )
 from ...transports.broker.ends import ends
-from .connection import BrokerConnection, InternalError, Returned, Turned
+from .connection import BrokerConnection, Forbidden, InternalError, Returned, Turned
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -64,7 +69,19 @@ OURS = "dragoman."
 """The prefix of the names of mailboxes."""
 MAILBOXES = (f"{DIRECT}.*", "amq.gen-*", f"{OURS}*")
 """Direct reply-to, queues that RabbitMQ named for their owner, and ours."""
-_QUERY = ("queue", "prefetch", "reply", "reply_to", "deliveries", "length", "limit", "heartbeat", "declare")
+_QUERY = (
+    "queue",
+    "exchange",
+    "prefetch",
+    "reply",
+    "reply_to",
+    "mailbox",
+    "deliveries",
+    "length",
+    "limit",
+    "heartbeat",
+    "declare",
+)
 _SETTLED: Mapping[Outcome, str] = {"answered": "ack", "nothing_owed": "ack", "reject": "dead"}
 
 
@@ -79,6 +96,9 @@ class AmqpAdapter:
         self.queue: str = queue
         if self.queue.startswith(OURS):
             raise LocalError(f"{where.shown}: {OURS}... is the name of a mailbox; call the queue otherwise")
+        self._exchange = query.get("exchange", "")
+        if "exchange" in query and not re.fullmatch(r"(?!amq\.|dragoman\.)[^\s\x00-\x1f]{1,200}", self._exchange):
+            raise LocalError(f"{where.shown}: {printable(self._exchange)!r} cannot name an exchange for requests")
         self._mailboxes = Mailboxes(where, *MAILBOXES)
         self.limit: int = number(where, "limit", LIMIT)
         self.direct: bool = choice(where, "reply", "queue", "direct") == "direct"
@@ -97,6 +117,7 @@ class AmqpAdapter:
         self._work: tuple[Take, int] | None = None
         self._worker = ""
         self._hear: Take | None = None
+        self._names = mailbox_parts(where)
         self._mailbox = ""
         self._mail: Take | None = None
         self._reader = ""
@@ -132,7 +153,7 @@ class AmqpAdapter:
         self._hear = take
 
     async def mailbox(self, take: Take) -> str:
-        self._mailbox = DIRECT if self.direct else f"{OURS}answers.{uuid.uuid4().hex}"
+        self._mailbox = DIRECT if self.direct else ".".join((f"{OURS}answers", *self._names))
         await self._begin_mailbox(take)
         self._mail = take
         return self._mailbox
@@ -145,6 +166,8 @@ class AmqpAdapter:
             try:
                 await self._request(message, message.correlation)
                 return
+            except Forbidden as denied:
+                raise Refused(f"RabbitMQ at {self._where.shown} does not take the message: {denied}") from None
             except Returned:
                 why = Unroutable(f"no worker serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
                 again = self._line.young
@@ -161,7 +184,7 @@ class AmqpAdapter:
         if not self._line.alive:
             raise NotTaken("RabbitMQ is away")
         await self._line.publish(
-            "",
+            self._exchange,
             self.queue,
             message.body,
             name=name,
@@ -175,16 +198,19 @@ class AmqpAdapter:
         exchange = f"{self.queue}.control"
         if not self._line.alive:
             raise NotTaken("RabbitMQ is away")
-        await self._line.publish(
-            exchange,
-            "",
-            message.body,
-            name=message.correlation,
-            reply_to="" if self.direct else message.reply_to,
-            correlation=message.correlation,
-            headers=message.headers,
-            persistent=False,
-        )
+        try:
+            await self._line.publish(
+                exchange,
+                "",
+                message.body,
+                name=message.correlation,
+                reply_to="" if self.direct else message.reply_to,
+                correlation=message.correlation,
+                headers=message.headers,
+                persistent=False,
+            )
+        except (Forbidden, Returned) as why:  # no worker has declared it
+            raise Refused(f"RabbitMQ at {self._where.shown} does not take the message: {why}") from None
 
     def answerable(self, message: BrokerMessage) -> bool:
         return self._mailboxes.hold(message.reply_to)
@@ -200,6 +226,8 @@ class AmqpAdapter:
                 headers=message.headers,
                 persistent=not to.startswith(DIRECT),
             )
+        except Forbidden as why:
+            raise Refused(f"RabbitMQ at {self._where.shown} does not take it: {why}") from None
         except (Turned, ValueError) as why:
             log.debug("%s: an answer was not taken: %s", self._where.shown, why)
 
@@ -241,6 +269,9 @@ class AmqpAdapter:
                 arguments["x-max-length"] = self._length
             await line.queue(dead, {"x-queue-type": "quorum"})
             await line.queue(self.queue, arguments)
+            if self._exchange:
+                await line.exchange(self._exchange, "direct")
+                await line.bind(self.queue, self._exchange, self.queue)
         await line.limit(prefetch)
         self._worker = await line.consume(self.queue, self._settling(take))
 
@@ -254,8 +285,9 @@ class AmqpAdapter:
 
     async def _begin_mailbox(self, take: Take) -> None:
         line = self._line
-        # now, not when many calls end at once and each sends a cancel
-        await line.exchange(f"{self.queue}.control", "fanout")
+        if not self._exchange:
+            # now, not when many calls end at once and each sends a cancel
+            await line.exchange(f"{self.queue}.control", "fanout")
         if self.direct:
             await line.consume(DIRECT, lambda message: take(_read(message)), free=True)
             return

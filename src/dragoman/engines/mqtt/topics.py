@@ -35,7 +35,7 @@ GROUP = "dragoman"
 """The name of the shared subscription."""
 OWN_NAME = re.compile(r"dragoman-[0-9a-f]{16}")
 """The pattern of generated client ids."""
-OPTIONS = ("v", "client", "group", "expiry", "keepalive", "acks", "prefetch", "deliveries", "reply_to")
+OPTIONS = ("v", "client", "group", "expiry", "keepalive", "acks", "prefetch", "deliveries", "reply_to", "mailbox")
 MAILBOX = rf"([^/+#]*/){{0,100}}([^/+#]*|{TOPIC_SAYS})"
 """The pattern of a reply address. Brokers close the connection because of a topic with more than 200 levels."""
 

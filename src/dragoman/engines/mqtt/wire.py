@@ -4,8 +4,9 @@ Rules:
 
 - A request goes to the topic, with QoS 1, Response Topic and Correlation Data; workers share a subscription
   (`$share/<group>/<topic>`) and acknowledge after the work. Cancels and broadcasts go to `<topic>/control`, with QoS 0,
-  so that no unacknowledged request holds them up. Mailboxes are `<topic>/reply/<client>`, and a worker answers
-  nowhere else but where `?reply_to=` allows it; what cannot be answered goes to `<topic>/dead`: a client that may use
+  so that no unacknowledged request holds them up. Mailboxes are `<topic>/reply/<client>/<random>`,
+  with `?mailbox=` `<topic>/reply/<mailbox>/<client>/<random>`; a worker answers nowhere else but where `?reply_to=`
+  allows it. What cannot be answered goes to `<topic>/dead`: a client that may use
   `<topic>/#` can do it all.
 - 3.1.1 has no properties, so they are in the topic: `<topic>/request/<mailbox>/<correlation>[/<headers>]`, answers at
   `<mailbox>/<correlation>[/<headers>]`, each part URL-encoded, the headers as `name=value&...`. Workers accept that
@@ -34,6 +35,7 @@ from ...net.reconnect import BackgroundTasks, reconnect
 from ...net.sharing import OnState, unwatched
 from ...net.sockets import in_words
 from ...net.urls import Url, asked
+from ...repeats import Repeats
 from ...transports.broker.contract import (
     RECONNECT_GRACE,
     BrokerMessage,
@@ -43,6 +45,7 @@ from ...transports.broker.contract import (
     Refused,
     Take,
     Unroutable,
+    mailbox_parts,
 )
 from ...transports.broker.ends import ends
 from .connection import NO_RETAINING, NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, Place, TurnedAway
@@ -51,6 +54,7 @@ from .takeover import Takeovers
 from .topics import COUNT, GROUP, MAILBOX, OPTIONS, TOPIC_SAYS, in_topic, message_of, place_of, said, topic_of
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
+repeats: Repeats = Repeats(log)
 
 PAUSES = (0.1, 2.0)
 """The first and the longest pause between two tries to connect."""
@@ -84,6 +88,7 @@ class MqttAdapter:
         self._control = f"{self.topic}/control"
         self._asked = f"{self.topic}/request"
         self._own = f"{self.topic}/reply/{self.place.client}"
+        self._names = mailbox_parts(where)
         self._takes: dict[str, Take] = {}
         self._early: list[tuple[Link, Published]] = []
         self._filters: dict[str, int] = {}
@@ -238,8 +243,14 @@ class MqttAdapter:
         await self._follow({f"{self._control}/#": 0})
 
     async def mailbox(self, take: Take) -> str:
+        """As `BrokerAdapter.mailbox`. A client with a name has a session that outlives this process, so it subscribes
+        to the same each time: to all addresses that were or will be its own."""
+        *confined, random = self._names
+        mine = "/".join((f"{self.topic}/reply", *confined, self.place.client))
+        self._own = f"{mine}/{random}"
         self._takes["reply"] = take
-        await self._follow({self._own if self.place.version == "5" else f"{self._own}/#": 1})
+        all_below = f"{self._own}/#" if self.place.version != "5" else self._own
+        await self._follow({f"{mine}/#" if self._named else all_below: 1})
         return self._own
 
     def _arrived(self, link: Link, message: Published) -> None:
@@ -318,7 +329,7 @@ class MqttAdapter:
             await self._dead_letter(link, message)
             return
         if code:
-            log.warning("%s: no other worker serves %s; a request stays with the broker", self.shown, self.topic)
+            repeats.warning("%s: no other worker serves %s; a request stays with the broker", self.shown, self.topic)
         else:
             link.acknowledge(message)
 
@@ -336,7 +347,7 @@ class MqttAdapter:
             if code
             else "a subscriber hears that"
         )
-        log.warning("%s: %d bytes set aside at %s (%s)", self.shown, len(message.body), self._dead, seen)
+        repeats.warning("%s: %d bytes set aside at %s (%s)", self.shown, len(message.body), self._dead, seen)
         link.acknowledge(message)
 
     # -- messages out -----------------------------------------------------------------------------
@@ -347,7 +358,7 @@ class MqttAdapter:
             self._perhaps_not_yet()
             raise Unroutable(f"no worker serves {self.topic} at {self.shown}")
         if code >= TURNED_AWAY:
-            raise Refused(f"{self.shown}: the broker does not take the request ({said(code)})")
+            raise Refused(f"{self.shown}: the broker does not take the request at {self.topic} ({said(code)})")
 
     async def tell(self, message: BrokerMessage) -> None:
         self._here().tell(self._message(self._control, "", message, None))
@@ -368,12 +379,12 @@ class MqttAdapter:
         try:
             code = await self._send(message, published)
         except Refused as why:
-            log.error("an answer is lost: %s", why)
+            repeats.error("an answer is lost: %s", why)
             return
         if code == NO_SUBSCRIBERS:
             self._perhaps_not_yet()
         if code >= TURNED_AWAY:
-            log.error("%s: an answer is lost: the broker does not take it (%s)", self.shown, said(code))
+            repeats.error("%s: an answer is lost: the broker does not take it at %s (%s)", self.shown, to, said(code))
 
     async def _send(self, message: BrokerMessage, published: Published) -> int:
         try:
@@ -422,7 +433,7 @@ class MqttAdapter:
                 try:
                     await asyncio.wait_for(self._drained.wait(), SECONDS_TO_LEAVE)
                 except TimeoutError:
-                    log.warning("%s: more was put by for us than can be given back", self.shown)
+                    repeats.warning("%s: more was put by for us than can be given back", self.shown)
             for mine, message in list(self._unsettled.values()):
                 self.asides.begin(self.republish(mine, message, 1))
         await self.asides.end(SECONDS_TO_LEAVE)

@@ -18,28 +18,30 @@ from ...jsonrpc.messages import NULL, Notification, Request
 from ...net.reconnect import BackgroundTasks
 from ...net.sharing import OnState, Part, unwatched
 from ...net.urls import printable
+from ...repeats import Repeats
 from ...transports.broker.contract import (
     AGAIN,
     CANCEL,
     KEY,
     KIND,
+    RECONNECT_GRACE,
     UNROUTABLE,
     BrokerMessage,
+    Denial,
     Mailboxes,
     Outcome,
     Refused,
     Take,
 )
-from .connection import BrokerConnection, Message, Subscriber, TooLong, has_no_responders
+from .connection import NO_RESPONDERS, BrokerConnection, Forbidden, Message, Subscriber, TooLong, has_no_responders
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
+repeats: Repeats = Repeats(log)
 
 MESSAGE = 1024 * 1024
 """The default `max_payload` of a server, in bytes."""
 HEADROOM = 2048
 """Bytes of a message reserved for its headers: the server counts them as part of it."""
-RECONNECT_GRACE = 3.0
-"""Seconds after a reconnection in which a request that no worker took is sent again: the workers reconnect too."""
 SECONDS_TO_LEAVE = 2.0
 CORRELATION, REPLY_TO = "correlation", "reply-to"
 
@@ -96,10 +98,12 @@ class NatsAdapter:
         self.durable = False
         self.on_state: OnState = unwatched
         part.watch(self.state)
+        line.denials.append(self._denied)
         self._room = room
         self._mailboxes = mailboxes
         self._loop = asyncio.get_running_loop()
         self._take: Take | None = None
+        self._mail: Take | None = None
         self._prefetch = 1
         self._held = 0
         self._waiting: deque[Message] = deque()
@@ -136,6 +140,7 @@ class NatsAdapter:
         self._take, self._prefetch = take, prefetch
         self._working = self.part.keep(await self.line.subscribe(self.subject, self._came, queue=self.group))
         await self.line.sync()
+        self.line.permitted(self.subject, *self._controls)
 
     async def pause(self) -> None:
         if self._working is not None:
@@ -149,8 +154,13 @@ class NatsAdapter:
             to, correlation = headers.get(REPLY_TO, ""), headers.get(CORRELATION, "")
             take(BrokerMessage(body=message.data, reply_to=to, correlation=correlation, headers=headers))
 
-        for name in ("control", "all"):
-            self.part.keep(await self.line.subscribe(f"{self.subject}.{name}", came))
+        for subject in self._controls:
+            self.part.keep(await self.line.subscribe(subject, came))
+
+    @property
+    def _controls(self) -> tuple[str, str]:
+        """The subjects of cancels and of broadcasts."""
+        return f"{self.subject}.control", f"{self.subject}.all"
 
     def _came(self, message: Message) -> None:
         if self._held < self._prefetch:
@@ -178,16 +188,17 @@ class NatsAdapter:
         self._full = self._full and bool(self._waiting)
 
     async def _give_back(self, message: Message) -> None:
-        """Give a request to another worker of the group; if there is none, the server tells the caller."""
+        """Give a request to another worker of the group; if there is none, tell the caller as the server would."""
         try:
-            await self.line.publish(self.subject, message.data, reply=message.reply, headers=message.headers)
+            if not await self.line.pass_on(self.subject, message) and self._mailboxes.may_hold(message.reply):
+                await self.line.publish(message.reply, headers=NO_RESPONDERS)
         except (ConnectionError, LocalError) as why:  # or headers that the library reads, and does not send
-            log.warning("%s: a request could not be given back and is lost: %s", self.subject, why)
+            repeats.warning("%s: a request could not be given back and is lost: %s", self.subject, why)
 
     def _refuse(self, message: Message) -> None:
         if not self._full:
             self._full = True
-            log.warning("%s: %d requests run and %d wait; more are refused", self.subject, self._held, self._room)
+            repeats.warning("%s: %d requests run and %d wait; more are refused", self.subject, self._held, self._room)
         asked = decode(message.data)
         if self._mailboxes.may_hold(message.reply) and not isinstance(asked, Notification):
             id = asked.id if isinstance(asked, Request) else NULL
@@ -205,6 +216,7 @@ class NatsAdapter:
     async def mailbox(self, take: Take) -> str:
         box = self.line.box()
         start = len(box) + 1
+        self._mail = take
 
         def came(message: Message) -> None:
             correlation = message.subject[start:]
@@ -222,6 +234,11 @@ class NatsAdapter:
         self.part.keep(await self.line.subscribe(f"{box}.*", came))
         await self.line.sync()
         return box
+
+    def _denied(self, subject: str, why: Forbidden) -> None:
+        """The server says so later, and not of which request: none of this connection's has gone through."""
+        if subject == self.subject.lower() and self._mail is not None:
+            self._mail(Denial(body=str(why).encode()))
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         """As `BrokerAdapter.request`. Core NATS confirms nothing: here "has it" means that the socket has it."""
@@ -264,10 +281,12 @@ class NatsAdapter:
             raise Refused(str(why)) from None
 
     async def close(self) -> None:
-        self._young = None
+        self._young = self._mail = None
         if self._grown is not None:
             self._grown.cancel()
         while self._waiting:
             self._asides.begin(self._give_back(self._waiting.popleft()))
         await self._asides.wait(SECONDS_TO_LEAVE)
+        if self._denied in self.line.denials:
+            self.line.denials.remove(self._denied)
         await self.part.close()

@@ -20,15 +20,19 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 
+from msgspec import MsgspecError
+
 from ...bus.contract import BusCounts, call_subscriber, log
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import OutageLog
+from ...net.reconnect import OutageLog, backoff
 from ...net.urls import Url, asked, parse
 from .connection import BrokerConnection, Message, NoResponders, Subscriber, part_of
 from .logs import Logs
 from .store import StreamStore
 
 SWEEP = 60.0
+PAUSES = (0.05, 2.0)
+"""The first and the longest pause in seconds between two tries to find JetStream."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -49,10 +53,17 @@ class NatsStore:
         self._kept = StreamStore(line, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
         self._logs = Logs(self._kept)
 
-    async def open(self) -> None:
-        """Create what is missing. Raises NoResponders if the server has no JetStream."""
-        await self._values.open()
-        await self._kept.open()
+    async def open(self) -> bool:
+        """Create what is missing; returns whether that was something. Raises NoResponders if the server has no
+        JetStream."""
+        created = [await one.open() for one in (self._values, self._kept)]
+        if any(created):
+            self._logs.forget()
+        return any(created)
+
+    def watch(self, missed: Callable[[str], object]) -> None:
+        """Call `missed` with the reason when something of it is not there any more."""
+        self._values.missed = self._kept.missed = missed
 
     async def get(self, key: str) -> bytes | None:
         found = await self._values.last(token(key))
@@ -82,9 +93,16 @@ class NatsStore:
         return await self._logs.touch(name, ttl)
 
     async def append(
-        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+        self,
+        log: str,
+        message: bytes,
+        *,
+        ttl: float,
+        messages: int = 1_000,
+        size: int = 1_048_576,
+        number: int | None = None,
     ) -> int:
-        return await self._logs.append(token(log), message, ttl, max(1, messages), size)
+        return await self._logs.append(token(log), message, ttl, max(1, messages), size, number)
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         return await self._logs.read(token(log), after)
@@ -117,6 +135,8 @@ class NatsBus:
         self._store = NatsStore(self._line, prefix, int(replicas))
         self.store: NatsStore | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        """While the server is there, and it is not known yet whether it has what the store needs."""
 
     async def open(self) -> None:
         """Connect. Raises BusLost."""
@@ -126,6 +146,7 @@ class NatsBus:
         try:
             await self._store.open()
             self.store = self._store
+            self._store.watch(self._missed)
             self._sweeper = asyncio.create_task(self._sweep())
         except NoResponders:
             log.warning("%s: a bus without a store: this server has no JetStream (nats-server -js)", self.url)
@@ -134,6 +155,37 @@ class NatsBus:
             raise
 
     def _state(self, alive: bool, why: str) -> None:
+        """The server is lost, or back."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+        if alive and self.store is not None:
+            self._renewing = asyncio.create_task(self._renew())
+        else:
+            self._tell(alive, why)
+
+    def _missed(self, why: str) -> None:
+        """The server is there, and has lost what the store needs."""
+        if self._renewing is None and self._line.alive:
+            self._tell(False, why)
+            self._renewing = asyncio.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        """Wait until the server has what the store needs, which is made if it is missing; then the bus is back."""
+        created = False
+        for pause in backoff(*PAUSES):
+            try:
+                created |= await self._store.open()
+                break
+            except (ConnectionError, MsgspecError) as fault:
+                self._tell(False, str(fault))
+            await asyncio.sleep(pause)
+        self._renewing = None
+        if created:
+            log.warning("%s: what the store had is lost; its bucket and its stream were made again", self.url)
+        self._tell(True, "")
+
+    def _tell(self, alive: bool, why: str) -> None:
         self.alive = alive
         changed = self._trouble.stands(alive, "NATS", why)
         self._counts.outages += changed and not alive
@@ -171,9 +223,10 @@ class NatsBus:
 
     async def close(self) -> None:
         self.alive, self.on_state = False, None
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.wait([self._sweeper])
+        for task in (self._sweeper, self._renewing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         await self._part.close()
 
 

@@ -4,6 +4,8 @@ library.
 - A `BrokerConnection` is one connection. It reconnects by itself, with growing, jittered pauses, to any server of the
   cluster that it knows, and subscribes again. Messages published before a loss are never sent after it.
 - A server that is silent for `PATIENCE` seconds is sent a ping, and is lost when it does not answer for as long again.
+- What the server does not permit it says later, and names the subject. A connection whose inbox is not permitted fails;
+  `ask` and `sync` raise Forbidden for a subject at which they may not publish; `denials` hears of all others.
 - No incoming message is dropped for lack of space: a subscriber takes messages at once (`take` is a plain
   function) and bounds what it keeps itself.
 - Credentials are passed to the library as options and appear in no text of ours. Over `natss://` they are not sent
@@ -17,7 +19,9 @@ import contextlib
 import logging
 import os
 import random
+import re
 import ssl
+import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Protocol
@@ -27,7 +31,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from ...bus.contract import BusLost, log
+from ...bus.contract import BusLost, log, repeats
 from ...jsonrpc.errors import LocalError
 from ...net import sockets
 from ...net.reconnect import BackgroundTasks, reconnect
@@ -46,11 +50,19 @@ UNSENT = 8 * 1024 * 1024
 """Bytes that wait in the library for the socket before a publisher has to wait too."""
 BAD = (errors.BadHeaderError, errors.BadSubjectError)
 
+INBOX = "_INBOX"
+"""The prefix of inboxes; those of a caller with `?mailbox=` are below its name there."""
+_VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
+
 Take = Callable[[Msg], None]
 
 
 class NoResponders(ConnectionError):
     """A request has no subscriber to answer it."""
+
+
+class Forbidden(BusLost):
+    """The server's permissions for this user lack a subject, which the text names."""
 
 
 class TooLong(ConnectionError):
@@ -102,7 +114,7 @@ class Subscriber:
         try:
             self._take(message)
         except Exception:
-            log.exception("a message of %s could not be taken", self.subject)
+            repeats.error("a message of %s could not be taken", self.subject, exc_info=True)
 
     async def close(self, *, rest: bool = False) -> None:
         """Unsubscribe; `rest`: after the messages that the server has already sent."""
@@ -128,14 +140,18 @@ class BrokerConnection:
         self.states: list[OnState] = []
         self.inbox: str = ""
         """The prefix of the subjects for answers to `ask`, with a dot at the end."""
+        self.denials: list[Callable[[str, Forbidden], None]] = []
+        """Called with a subject, in lower case, at which the server does not let us publish."""
+        self._denied: dict[str, Forbidden] = {}  # subscriptions, by subject in lower case
         self._identity = _Identity(where, name, tls)
         self._client = _Client()
         self._up = self._closed = False
         self._lost = asyncio.Event()
         self._servers = [f"nats://{where.address}"]
         self._heard: list[Subscriber] = []
-        self._asked: dict[str, asyncio.Future[Msg]] = {}
+        self._asked: dict[str, tuple[asyncio.Future[Msg], str]] = {}
         self._number = 0
+        self._deaf = False  # the server has not let us listen where another waits for its answer
         self._echo: asyncio.Future[Msg] | None = None
         self._task: asyncio.Task[None] | None = None
         self._asides = BackgroundTasks(where.shown)
@@ -201,7 +217,7 @@ class BrokerConnection:
         token = str(self._number)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
-        self._asked[token] = answer
+        self._asked[token] = answer, subject
         clock = loop.call_later(patience, self._late, answer, subject)
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
@@ -218,13 +234,38 @@ class BrokerConnection:
         self._number += 1
         token = str(self._number)
         word: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._asked[token] = word
+        self._asked[token] = word, subject
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
             await self.sync()  # the server would have said "no responders" before
+            if word.done() and isinstance(denied := word.exception(), Forbidden):
+                raise denied
             return not word.done()
         finally:
             del self._asked[token]
+
+    async def pass_on(self, subject: str, message: Message) -> bool:
+        """Publish a request of another again, to be answered where that waits; returns False where no subscriber took
+        it, which the server tells only a publisher that listens there itself. Where this may not, it is not known, and
+        True. Raises BusLost when the server is lost meanwhile."""
+        lacking = False
+
+        def heard(answer: Message) -> None:
+            nonlocal lacking
+            lacking = lacking or has_no_responders(answer)
+
+        listening = None
+        if message.reply and not self._deaf and not {"*", ">"} & set(message.reply.split(".")):
+            listening = await self.subscribe(message.reply, heard)
+        try:
+            await self.publish(subject, message.data, reply=message.reply, headers=message.headers)
+            if listening is not None:
+                await self.sync()
+                self._deaf = message.reply.lower() in self._denied
+        finally:
+            if listening is not None:
+                await listening.close(rest=True)
+        return not lacking
 
     async def sync(self) -> None:
         """Wait until the server has processed everything published before. Raises BusLost when it is lost meanwhile.
@@ -244,7 +285,7 @@ class BrokerConnection:
 
     async def _echoed(self, echo: asyncio.Future[Msg]) -> None:
         token = f"echo{id(echo)}"
-        self._asked[token] = echo
+        self._asked[token] = echo, self.inbox + token
         try:
             await self.publish(self.inbox + token)
             await asyncio.wait([echo], timeout=2 * PATIENCE)
@@ -277,14 +318,22 @@ class BrokerConnection:
             raise BusLost(f"{self.where.shown} is away: {_in_words(fault)}") from None
         return heard
 
+    def permitted(self, *subjects: str) -> None:
+        """Raise Forbidden where the server has said, up to the last `sync`, that we may not subscribe to one of
+        these."""
+        for subject in subjects:
+            if (denied := self._denied.get(subject.lower())) is not None:
+                raise denied
+
     def forget(self, heard: Subscriber) -> None:
         """Do not renew it after a loss."""
         if heard in self._heard:
             self._heard.remove(heard)
 
     def box(self) -> str:
-        """A new, unique address."""
-        return self._client.new_inbox()
+        """A new address that cannot be guessed: half of the library's own is a counter."""
+        prefix, _, _ = self._client.new_inbox().rpartition(".")
+        return f"{prefix}.{uuid.uuid4().hex}"
 
     async def close(self) -> None:
         """Send what is queued, and disconnect. `on_state` is not called."""
@@ -318,6 +367,8 @@ class BrokerConnection:
                 log.log(logging.DEBUG if ended else logging.WARNING, "%s: %s", self.where.shown, _in_words(error))
                 if ended:
                     lost.set()
+                elif (found := _VIOLATION.search(str(error))) is not None:
+                    self._violated(found[1].lower() == "publish", found[2])
             else:
                 raise error  # the library would try on; that is done here
 
@@ -325,6 +376,7 @@ class BrokerConnection:
             lost.set()
 
         self._identity.client = client
+        self._denied.clear()
         try:
             async with asyncio.timeout(CONNECT):
                 await client.connect(
@@ -341,7 +393,7 @@ class BrokerConnection:
                 await self._subscribe_all(client)
         except (OSError, errors.Error, ValueError) as error:
             self._asides.begin(self._end(client))
-            self.why = _in_words(error)
+            self.why = str(error) if isinstance(error, Forbidden) else _in_words(error)
             raise self.lost() from None
         except BaseException:
             await self._end(client)
@@ -359,7 +411,28 @@ class BrokerConnection:
             heard = Subscriber(self, self.inbox + "*", "", self._answered)
             self._heard.append(heard)
             await heard.begin(client)
-        await client.flush()
+        for _ in range(2):  # the library's ping overtakes what it has not sent yet
+            await client.flush()
+        self.permitted(self.inbox + "*")
+
+    def _violated(self, publishing: bool, subject: str) -> None:
+        """The server does not let us publish, or subscribe, to a subject; the library gives it in lower case."""
+        names = (one.subject for one in self._heard) if not publishing else (where for _, where in self._asked.values())
+        named = next((name for name in names if name.lower() == subject.lower()), subject)
+        verb = "publish" if publishing else "subscribe"
+        words = f"the server does not let this user {verb} to {printable(named)}"
+        if named == self.inbox + "*":
+            words += f": permit {INBOX}.>, or the part of it that ?mailbox= names"
+        denied = Forbidden(words)
+        if not publishing:
+            self._denied[subject.lower()] = denied
+            return
+        for answer, where in self._asked.values():
+            if where.lower() == subject.lower() and not answer.done():
+                answer.set_exception(denied)
+                answer.exception()  # `deliver` may not ask for it
+        for on_denial in tuple(self.denials):
+            on_denial(subject.lower(), denied)
 
     async def _live(self) -> None:
         """Stay connected."""
@@ -418,16 +491,16 @@ class BrokerConnection:
     # -- answers ----------------------------------------------------------------------------------
 
     def _answered(self, message: Msg) -> None:
-        answer = self._asked.get(message.subject[len(self.inbox) :])
-        if answer is not None and not answer.done():
-            answer.set_result(message)
+        asked = self._asked.get(message.subject[len(self.inbox) :])
+        if asked is not None and not asked[0].done():
+            asked[0].set_result(message)
 
     def _late(self, answer: asyncio.Future[Msg], subject: str) -> None:
         if not answer.done():
             answer.set_exception(BusLost(f"{self.where.shown}: no answer from {subject} in time"))
 
     def _fail(self) -> None:
-        for answer in self._asked.values():
+        for answer, _ in self._asked.values():
             if not answer.done():
                 answer.set_exception(self.lost())
                 answer.exception()
@@ -438,12 +511,16 @@ def has_no_responders(message: Message) -> bool:
     return not message.data and message.headers is not None and message.headers.get("Status") == "503"
 
 
+NO_RESPONDERS = {"Status": "503"}
+"""The headers of the server's report that a request had no subscriber."""
+
+
 _SHARED: Sharing[BrokerConnection] = Sharing()
 
 
 def part_of(where: Url, role: str, tls: ssl.SSLContext | None) -> Part[BrokerConnection]:
     """A part in a connection to the server of a URL with the URL's credentials; not open yet."""
-    who = (where.user, where.password, where.query.get("token"), where.query.get("creds"))
+    who = (where.user, where.password, *(where.query.get(name) for name in ("token", "creds", "mailbox")))
     key = (where.scheme, where.address, who, tls)
     return _SHARED.part(key, role, lambda: BrokerConnection(where, tls=tls))
 
@@ -459,6 +536,8 @@ class _Identity:
     def __init__(self, where: Url, name: str, tls: ssl.SSLContext | None) -> None:
         self.client: Client | None = None
         self.options: dict[str, Any] = {"name": name}
+        if (mailbox := where.query.get("mailbox")) is not None:
+            self.options["inbox_prefix"] = f"{INBOX}.{mailbox}"
         self._tls = where.tls
         if self._tls:
             self.options["tls"] = tls or ssl.create_default_context()

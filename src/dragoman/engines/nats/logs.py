@@ -11,13 +11,41 @@ import asyncio
 from collections import OrderedDict
 from weakref import WeakValueDictionary
 
-from .store import EXPIRES, Entry, StreamStore, now
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .store import Entry, StreamStore, now
 
 NUMBER, BEFORE, FIRST, ORIGIN, TOUCH = "Number", "Before", "First", "Origin", "Touch"
 KNOWN = 2_000
 """Logs whose messages' sizes are cached, so that appending takes one round trip."""
 SLACK = 64
 """Removed messages may stay in the stream up to this number: deleting each singly would double the work."""
+
+
+class _Head(Struct, frozen=True):
+    """What the headers of a message say."""
+
+    number: int
+    before: int
+    first: int
+    origin: int
+    touch: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """As they are written."""
+        told = {NUMBER: self.number, BEFORE: self.before, FIRST: self.first, ORIGIN: self.origin}
+        return {name: str(value) for name, value in told.items()} | ({TOUCH: "1"} if self.touch else {})
+
+
+def _head(entry: Entry) -> _Head | None:
+    """None for a message that is not of a log, but was written there by others."""
+    try:
+        number, before, first, origin = (int(entry.headers[name]) for name in (NUMBER, BEFORE, FIRST, ORIGIN))
+    except (KeyError, ValueError):
+        return None
+    return _Head(number, before, first, origin, TOUCH in entry.headers)
 
 
 class _Known:
@@ -34,12 +62,11 @@ class _Known:
         self.expires = 0
         self.sizes: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
-    def note(self, entry: Entry) -> None:
-        headers = entry.headers
+    def note(self, entry: Entry, head: _Head) -> None:
         self.newest = entry.place
-        self.first = max(self.first, int(headers[FIRST]))
-        if TOUCH not in headers:
-            self.add(int(headers[NUMBER]), int(headers[BEFORE]), len(entry.body), entry.place)
+        self.first = max(self.first, head.first)
+        if not head.touch:
+            self.add(head.number, head.before, len(entry.body), entry.place)
 
     def add(self, number: int, before: int, size: int, place: int) -> None:
         self.newest, self.number, self.total = place, number, before + size
@@ -61,19 +88,25 @@ class Logs:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def append(self, name: str, message: bytes, ttl: float, messages: int, size: int) -> int:
+    async def append(
+        self, name: str, message: bytes, ttl: float, messages: int, size: int, only: int | None = None
+    ) -> int:
+        """The message's number; `only`: nothing is added if that is not this one."""
         # one after the other: each of many at once would lose to the first, and read the whole log anew
         async with self._turns.setdefault(name, asyncio.Lock()):
-            return await self._append(name, message, ttl, messages, size)
+            return await self._append(name, message, ttl, messages, size, only)
 
-    async def _append(self, name: str, message: bytes, ttl: float, messages: int, size: int) -> int:
+    async def _append(self, name: str, message: bytes, ttl: float, messages: int, size: int, only: int | None) -> int:
         known = self._known.pop(name, None) or _Known(0)
         while True:
             if known.number and known.expires <= now():
                 known = _Known(known.newest)
             first = known.bounded(len(message), messages, size)
             number, before = known.number + 1, known.total
-            headers = {NUMBER: str(number), BEFORE: str(before), FIRST: str(first), ORIGIN: str(known.origin)}
+            if only is not None and only != number:
+                self._keep(name, known)
+                return number
+            headers = _Head(number, before, first, known.origin, touch=False).headers
             place = await self._store.add(name, message, ttl, after=known.newest, headers=headers)
             if place is not None:
                 break
@@ -81,35 +114,43 @@ class Logs:
         known.add(number, before, len(message), place)
         known.expires = now() + round(ttl * 1000)
         await self._trim(name, known, first)
+        self._keep(name, known)
+        return number
+
+    def _keep(self, name: str, known: _Known) -> None:
         self._known[name] = known
         if len(self._known) > KNOWN:
             self._known.popitem(last=False)
-        return number
 
     async def read(self, name: str, after: int) -> list[tuple[int, bytes]]:
         newest = await self._store.last(name)
-        if newest is None or newest.over:
+        if newest is None or newest.over or (last := _head(newest)) is None:
             return []
-        headers = newest.headers
-        number, first, origin = int(headers[NUMBER]), int(headers[FIRST]), int(headers[ORIGIN])
-        after = max(after, first - 1)
-        if after >= number:
+        after = max(after, last.first - 1)
+        if after >= last.number:
             return []
-        if after == number - 1 and TOUCH not in headers:
-            return [(number, newest.body)]
+        if after == last.number - 1 and not last.touch:
+            return [(last.number, newest.body)]
         found: list[tuple[int, bytes]] = []
-        async for entry in self._store.entries(name, start=origin + 1):
-            at = int(entry.headers[NUMBER])
-            if int(entry.headers[ORIGIN]) == origin and at > after and TOUCH not in entry.headers:
-                found.append((at, entry.body))
+        async for entry in self._store.entries(name, start=last.origin + 1):
+            head = _head(entry)
+            if head is not None and head.origin == last.origin and head.number > after and not head.touch:
+                found.append((head.number, entry.body))
         return found
 
     async def touch(self, name: str, ttl: float) -> bool:
         while (newest := await self._store.last(name)) is not None and not newest.over:
-            headers = {what: newest.headers[what] for what in (NUMBER, BEFORE, FIRST, ORIGIN)} | {TOUCH: "1"}
+            head = _head(newest)
+            if head is None:
+                return False
+            headers = replace(head, touch=True).headers
             if await self._store.add(name, b"", ttl, after=newest.place, headers=headers) is not None:
                 return True
         return False
+
+    def forget(self) -> None:
+        """The stream is a new one."""
+        self._known.clear()
 
     async def drop(self, name: str) -> bool:
         self._known.pop(name, None)
@@ -120,18 +161,19 @@ class Logs:
         newest = await self._store.last(name)
         if newest is None:
             return _Known(0)
-        if newest.over:
+        last = None if newest.over else _head(newest)
+        if last is None:
             return _Known(newest.place)
-        origin = int(newest.headers[ORIGIN])
+        origin = last.origin
         if known.origin != origin or known.newest == origin or known.newest > newest.place:
             known = _Known(origin)
         async for entry in self._store.entries(name, start=known.newest + 1):
-            headers = entry.headers
-            if int(headers[ORIGIN]) == origin:
-                if TOUCH not in headers and int(headers[NUMBER]) <= known.number:  # deleted meanwhile, and begun again
+            head = _head(entry)
+            if head is not None and head.origin == origin:
+                if not head.touch and head.number <= known.number:  # deleted meanwhile, and begun again
                     known = _Known(origin)
-                known.note(entry)
-        known.expires = int(newest.headers[EXPIRES])
+                known.note(entry, head)
+        known.expires = newest.expires or 0
         return known
 
     async def _trim(self, name: str, known: _Known, first: int) -> None:

@@ -73,10 +73,16 @@ class Entry(Struct, frozen=True):
     name: str = ""
 
     @property
+    def expires(self) -> int | None:
+        """When it expires, in milliseconds since 1970; None: never, or nothing that we have written says so."""
+        text = self.headers.get(EXPIRES, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    @property
     def over(self) -> bool:
         """Whether it is expired."""
-        expires = self.headers.get(EXPIRES)
-        return (expires is not None and int(expires) <= now()) or "KV-Operation" in self.headers
+        expires = self.expires
+        return (expires is not None and expires <= now()) or "KV-Operation" in self.headers
 
 
 def now() -> int:
@@ -98,10 +104,12 @@ def refused(line: BrokerConnection, fault: Fault) -> BusLost:
 
 
 class StreamStore:
-    """A stream. `each`: messages it keeps of one subject, -1 for no bound."""
+    """A stream. `each`: messages it keeps of one subject, -1 for no bound. `missed` is called with the reason when the
+    stream, or JetStream, is not there."""
 
     def __init__(self, line: BrokerConnection, stream: str, prefix: str, replicas: int, *, each: int) -> None:
         self.line = line
+        self.missed: Callable[[str], object] = lambda why: None
         self._stream = stream
         self._prefix = f"{prefix}."
         self._config = {
@@ -119,23 +127,35 @@ class StreamStore:
             "deny_delete": True,
         }
 
-    async def open(self) -> None:
-        """Create the stream if there is none; an existing one is not changed."""
+    async def open(self) -> bool:
+        """Create the stream if there is none; an existing one is not changed. Returns whether there was none."""
         found = await api(self.line, f"STREAM.INFO.{self._stream}")
-        if found.error is not None and found.error.err_code == _NO_STREAM:
+        created = found.error is not None and found.error.err_code == _NO_STREAM
+        if created:
             found = await api(self.line, f"STREAM.CREATE.{self._stream}", **self._config)
             if found.error is not None and found.error.err_code == _OTHER_STREAM:
-                return  # another process has created it
+                return True  # another process has created it
         if found.error is not None:
             raise refused(self.line, found.error)
+        return created
+
+    def _fault(self, fault: Fault) -> BusLost:
+        """A refusal of JetStream as an exception."""
+        if fault.err_code == _NO_STREAM:
+            self.missed(f"the stream {self._stream} is gone")
+        return refused(self.line, fault)
+
+    def _without(self, fault: NoResponders) -> BusLost:
+        """The server had JetStream when this was opened, so that it, or the stream, is gone."""
+        self.missed(f"nothing takes what goes to the stream {self._stream}")
+        return BusLost(str(fault))
 
     async def _api(self, what: str, **members: Any) -> Reply:
-        """Send a request about the stream. The server had JetStream when this was opened, so that one without an answer
-        is away."""
+        """Send a request about the stream."""
         try:
             return await api(self.line, f"{what}.{self._stream}", **members)
         except NoResponders as fault:
-            raise BusLost(str(fault)) from None
+            raise self._without(fault) from None
 
     async def last(self, name: str) -> Entry | None:
         """The newest message of a subject."""
@@ -143,7 +163,7 @@ class StreamStore:
         if found.message is None:
             if found.error is None or found.error.err_code == _NOT_FOUND:
                 return None
-            raise refused(self.line, found.error)
+            raise self._fault(found.error)
         return Entry(found.message.seq, found.message.data, _headers(found.message.hdrs), 0, name)
 
     async def add(
@@ -165,7 +185,7 @@ class StreamStore:
         try:
             answer = await self.line.ask(self._prefix + name, body, headers=with_them or None)
         except NoResponders as fault:
-            raise BusLost(str(fault)) from None
+            raise self._without(fault) from None
         except TooLong as fault:
             raise LocalError(str(fault)) from None
         done = reply(answer.data)
@@ -173,7 +193,7 @@ class StreamStore:
             return done.seq
         if done.error.err_code in _WRONG_LAST:
             return None
-        raise refused(self.line, done.error)
+        raise self._fault(done.error)
 
     async def drop(self, name: str) -> bool:
         """Delete a subject's messages; False if there were none, or they were expired."""
@@ -189,7 +209,7 @@ class StreamStore:
         """Delete a subject's messages up to that place without a trace; returns their number."""
         done = await self._api("STREAM.PURGE", filter=self._prefix + name, seq=upto + 1)
         if done.error is not None:
-            raise refused(self.line, done.error)
+            raise self._fault(done.error)
         return done.purged
 
     async def entries(self, names: str, *, start: int = 1, newest: bool = False) -> AsyncIterator[Entry]:
@@ -210,7 +230,7 @@ class StreamStore:
             config |= {"headers_only": True} if newest else {"opt_start_seq": start}
             made = await self._api("CONSUMER.CREATE", stream_name=self._stream, config=config)
             if made.error is not None:
-                raise refused(self.line, made.error)
+                raise self._fault(made.error)
             # what is there counts as pending, or was delivered before this answer was written
             left = 1 if made.num_pending or not came.empty() else 0
             while left:

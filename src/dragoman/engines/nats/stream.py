@@ -36,6 +36,7 @@ from ...jsonrpc.errors import LocalError
 from ...net.reconnect import BackgroundTasks, OutageLog
 from ...net.sharing import OnState, unwatched
 from ...net.urls import Url, number, printable
+from ...repeats import Repeats
 from ...transports.broker.contract import (
     DELIVERED,
     KEY,
@@ -50,10 +51,11 @@ from ...transports.broker.contract import (
     number_in,
 )
 from .adapter import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsAdapter, headers_of, reply_address
-from .connection import Message, NoResponders, Subscriber, TooLong
+from .connection import Forbidden, Message, NoResponders, Subscriber, TooLong
 from .store import Reply, api, reply
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
+repeats: Repeats = Repeats(log)
 
 WAIT = 10
 DEAD = 10_000
@@ -247,7 +249,7 @@ class StreamAdapter:
         headers = headers_of(message, **{name: text for name, text in more.items() if text})
         try:
             answer = await self._line.ask(self.subject, message.body, headers=headers, patience=self._patience())
-        except TooLong as why:
+        except (TooLong, Forbidden) as why:
             raise Refused(str(why)) from None
         except NoResponders:
             if self._loop.time() < max(self._young, self._taken + RECONNECT_GRACE):  # it goes, or is not up yet
@@ -277,13 +279,13 @@ class StreamAdapter:
                 if await self._line.deliver(subject, message.body, headers=headers):
                     return
             except LocalError as why:  # what a caller gave as its inbox is not a subject
-                log.warning("%s: an answer has nowhere to go: %s", self.subject, why)
+                repeats.warning("%s: an answer has nowhere to go: %s", self.subject, why)
                 return
-            except TooLong as why:
+            except (TooLong, Forbidden) as why:
                 raise Refused(str(why)) from None
             if pause is not None:
                 await asyncio.sleep(pause)
-        log.info("%s: the caller that waited for an answer is gone", self.subject)
+        repeats.log(logging.INFO, "%s: the caller that waited for an answer is gone", self.subject)
 
     async def close(self) -> None:
         if self._puller is not None:

@@ -28,14 +28,14 @@ import re
 from ...channel import Options
 from ...jsonrpc.errors import LocalError
 from ...net.urls import Url, address, asked
-from ...transports.broker.contract import Mailboxes
+from ...transports.broker.contract import Mailboxes, mailbox_parts
 from ...transports.broker.ends import ends
 from .adapter import NatsAdapter
-from .connection import part_of
+from .connection import INBOX, part_of
 from .stream import StreamAdapter, stream_of
 
 GROUP = "workers"
-MAILBOX = "_INBOX.*"
+MAILBOX = f"{INBOX}.*"
 """The subjects on which NATS clients wait for replies."""
 _KNOWN = (
     "subject",
@@ -47,6 +47,7 @@ _KNOWN = (
     "deliveries",
     "prefetch",
     "reply_to",
+    "mailbox",
     "creds",
     "token",
 )
@@ -72,6 +73,7 @@ def adapter_at(where: Url, options: Options) -> NatsAdapter | StreamAdapter:
     group = query.get("group", GROUP)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", group):
         raise LocalError(f"{where.shown}: ?group= is made of letters, digits, - and _")
+    mailbox_parts(where)  # raises: the connection's inboxes are there
     mailboxes = Mailboxes(where, MAILBOX, legal=_is_subject)
     subject, stream = subject_of(where), stream_of(where) if "stream" in query else None
     part = part_of(where, "wire", options.client_tls)  # last: what raises above would leave it without an owner

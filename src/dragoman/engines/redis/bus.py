@@ -24,11 +24,16 @@ _APPEND = Script(
     """
 if redis.call('TYPE', KEYS[1]).ok ~= 'stream' then redis.call('DEL', KEYS[1]) end
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if last and not (last[2][1] == 'b' and tonumber(last[2][2]) and last[2][3] == 'm') then
+  redis.call('DEL', KEYS[1])
+  last = nil
+end
 local number, before = 1, 0
 if last then
   number = tonumber(string.match(last[1], '^%d+')) + 1
   before = tonumber(last[2][2]) + #last[2][4]
 end
+if ARGV[5] ~= '' and number ~= tonumber(ARGV[5]) then return number end
 redis.call('XADD', KEYS[1], string.format('%.0f-0', number), 'b', string.format('%.0f', before), 'm', ARGV[1])
 local total, kept = before + #ARGV[1], redis.call('XLEN', KEYS[1])
 while kept > 1 do
@@ -72,19 +77,24 @@ class RedisStore:
         return bool(await self._ask("PEXPIRE", self._prefix + key, _milliseconds(ttl)))
 
     async def append(
-        self, log: str, message: bytes, *, ttl: float, messages: int = 1_000, size: int = 1_048_576
+        self,
+        log: str,
+        message: bytes,
+        *,
+        ttl: float,
+        messages: int = 1_000,
+        size: int = 1_048_576,
+        number: int | None = None,
     ) -> int:
+        given = (message, _milliseconds(ttl), max(1, messages), size, "" if number is None else number)
         try:
-            number = await _APPEND.run(
-                self._line, [self._prefix + log], message, _milliseconds(ttl), max(1, messages), size
-            )
+            return int(await _APPEND.run(self._line, [self._prefix + log], *given))
         except Denied as fault:
             raise self._fault(fault) from None
-        return int(number)
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         found = await self._ask("XRANGE", self._prefix + log, f"{after + 1}-0", "+")
-        return [(int(id.partition(b"-")[0]), fields[3]) for id, fields in found or ()]
+        return [(int(id.partition(b"-")[0]), fields[3]) for id, fields in found or () if fields[::2] == [b"b", b"m"]]
 
     async def _ask(self, *words: Word) -> Any:
         """A key of another type counts as missing."""

@@ -23,7 +23,9 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 from redis.asyncio.connection import Connection, SSLConnection
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, ReadOnlyError, RedisError, ResponseError
 
 from ...bus.contract import BusLost, log
 from ...bus.topics import Subscriber, Take, Topics
@@ -41,6 +43,8 @@ PAUSES = (0.05, 2.0)
 Word: TypeAlias = bytes | str | int
 Denied = ResponseError
 """The server refused a command; its text begins with a code, e.g. NOGROUP."""
+NoPermission = NoPermissionError
+"""It refused it for want of a right of this user's (NOPERM)."""
 
 
 # -- where ----------------------------------------------------------------------------------------
@@ -78,6 +82,7 @@ class Place(Struct, frozen=True, kw_only=True):
             "socket_timeout": None,
             "socket_connect_timeout": PATIENCE,
             "socket_keepalive": True,
+            "retry": Retry(NoBackoff(), 0),  # we try again ourselves; the library's own tries take 7 s to say "refused"
         }
         if not self.tls:
             return Connection(**common)

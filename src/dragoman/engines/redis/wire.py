@@ -17,6 +17,8 @@ Rules:
 - A worker takes an entry, answers, and then acknowledges and deletes it. While it works, it renews its claim every
   third of `?idle=` seconds; the entries of a worker that was silent for `idle` seconds go to another (XAUTOCLAIM), with
   one delivery more on their count.
+- A caller that may not run scripts, or not read the queue, looks at its length and adds to it in two steps, so that the
+  queue may hold as many more as callers do so at once; a request that may be there already is then sent again, marked.
 - Blocking reads have connections of their own. Everything else of an adapter goes over one, pipelined.
 """
 
@@ -25,7 +27,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import uuid
 from typing import Any
 
 from ...bus.contract import BusLost
@@ -33,10 +34,19 @@ from ...channel import Options
 from ...net.reconnect import OutageLog
 from ...net.sharing import OnState, Part, unwatched
 from ...net.urls import Url, address, asked, number
-from ...transports.broker.contract import RECONNECT_GRACE, BrokerMessage, Mailboxes, NotTaken, Refused, Take, Unroutable
+from ...transports.broker.contract import (
+    RECONNECT_GRACE,
+    BrokerMessage,
+    Mailboxes,
+    NotTaken,
+    Refused,
+    Take,
+    Unroutable,
+    mailbox_parts,
+)
 from ...transports.broker.ends import ends
 from . import scripts
-from .connection import BrokerConnection, Denied, Place, PubSubConnection, commands, place, published
+from .connection import BrokerConnection, Denied, NoPermission, Place, PubSubConnection, commands, place, published
 from .messages import after, head_of, message_of
 from .worker import BLOCK, Worker
 
@@ -57,12 +67,13 @@ BULK = 512 * 1024 * 1024
 
 def adapter_at(where: Url, options: Options) -> RedisAdapter:
     """The adapter for a URL, not open yet."""
-    query = asked(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to")
+    query = asked(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to", "mailbox")
     name, before = address(where)
     database = place(where, before, options.client_tls)
     idle = number(where, "idle", IDLE)
     group, mailboxes = query.get("group", GROUP), Mailboxes(where, f"{name}:to:*")
-    return RedisAdapter(database, name, group, idle=idle, most=number(where, "max", MAX), mailboxes=mailboxes)
+    most, mailbox = number(where, "max", MAX), ":".join((f"{name}:to", *mailbox_parts(where)))
+    return RedisAdapter(database, name, group, idle=idle, most=most, mailboxes=mailboxes, mailbox=mailbox)
 
 
 # -- the adapter ----------------------------------------------------------------------------------
@@ -73,7 +84,9 @@ class RedisAdapter:
 
     name = "Redis"
 
-    def __init__(self, place: Place, stream: str, group: str, *, idle: float, most: int, mailboxes: Mailboxes) -> None:
+    def __init__(
+        self, place: Place, stream: str, group: str, *, idle: float, most: int, mailboxes: Mailboxes, mailbox: str
+    ) -> None:
         self.limit: int = BULK
         self.durable: bool = True
         self.on_state: OnState = unwatched
@@ -87,13 +100,14 @@ class RedisAdapter:
         self._lines: list[BrokerConnection] = []
         self._collector: asyncio.Task[None] | None = None
         self._alive = True
+        self._scripted = True
         self._published: Part[PubSubConnection] | None = None
         self._closed = False
         self._worker: Worker | None = None
         self._refused = OutageLog(f"{place.shown} {stream}")
         self._doubtful: dict[str, float] = {}  # requests that may be there already, and when they were sent
         self._box: BrokerConnection | None = None
-        self._mailbox = f"{stream}:to:{uuid.uuid4().hex}"
+        self._mailbox = mailbox
         self._last = b""  # the last entry that was read; b"" before the mailbox was made
         self._emptied = False
 
@@ -167,21 +181,18 @@ class RedisAdapter:
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         if not self.line.alive:
             raise NotTaken(f"Redis at {self._place.shown} is away")
-        name, sending, now = message.correlation, self.line.alive, asyncio.get_running_loop().time()
-        words = (self._most, head_of(message, int(name in self._doubtful)), message.body)
+        name, now = message.correlation, asyncio.get_running_loop().time()
         try:
-            if (first := self._doubtful.get(name)) is None:
-                size = await scripts.REQUEST.run(self.line, [self.stream], *words)
-            else:
-                age = int((now - first) * 1000) + 1_000
-                size = await scripts.AGAIN.run(self.line, [self.stream], *words, f'"id":"{name}"', age)
-                del self._doubtful[name]
+            size = await self._add(message, now)
+            self._doubtful.pop(name, None)
         except BusLost:
-            if sending and len(self._doubtful) < self._most:
+            if len(self._doubtful) < self._most:
                 self._doubtful.setdefault(name, now)
             raise
         except Denied as why:
-            raise Refused(f"Redis at {self._place.shown} does not take it: {why}") from None
+            raise Refused(
+                f"Redis at {self._place.shown} does not take it: {why} (XLEN and XADD {self.stream})"
+            ) from None
         if size > 0:
             return
         if size < 0:
@@ -189,6 +200,29 @@ class RedisAdapter:
         if self.line.gap and asyncio.get_running_loop().time() - self.line.since < RECONNECT_GRACE:
             raise NotTaken(f"the queue {self.stream} is not there again yet")
         raise Unroutable(f"no worker serves {self.stream} at {self._place.shown}: there is no such stream")
+
+    async def _add(self, message: BrokerMessage, now: float) -> int:
+        """Add a request to the stream. Returns the size with it; 0 if there is no stream; the negative size of a full
+        one."""
+        first = self._doubtful.get(message.correlation)
+        head = head_of(message, int(first is not None))
+        words = (self._most, head, message.body)
+        if self._scripted:
+            try:
+                if first is None:
+                    return int(await scripts.REQUEST.run(self.line, [self.stream], *words))
+                age = int((now - first) * 1000) + 1_000
+                found = (f'"id":"{message.correlation}"', age)
+                return int(await scripts.AGAIN.run(self.line, [self.stream], *words, *found))
+            except Denied as why:
+                if not isinstance(why, NoPermission) and "ACL failure" not in str(why):
+                    raise
+                self._scripted = False
+        size = await self.line.ask("XLEN", self.stream)
+        if size >= self._most:
+            return -int(size)
+        added = await self.line.ask("XADD", self.stream, "NOMKSTREAM", "*", "head", head, "body", message.body)
+        return 0 if added is None else int(size) + 1
 
     async def mailbox(self, take: Take) -> str:
         self._box = BrokerConnection(self._place, greet=self._greet_box, on_state=self._state)
@@ -198,7 +232,10 @@ class RedisAdapter:
 
     async def _greet_box(self) -> None:
         assert self._box is not None
-        await self._keep_mailbox(self._box)
+        try:
+            await self._keep_mailbox(self._box)
+        except Denied as why:
+            raise BusLost(f"it does not let this user keep the mailbox {self._mailbox}: {why}") from None
 
     async def _keep_mailbox(self, line: BrokerConnection) -> None:
         """Extend the life of the mailbox; create it if it is missing."""

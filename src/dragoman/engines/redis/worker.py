@@ -22,12 +22,14 @@ from typing import Any
 
 from ...bus.contract import BusLost
 from ...net.reconnect import BackgroundTasks, OutageLog
+from ...repeats import Repeats
 from ...transports.broker.contract import BrokerMessage, Outcome, Take
 from . import scripts
 from .connection import BrokerConnection, Denied, Place
 from .messages import after, head_of, message_of
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
+repeats: Repeats = Repeats(log)
 
 AT_ONCE = 64
 """Entries taken by one read, so that one worker does not take entries that others could run now."""
@@ -104,8 +106,11 @@ class Worker:
         await self._asides.end()
 
     async def _greet(self) -> None:
-        self._reader = await self.reads.ask("CLIENT", "ID")
-        await self._make_group(self.reads)
+        try:
+            self._reader = await self.reads.ask("CLIENT", "ID")
+            await self._make_group(self.reads)
+        except Denied as why:
+            raise BusLost(f"it does not let this user serve {self._stream}: {why}") from None
 
     async def _make_group(self, line: BrokerConnection) -> None:
         """From the first entry on, so that requests older than the first worker wait for it."""
@@ -172,7 +177,7 @@ class Worker:
             settle = partial(self._settle, id)
             found = message_of(fields, settle, 0 if counts is None else counts[position])
             if found is None:
-                log.warning("%s: entry %s is not a message; it is set aside", self._stream, id.decode())
+                repeats.warning("%s: entry %s is not a message; it is set aside", self._stream, id.decode())
                 self._held[id] = BrokerMessage(body=b"")
                 settle("reject")
                 continue

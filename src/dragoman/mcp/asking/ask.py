@@ -229,14 +229,11 @@ class _Record:
 
     def __init__(self, context: Asking) -> None:
         admitted = context._admitted
-        self.request = digest_of(admitted.method, admitted.raw)
         given = getattr(admitted.params, "input_responses", UNSET)
         self.answers: dict[str, Raw] = {} if given is UNSET else given
-        text: Any = getattr(admitted.params, "request_state", UNSET)
-        self.has_state = isinstance(text, str)
-        request_state = (
-            context._server.seal.open(text, self.request, admitted.principal) if self.has_state else _NOTHING
-        )
+        self.request, found = opened(admitted, context._server)
+        self.has_state = found is not None
+        request_state = _NOTHING if found is None else found
         self.asked = request_state.asked
         self.known = request_state.known
         self.used: dict[str, Known] = {}
@@ -319,19 +316,26 @@ def _of(admitted: Admitted) -> str:
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
 
-def verify(admitted: Admitted, method: str, principal: str | None, server: Sealing) -> State | None:
+def opened(admitted: Admitted, server: Sealing) -> tuple[str, State | None]:
+    """The digest of a request, and the state that came with it, None without one: opened once, however often it is
+    asked for. Raises SealError as `verify`."""
+    text: Any = getattr(admitted.params, "request_state", UNSET)
+    if admitted.opened is None or admitted.opened[0] is not text:
+        request = digest_of(admitted.method, admitted.raw)
+        state = server.seal.open(text, request, admitted.principal) if isinstance(text, str) else None
+        admitted.opened = text, request, state
+    return admitted.opened[1], admitted.opened[2]
+
+
+def verify(admitted: Admitted, server: Sealing) -> State | None:
     """Verify the state that came with a request, before its handler runs; nothing to do without one.
 
     Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
     "MUST reject state that fails verification" (basic/patterns/mrtr). A state for a single use is returned,
     to be marked as used when the call starts, so that a refused call (busy, draining) does not use it.
     """
-    text = getattr(admitted.params, "request_state", UNSET)
-    if text is UNSET:
-        return None
-    seal = server.seal
-    request_state = seal.open(text, digest_of(method, admitted.raw), principal)
-    return request_state if request_state.once else None
+    _, request_state = opened(admitted, server)
+    return request_state if request_state is not None and request_state.once else None
 
 
 # -- elicitation by URL, where it is announced and ended by messages of its own --------------------

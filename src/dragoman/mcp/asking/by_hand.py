@@ -11,10 +11,10 @@ from ...jsonrpc.errors import LocalError
 from ..protocol.admission import Admitted
 from ..protocol.params import InputRequiredResult
 from ..protocol.results import read_back
-from .ask import Asking, Sealing
+from .ask import Asking, Sealing, opened
 from .forms import CannotAsk
 from .questions import demand, may_ask
-from .request_state import Known, digest_of
+from .request_state import Known
 
 _OWN: Final = "dragoman.own"
 """The key of a function's own `requestState` among the answers in a sealed state."""
@@ -39,7 +39,7 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
             raise LocalError(f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both")
         return result
     known = {_OWN: Known("", Raw(msgspec.json.encode(result.request_state)))}
-    wanted = digest_of(admitted.method, admitted.raw)
+    wanted, _ = opened(admitted, server)
     state = server.seal.seal(wanted, admitted.principal, asked={}, known=known, once=server.once)
     return msgspec.structs.replace(result, request_state=state)
 
@@ -47,10 +47,8 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
 def own_state(context: Asking) -> str | None:
     """The `requestState` of a function's own questions, as it returned it; None if this run does not follow such
     questions."""
-    text = getattr(context._admitted.params, "request_state", UNSET)
-    if text is UNSET:
+    _, state = opened(context._admitted, context._server)
+    if state is None:
         return None
-    admitted = context._admitted
-    state = context._server.seal.open(text, digest_of(admitted.method, admitted.raw), admitted.principal)
     own = state.known.get(_OWN)
     return None if own is None else msgspec.json.decode(own.answer, type=str)

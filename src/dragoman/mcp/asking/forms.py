@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, LocalError, RpcError
 from ...rpc.binding.annotations import translate
+from ...rpc.binding.far_pattern import far_pattern
 from ...rpc.binding.faults import Fault, fault
 from ...rpc.binding.hooks import schemas
 from ...rpc.binding.results import result_decoder, to_json
@@ -43,6 +44,20 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "integer": ("minimum", "maximum"),
     "boolean": (),
     "array": ("items", "minItems", "maxItems"),
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "minLength": (int, float),
+    "maxLength": (int, float),
+    "pattern": (str,),
+    "format": (str,),
+    "enum": (list, tuple),
+    "enumNames": (list, tuple),
+    "oneOf": (list, tuple),
+    "minimum": (int, float),
+    "maximum": (int, float),
+    "items": (dict,),
+    "minItems": (int, float),
+    "maxItems": (int, float),
 }
 _ON_TOP = ("$schema", "type", "properties", "required", "title", "description", "additionalProperties")
 
@@ -75,8 +90,11 @@ class Form(Struct, frozen=True, eq=False):
         schema |= {"type": "object", "properties": fields}
         return schema | ({"required": list(self.required)} if self.required else {})
 
-    def read(self, content: Any) -> Any:
-        """The filled form, as the form's type. Raises BadAnswer with every fault when it does not fit."""
+    def read(self, content: Any, *, foreign: bool = False) -> Any:
+        """The filled form, as the form's type. Raises BadAnswer with every fault when it does not fit.
+
+        `foreign`: the form is a far end's, so a `pattern` that cannot be run without backtracking is not run.
+        """
         content = {} if content is None else content
         if not isinstance(content, dict):
             raise BadAnswer("the answer does not fit: content: Expected an object")
@@ -84,7 +102,7 @@ class Form(Struct, frozen=True, eq=False):
         given = {name: value for name, value in given.items() if value is not None or name in self.required}
         found = [fault(name, "Missing field") for name in self.required if name not in given]
         for name, value in given.items():
-            given[name] = _check(name, value, self.properties[name], found)
+            given[name] = _check(name, value, self.properties[name], found, foreign)
         if found:
             texts = "; ".join(f"{one.field}: {one.message}" for one in found[:10])
             raise BadAnswer(f"the answer does not fit: {texts}")
@@ -113,7 +131,7 @@ def _of_schema(schema: Mapping[str, Any]) -> Form:
         if word not in _ON_TOP:
             raise LocalError(f"a form's schema cannot have {word!r}: it is a flat object, of {', '.join(_ON_TOP)}")
     properties = {name: _allowed(name, field) for name, field in schema["properties"].items()}
-    required = tuple(schema.get("required", ()))
+    required = tuple(_texts(schema.get("required", ()), "required"))
     for name in required:
         if name not in properties:
             raise LocalError(f"a form's schema requires {name!r}, which is none of its properties")
@@ -123,11 +141,14 @@ def _of_schema(schema: Mapping[str, Any]) -> Form:
 def _allowed(name: str, field: Any) -> dict[str, Any]:
     """A field's schema; raises LocalError if a form may not have it."""
     kind = field.get("type") if isinstance(field, dict) else None
-    if kind not in _KNOWN:
+    if not isinstance(kind, str) or kind not in _KNOWN:
         raise _not(name, f"{_short(field)} is not a string, number, integer, boolean, or array of choices")
     for word in field:
         if word not in ("type", *_ABOUT, *_KNOWN[kind]):
             raise _not(name, f"{word!r} is not among {', '.join(_KNOWN[kind]) or 'title, description, default'}")
+    for word, types in _TYPES.items():
+        if word in field and (not isinstance(field[word], types) or isinstance(field[word], bool)):
+            raise _not(name, f"{word} cannot be {_short(field[word])}")
     if "format" in field and field["format"] not in _FORMATS:
         raise _not(name, f"the format {field['format']!r} is not among {', '.join(_FORMATS)}")
     if kind == "array" and not _options(field.get("items")):
@@ -135,6 +156,12 @@ def _allowed(name: str, field: Any) -> dict[str, Any]:
     if any(not isinstance(value, str) for value in _options(field.get("items", field)) or ()):
         raise _not(name, "the values of a choice are strings")
     return cast(dict[str, Any], field)
+
+
+def _texts(value: Any, word: str) -> list[str]:
+    if not isinstance(value, list | tuple) or any(not isinstance(one, str) for one in value):
+        raise LocalError(f"a form's {word!r} is a list of texts, not {_short(value)}")
+    return list(value)
 
 
 def _not(name: str, why: str) -> LocalError:
@@ -151,7 +178,10 @@ def _options(field: Any) -> list[Any] | None:
     if not isinstance(field, dict):
         return None
     titled = field.get("oneOf") or field.get("anyOf")
-    return [one.get("const") for one in titled] if titled else field.get("enum")
+    if not titled:
+        listed: list[Any] | None = field.get("enum")
+        return listed
+    return [one.get("const") if isinstance(one, dict) else None for one in titled]
 
 
 # -- from a type ----------------------------------------------------------------------------------
@@ -164,7 +194,7 @@ def _of_type(kind: Any) -> Form:
     where = f"a form of {getattr(kind, '__qualname__', kind)}"
     if not (has_fields(get_origin(kind) or kind) or is_model(kind)):
         return _of_value(kind)
-    (schema,), parts = schemas([translate(kind, where).shown], refs="#/$defs/{name}")
+    (schema,), parts = schemas([translate(kind, where).shown], refs="#/$defs/{name}", inline=True)
     schema = _resolved(schema, parts)
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         raise LocalError(f"{where}: a form is an object with fields")
@@ -291,12 +321,14 @@ def _without(field: dict[str, Any], *words: str) -> dict[str, Any]:
 # -- what comes back ------------------------------------------------------------------------------
 
 
-def _check(name: str, value: Any, field: dict[str, Any], found: list[Fault]) -> Any:
+def _check(name: str, value: Any, field: dict[str, Any], found: list[Fault], foreign: bool) -> Any:
     """The value, converted to an integer if the schema wants one; faults are appended."""
     kind = field["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
     why = _misfit(value, kind) or _CHECKS[kind](value, field)
+    if not why and kind == "string" and "pattern" in field and not _matches(field["pattern"], value, foreign):
+        why = f"Expected text that matches {_short(field['pattern'])}"
     if why:
         found.append(fault(name, why, value))
     return value
@@ -332,9 +364,17 @@ def _check_text(value: str, field: dict[str, Any]) -> str:
         return f"Expected at least {field['minLength']} characters"
     if len(value) > field.get("maxLength", len(value)):
         return f"Expected at most {field['maxLength']} characters"
-    if "pattern" in field and re.search(field["pattern"], value) is None:
-        return f"Expected text that matches {field['pattern']}"
     return _check_format(value, field.get("format"))
+
+
+def _matches(pattern: Any, value: str, foreign: bool) -> bool:
+    """Whether a text has a match of a pattern. The one or the other is a far end's: no time may depend on both."""
+    if not isinstance(pattern, str):
+        return True
+    compiled = far_pattern(pattern)
+    if foreign or compiled.runs(value):
+        return compiled.matches(value)
+    return re.search(pattern, value) is not None
 
 
 def _check_format(value: str, form: str | None) -> str:
@@ -358,7 +398,7 @@ def _check_number(value: float, field: dict[str, Any]) -> str:
 
 def _check_choices(value: list[Any], field: dict[str, Any]) -> str:
     options = _options(field["items"]) or []
-    if any(one not in options for one in value):
+    if any(not isinstance(one, str) for one in value) or not frozenset(options).issuperset(value):
         return f"Expected some of {', '.join(map(repr, options[:20]))}"
     if len(value) < field.get("minItems", 0):
         return f"Expected at least {field['minItems']}"

@@ -48,6 +48,7 @@ from ..protocol.types import (
     ToolResultContent,
     ToolUseContent,
 )
+from ..protocol.uri import normal
 from .forms import CannotAsk, form_of
 
 T = TypeVar("T")
@@ -300,7 +301,7 @@ class Roots(Struct, frozen=True):
         result: ListRootsResult = _rooted(answer)
         for root in result.roots:
             # "This MUST be a `file://` URI" (client/roots)
-            if not root.uri.startswith("file://"):
+            if not normal(root.uri).startswith("file://"):
                 raise BadAnswer(f"the result does not fit: a root is a file:// URI, not {root.uri[:100]!r}")
         return result.roots
 

@@ -4,6 +4,7 @@ Rules (basic/patterns/mrtr, "Server Requirements"):
 
 - The text comes back from the client, so it is untrusted until its seal (HMAC-SHA256) is verified.
 - It contains its owner, its expiry and its request; each is compared when it comes back.
+- It may be compressed, so its bound holds for the open state: before it is sealed, and while it is opened.
 - It is sealed, not encrypted: its holder can read it. It holds what the holder itself sent, and no secrets.
 - The first key seals, every key opens: put a new key first, and keep the old one until its states have expired.
 - Servers that share a load share their keys (`keys=` or DRAGOMAN_SECRET). Without keys, a process generates one,
@@ -13,7 +14,6 @@ Rules (basic/patterns/mrtr, "Server Requirements"):
 from __future__ import annotations
 
 import os
-import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
@@ -24,14 +24,14 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ...allowance import Allowance, Owner
 from ...jsonrpc.errors import InternalError, InvalidParams, LocalError, needs
+from ...secret import SECRET, read_secrets
 from ..protocol.admission import UNREADABLE
 from ..protocol.encoding import decode
 
-SECRET = "DRAGOMAN_SECRET"
-"""The environment variable with the keys, several separated by white space or commas."""
-SHORTEST = 16
-"""Bytes a key must have."""
+LIFE = 600.0
+"""Seconds a state is good for, where nothing else is said."""
 
 Reason: TypeAlias = Literal["tampered", "expired", "foreign", "mismatched", "used"]
 
@@ -54,28 +54,38 @@ class SealError(InvalidParams):
 
 
 class NoncesHere:
-    """Remembers which single-use states were used in this process, `most` of them: beyond that it refuses rather than
-    forget one."""
+    """Remembers which single-use states were used in this process, `most` of them, by fair shares (`Allowance`): beyond
+    that it refuses rather than forget one. `life`: seconds that a state is good for."""
 
-    def __init__(self, most: int = 100_000, *, clock: Callable[[], float] = time.time) -> None:
-        self._most = most
+    def __init__(self, most: int = 100_000, *, life: float = LIFE, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        self._allowance = Allowance(most, life)
         self._taken: OrderedDict[str, float] = OrderedDict()
         self._lock = Lock()
 
-    def take(self, nonce: str, until: float) -> bool:
+    def take(self, nonce: str, until: float, owner: Owner) -> bool:
         """Remember the nonce until then (seconds since the epoch); False when it was already used. Any thread. Raises
-        InternalError when the limit is reached."""
+        InternalError where there is no room for this owner."""
         with self._lock:
             now = self._clock()
             while self._taken and next(iter(self._taken.values())) <= now:
                 self._taken.popitem(last=False)
             if nonce in self._taken:
                 return False
-            if len(self._taken) >= self._most:
-                raise InternalError("Busy: too many single-use states are remembered", {"retry_after": 60})
+            self._allow(owner, now)
             self._taken[nonce] = until
             return True
+
+    def allow(self, owner: Owner) -> None:
+        """Count a state that is remembered elsewhere, by all who serve. Any thread. Raises InternalError where there is
+        no room for this owner."""
+        with self._lock:
+            self._allow(owner, self._clock())
+
+    def _allow(self, owner: Owner, now: float) -> None:
+        if not self._allowance.take(owner, now):
+            why = "Busy: too many single-use states of this caller are remembered"
+            raise InternalError(why, {"retry_after": self._allowance.after(now)})
 
 
 class Known(Struct, frozen=True, array_like=True):
@@ -125,8 +135,8 @@ class Seal:
 
     `keys`: secrets of at least 16 bytes, the first one seals; default: DRAGOMAN_SECRET, else a random one.
     `life`: seconds a state is good for. `audience`: the server's name; another server's states are refused even
-    under the same keys. `size`: longest sealed text, in characters. `clock`: seconds since the epoch (the wall's,
-    as machines share it).
+    under the same keys. `size`: longest open state in bytes, and longest sealed text in characters.
+    `clock`: seconds since the epoch (the wall's, as machines share it).
 
     Needs itsdangerous; LocalError where it is missing, and for keys that are too short.
     """
@@ -134,7 +144,7 @@ class Seal:
     def __init__(
         self,
         keys: Sequence[str | bytes] | str | bytes | None = None,
-        life: float = 600,
+        life: float = LIFE,
         *,
         audience: str = "",
         size: int = 262_144,
@@ -144,11 +154,13 @@ class Seal:
             raise LocalError(f"the life of a sealed state is a number of seconds above 0, not {life!r}")
         self.own: bool = keys is None and not os.environ.get(SECRET)
         """Whether the key was generated here, so that no other process can open the states."""
-        self._keys = _keys(keys)
+        self.keys: list[bytes] = [] if self.own else read_secrets(keys)
+        """Those that other processes have, too; none where `own`."""
+        self._keys = self.keys or [os.urandom(32)]
         self.life = life
         self.size = size
         self.clock = clock
-        self.nonces = NoncesHere(clock=clock)
+        self.nonces = NoncesHere(life=life, clock=clock)
         self._audience = audience
         self._box: Any = None
 
@@ -163,14 +175,16 @@ class Seal:
     ) -> str:
         """A state for the request with this digest (see `digest_of`), as text; no two are equal.
 
-        Raises LocalError when it is longer than `size`.
+        Raises LocalError when the state is longer than `size`.
         """
         expires = self.clock() + self.life
         state = State(request, principal, expires, os.urandom(9).hex(), once, dict(asked), dict(known))
-        text: str = self._open_box().dumps(state).decode()
-        if len(text) > self.size:
+        box = self._open_box()
+        raw = msgspec.json.encode(state)
+        text: str = box.dumps(raw).decode() if len(raw) <= self.size else ""
+        if not text or len(text) > self.size:
             raise LocalError(
-                f"the answers so far make a state of {len(text)} characters, and {self.size} are allowed: "
+                f"the answers so far make a state of {max(len(raw), len(text))} bytes, and {self.size} are allowed: "
                 "ask for less, or keep what is long on the server"
             )
         return text
@@ -196,21 +210,18 @@ class Seal:
             raise SealError("mismatched")
         return state
 
-    def use(self, state: State) -> None:
-        """Mark a single-use state as used: SealError the second time."""
+    def use(self, state: State, owner: Owner) -> None:
+        """Mark a single-use state as used by its owner: SealError the second time, InternalError where too many of it
+        are remembered."""
         # "MUST enforce that invariant server-side" (basic/patterns/mrtr)
-        if state.once and not self.nonces.take(state.nonce, state.expires):
+        if state.once and not self.nonces.take(state.nonce, state.expires, owner):
             raise SealError("used")
 
     def _open_box(self) -> Any:
         if self._box is None:
             from hashlib import sha256  # noqa: PLC0415  (start-up: sealed states alone need it)
 
-            try:
-                from itsdangerous import URLSafeSerializer  # noqa: PLC0415  (an optional extra)
-            except ModuleNotFoundError as missing:
-                raise needs("sealed state", "itsdangerous", "mcp") from missing
-            self._box = URLSafeSerializer(
+            self._box = _serializer(self.size)(
                 list(reversed(self._keys)),  # the library signs with the last key
                 salt=b"dragoman.state\0" + self._audience.encode(),
                 serializer=_Text,
@@ -219,31 +230,38 @@ class Seal:
         return self._box
 
 
+def _serializer(size: int) -> Any:
+    """itsdangerous' serializer, which opens no state of more than `size` bytes: a signature says that we compressed a
+    text, and not how long it becomes. Raises LocalError where the library is missing."""
+    import zlib  # noqa: PLC0415  (start-up: sealed states alone need it)
+
+    try:
+        from itsdangerous import BadPayload, URLSafeSerializer  # noqa: PLC0415  (an optional extra)
+        from itsdangerous.encoding import base64_decode  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        raise needs("sealed state", "itsdangerous", "mcp") from missing
+
+    class Bounded(URLSafeSerializer):
+        def load_payload(self, payload: bytes, *args: Any, **more: Any) -> State:
+            compressed = payload.startswith(b".")
+            raw = base64_decode(payload[compressed:])
+            if compressed:
+                inflate = zlib.decompressobj()
+                raw = inflate.decompress(raw, size)
+                if not inflate.eof:
+                    raise BadPayload("it is longer than a state may be")
+            return _Text.loads(raw)
+
+    return Bounded
+
+
 class _Text:
     """How a state is written; the box compresses it where that helps."""
 
     @staticmethod
-    def dumps(value: Any) -> bytes:
-        return msgspec.json.encode(value)
+    def dumps(value: bytes) -> bytes:
+        return value
 
     @staticmethod
     def loads(text: bytes) -> State:
         return msgspec.json.decode(text, type=State)
-
-
-def _keys(given: Sequence[str | bytes] | str | bytes | None) -> list[bytes]:
-    if given is None:
-        given = os.environ.get(SECRET) or os.urandom(32)
-    if isinstance(given, str):
-        given = [key for key in re.split(r"[\s,]+", given) if key]
-    elif isinstance(given, bytes):
-        given = [given]
-    keys = [key.encode() if isinstance(key, str) else key for key in given]
-    if not keys:
-        raise LocalError(f"keys for sealed state: give at least one, in keys= or {SECRET}")
-    if any(len(key) < SHORTEST for key in keys):
-        raise LocalError(
-            f"a key for sealed state has at least {SHORTEST} bytes; "
-            "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-        )
-    return keys

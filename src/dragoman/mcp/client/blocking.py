@@ -59,6 +59,9 @@ class BlockingClient:
         run(client.__aenter__)
         self._portal = Portal("client", client.close)
 
+    def __repr__(self) -> str:
+        return f"<blocking {self._client!r}>"
+
     def __enter__(self) -> BlockingClient:
         return self
 
@@ -125,6 +128,9 @@ class BlockingSubscription:
     def __init__(self, portal: Portal, inner: Subscription) -> None:
         self._portal = portal
         self._inner = inner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
 
     @property
     def granted(self) -> SubscriptionFilter:

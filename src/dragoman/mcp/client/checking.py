@@ -1,7 +1,7 @@
 """Checks JSON values against JSON Schemas from a far end: the structured results of tools.
 
-The validator is an extra (see `rpc.binding.json_schema`). Where it is missing nothing is checked, and the log says so
-once.
+The work is bounded (see `rpc.binding.bounded_schema`). The library that it needs is an extra. Where it is missing
+nothing is checked, and the log says so once.
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ from importlib.util import find_spec
 from typing import Any
 
 from ...jsonrpc.errors import LocalError, installing
-from ...rpc.binding.faults import fault
-from ...rpc.binding.json_schema import Validate, validator
+from ...repeats import Repeats
+from ...rpc.binding.bounded_schema import BoundedSchema
+from ...rpc.binding.json_schema import Validate
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 _said = False
 
 
 def checker(schema: Mapping[str, Any]) -> Validate:
-    """What finds every fault of a value. A schema that cannot be used (an unknown dialect, a `$ref` to the
-    network, which is never followed) fits nothing: "SHOULD be rejected rather than silently treated as permissive"
-    (basic/index, `$ref` Resolution)."""
+    """What finds the first fault of a value, in a bounded number of steps. A schema that cannot be used (an unknown
+    dialect, a `$ref` to the network, which is never followed) is "rejected rather than silently treated as permissive"
+    (basic/index, `$ref` Resolution): the log warns, and nothing is checked, since the tool has run already, and its
+    result is all there is of that."""
     if not _can_check():
         return lambda value: []
     try:
-        return validator(dict(schema))
+        return BoundedSchema(dict(schema))
     except LocalError as error:
-        unusable = [fault("", f"the schema cannot be used: {error}")]
-        return lambda value: unusable
+        repeats.warning("results of a tool are not checked: its output schema cannot be used: %s", error)
+        return lambda value: []
 
 
 def _can_check() -> bool:

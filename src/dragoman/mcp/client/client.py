@@ -17,14 +17,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...channel import Options, servable
+from ...channel import Attachable, Options, Serves, servable
 from ...credentials import Auth
 from ...jsonrpc.errors import LocalError, MethodNotFound
+from ...jsonrpc.leniency import Leniency, chosen, without_v1
 from ...jsonrpc.limits import CLIENT, Limits
 from ...jsonrpc.options import among, check, only_async, strict
+from ...net.urls import shown_target
 from ...observer import Observer
+from ...rpc.background import needs_asyncio
 from ...rpc.binding.results import result_decoder, to_json
 from ..protocol.entry_versions import asking
 from ..protocol.errors import ToolError
@@ -53,6 +56,7 @@ from ..protocol.types import (
     ServerCapabilities,
     Tool,
 )
+from ..protocol.uri import normal
 from .cache import Cache, pages
 from .calls import Calls
 from .extensions import ClientExtension, taken
@@ -61,19 +65,21 @@ from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
 from .negotiation import PROBE, ClientProfile
 from .notifications import NotificationRouter, OnLog, OnNotification, OnProgress, steps
 from .options import CLIENT_OPTIONS
-from .session import PLAINLY, CallOptions, ClientSession, SessionOptions
+from .session import ASKING, LONGEST, PLAINLY, CallOptions, ClientSession, SessionOptions
 from .subscriptions import Subscription, SubscriptionManager
 from .tools import KnownTools, typed
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from ...rpc.tracing import Hook
+else:
+    SSLContext = Hook = Any  # start-up: annotations resolve at run time, to no more than this
 
 T = TypeVar("T")
+_TOKEN = "progressToken"
 _anything = result_decoder(Any)
-
-LONGEST = 3600.0
-"""Most seconds of a call that reports progress: "implementations SHOULD always enforce a maximum timeout, regardless of
-progress notifications" (basic/patterns/cancellation)."""
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Client:
@@ -84,20 +90,23 @@ class Client:
     `Revision`) and no other. `timeout`: seconds per call without an answer or progress (None: for ever).
 
     `on_elicit`, `on_elicit_url`, `on_sample`, `roots`: functions that answer the server, see `handlers`; each declares
-    its capability. `extensions`: used if the server declares them too. `on_log`, `on_progress`, `on_notification`:
-    called with what the server sends, plain or async functions on the loop. `cache`: keep lists and resources as long
-    as the server allows. `restart`: connect again (start the command again) at the next call after the server was lost.
-    `rounds`: how often a server may ask within one call. `probe`: seconds without an answer after which a server on a
-    stream is taken to be of the stateful era.
+    its capability. `sample_tools`: `on_sample` takes tools. `extensions`: used if the server declares them too.
+    `on_log`, `on_progress`, `on_notification`: called with what the server sends, plain or async functions on the loop.
+    `cache`: keep lists and resources as long as the server allows. `restart`: connect again (start the command again)
+    at the next call after the server was lost. `rounds`: how often a server may ask within one call. `probe`: seconds
+    without an answer after which a server on a stream is taken to be of the stateful era. `lenient=True`: accept what
+    servers send beyond the specifications, such as null for what is absent and words for the codes of errors; a
+    `jsonrpc.Leniency` chooses.
 
-    The other options are those of `dragoman.connect`. Entering raises ChannelError, CallTimeout, RpcError or BadAnswer
+    As of `dragoman.connect`: `limits`, `trace`, `observers`, `tls`, `headers`, `auth`, `env`, `env_inherit`, `cwd` and
+    `stderr`. Entering raises ChannelError, CallTimeout, RpcError or BadAnswer
     if there is no such server, or no common revision.
     """
 
     @strict("Client")
     def __init__(
         self,
-        target: Any,
+        target: str | Sequence[str] | Serves | Attachable,
         *,
         name: str = "dragoman",
         version: str = "0.0.0",
@@ -117,18 +126,22 @@ class Client:
         restart: bool = False,
         rounds: int = ROUNDS,
         probe: float = PROBE,
+        lenient: Leniency | bool = False,
         limits: Limits | None = None,
         trace: Hook | None = None,
         observers: Sequence[Observer] = (),
-        tls: Any = None,
+        tls: SSLContext | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Auth = None,
         env: Mapping[str, str] | None = None,
+        env_inherit: bool = False,
         cwd: str | None = None,
         stderr: Callable[[str], None] | None = None,
     ) -> None:
         check("Client", CLIENT_OPTIONS, given := locals())
-        self._answering = Answering(among(Answers, given))
+        taking = without_v1("Client", chosen(lenient))
+        self._answering = Answering(among(Answers, given), questions=(limits or CLIENT).questions, lenient=taking)
+        self._limits = limits or CLIENT
         self._on_progress = on_progress
         self._cache = Cache(keeps=cache)
         known = self._tools = KnownTools()
@@ -137,15 +150,21 @@ class Client:
         info = Implementation(name, version, title=UNSET if title is None else title)
         wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
         profile = ClientProfile(info, self._answering, self._extensions.those)
-        terms = among(SessionOptions, given, wire=wire, revision=_revision(revision))
+        terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=taking)
+        self._named = shown_target(target)
         self._far = ClientSession(servable(target), profile, terms)
         self._listening = SubscriptionManager(self._far)
-        self._hearing = NotificationRouter(self._cache, known, self._listening, urls, on_log, on_notification)
+        self._hearing = NotificationRouter(self._cache, known, self._listening, urls, on_log, on_notification, taking)
         self._calls = Calls(self._far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
         self._far.heard = self._hearing.heard
         self._far.renewed = self._renewed
         self._far.lost = self._lost
         self._far.reauthorized = self._cache.clear
+        self._usual = PLAINLY if timeout is None else ASKING
+        """Of a call without options."""
+
+    def __repr__(self) -> str:
+        return f"<mcp.Client {self._named}>"
 
     # -- life
 
@@ -153,6 +172,7 @@ class Client:
         __enter__ = __exit__ = only_async("Client(...)", "; mcp.client.blocking.connect(...) blocks")
 
     async def __aenter__(self) -> Client:
+        needs_asyncio("Client(...)")
         await self._far.open()
         return self
 
@@ -224,19 +244,20 @@ class Client:
     async def _list(
         self, method: str, kind: type[Any], items: Callable[[Any], list[T]], sift: Callable[[list[T]], list[T]] = list
     ) -> list[T]:
-        async def page(cursor: str | None) -> tuple[list[T], str | None]:
-            kept: tuple[list[T], str | None] | None = self._cache.get(method, cursor)
+        async def page(cursor: str | None) -> tuple[list[T], str | None, int]:
+            kept: tuple[list[T], str | None, int] | None = self._cache.get(method, cursor)
             if kept is not None:
                 return kept
             changes = self._cache.changes(method)
             body = b"{}" if cursor is None else msgspec.json.encode({"cursor": cursor})
-            found = complete_result(method, await self._far.call(method, body), kind)
+            raw = await self._far.call(method, body)
+            found = complete_result(method, raw, kind)
             following = None if found.next_cursor is UNSET else found.next_cursor
-            fresh = (sift(items(found)), following)
-            self._cache.put(method, cursor, fresh, found.ttl_ms, changes)
+            fresh = (sift(items(found)), following, len(raw))
+            self._cache.put(method, cursor, fresh, found.ttl_ms, changes, len(raw))
             return fresh
 
-        return await pages(method, page, lambda: self._cache.drop(method))
+        return await pages(method, page, lambda: self._cache.drop(method), limits=self._limits)
 
     # -- calls
 
@@ -260,7 +281,7 @@ class Client:
             raise LocalError(
                 f"{method} is not a method of {self.revision.date} that this client and its extensions know"
             )
-        body = b"{}" if params is None else to_json(params)
+        body, meta = _apart(params, meta)
         name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
         return await self._calls.request(row, body, name, self._how(timeout, total, on_progress, meta))
 
@@ -334,15 +355,16 @@ class Client:
         raises."""
         method, how = "resources/read", self._how(timeout, total, on_progress, meta, version)
         chosen = how.meta is not None and "fastmcp" in how.meta  # another version than the one that is kept, maybe
-        kept: ReadResourceResult | None = None if chosen else self._cache.get(method, uri)
-        if kept is not None:
-            return kept
+        key = normal(uri)
+        kept: tuple[str, ReadResourceResult] | None = None if chosen else self._cache.get(method, key)
+        if kept is not None and kept[0] == uri:  # a server may tell spellings apart that ought to be the same
+            return kept[1]
         changes = self._cache.changes(method)
         body = msgspec.json.encode({"uri": uri})
         found, asked = await self._calls.named(method, body, uri, ReadResourceResult, how)
         # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
         if not asked and not chosen:
-            self._cache.put(method, uri, found, found.ttl_ms, changes)
+            self._cache.put(method, key, (uri, found), found.ttl_ms, changes, _size(found))
         return found
 
     async def get_prompt(
@@ -390,7 +412,8 @@ class Client:
 
         Raises RpcError where the server answers with an error, CallTimeout, BadAnswer for an answer that does not fit,
         ChannelError when the channel is lost, and LocalError before the client is entered."""
-        return _anything(await self._far.call(method, to_json(params or {}), how=CallOptions(timeout)))
+        body, meta = _apart(params or {}, None)
+        return _anything(await self._far.call(method, body, how=self._how(timeout, None, None, meta)))
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Receive log messages (`on_log`) from this level on (server/utilities/logging): for the session, or with every
@@ -442,8 +465,8 @@ class Client:
                 async for change in changes: ...
 
         Yields `subscriptions.Changed` (kind, uri); `changes.granted` is what the server has agreed to. It ends when the
-        server ends it, and raises ChannelError when the channel is lost, unless `again` is set: then it subscribes
-        again, if there is a channel to be had: one that is over comes back with `restart`.
+        server ends it, as before a restart, and raises ChannelError when the channel is lost, unless `again` is set:
+        then it subscribes again, if there is a channel to be had: one that is over comes back with `restart`.
         """
         return Subscription(self._listening, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again)
 
@@ -468,12 +491,18 @@ class Client:
     ) -> CallOptions:
         if version is not None:
             meta = {**(meta or {}), **asking(version)}
-        told = on_progress or self._on_progress
-        if told is not None:
-            return CallOptions(timeout, LONGEST if total is None else total, steps(told), meta)
-        if timeout is UNSET and total is None and meta is None:
-            return PLAINLY
-        return CallOptions(timeout, total, None, meta)
+        own = meta is not None and _TOKEN in meta
+        if own and on_progress is not None:
+            raise LocalError(f"meta has a {_TOKEN} of its own, by which on_progress is not told: leave one of them out")
+        told = None if own else on_progress or self._on_progress
+        if told is None and timeout is UNSET and total is None and meta is None:
+            return self._usual
+        within = self._far.timeout if timeout is UNSET else timeout
+        if told is None and (within is None or own):
+            return CallOptions(timeout, total, None, meta)
+        if total is None and within is None:
+            total = LONGEST
+        return CallOptions(timeout, total, None if told is None else steps(told), meta, True)
 
     # -- when the server was lost
 
@@ -485,6 +514,28 @@ class Client:
     def _lost(self, why: Any) -> None:
         self._cache.clear()
         self._listening.lost(why)
+
+
+def _size(found: ReadResourceResult) -> int:
+    """The bytes of a resource, but for some."""
+    texts = [part for one in found.contents for part in (one.text, one.blob) if isinstance(part, str)]
+    return sum(map(len, texts))
+
+
+def _apart(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
+    """The params of a call as JSON text without their `_meta`, and this with what `meta` has: a message has each member
+    once, and the revision adds to it. Raises LocalError for a `_meta` that is no object."""
+    body = b"{}" if params is None else to_json(params)
+    if b'"_meta"' not in body:
+        return body, meta
+    members = _members(body)
+    own = members.pop("_meta", None)
+    if own is None:
+        return body, meta
+    try:
+        return to_json(members), {**_members(own), **(meta or {})}
+    except msgspec.ValidationError:
+        raise LocalError("_meta in the params of a call is an object") from None
 
 
 def _revision(revision: Revision | str | None) -> Revision | None:

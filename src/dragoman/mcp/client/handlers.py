@@ -22,9 +22,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import BadAnswer, InvalidParams, LocalError, MethodNotFound, RpcError
+from ...jsonrpc.leniency import STRICT, Leniency
+from ...jsonrpc.limits import CLIENT
 from ...rpc.binding.results import to_json
 from ..asking.forms import form_of
 from ..protocol.encoding import decode, encode
+from ..protocol.lenient import without_nulls
 from ..protocol.params import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -44,6 +47,7 @@ from ..protocol.types import (
     ToolResultContent,
     ToolUseContent,
 )
+from ..protocol.uri import normal
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -52,7 +56,7 @@ OnElicit: TypeAlias = Callable[[ElicitRequestParams], Any]
 defaults), False (declined) or None (cancelled); or an awaitable of one."""
 OnSample: TypeAlias = Callable[[CreateMessageRequestParams], Any]
 """Answers a sampling: a `CreateMessageResult`, the model's text, or None (declined); or an awaitable of one."""
-RootsSource: TypeAlias = Sequence["Root | str | PathLike[str]"] | Callable[[], Any]
+RootsSource: TypeAlias = Sequence[Root | str | PathLike[str]] | Callable[[], Any]
 """Roots, folders or file: URIs; or a function, plain or async, that lists them when asked."""
 
 ELICIT = "elicitation/create"
@@ -80,14 +84,17 @@ class Answers(Struct, frozen=True, kw_only=True):
 class Answering:
     """The functions that answer a server's questions, and the capabilities they declare."""
 
-    def __init__(self, given: Answers) -> None:
+    def __init__(self, given: Answers, *, questions: int = CLIENT.questions, lenient: Leniency = STRICT) -> None:
         if given.sample_tools and given.on_sample is None:
             raise LocalError("sample_tools says that on_sample takes tools: give on_sample too")
+        self._null_params = lenient.null_params
         self._form = given.on_elicit
         self._url = given.on_elicit_url
         self._sample = given.on_sample
         self._sample_tools = given.sample_tools
         self.roots: RootsSource | None = given.roots
+        self.questions: int = questions
+        """How many questions one result may ask, and a server at once."""
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
         """The capabilities declared to a server of this revision; `encode` leaves out what it does not know."""
@@ -121,7 +128,7 @@ class Answering:
         return encode(answer, revision)
 
     async def _elicit(self, params: Raw | UnsetType, revision: Revision) -> ElicitResult:
-        asked = _params(ELICIT, params, ElicitRequestParams)
+        asked = self._read(ELICIT, params, ElicitRequestParams)
         # "Clients MUST treat requests without a `mode` field as form mode" (client/elicitation)
         mode = "form" if asked.mode is UNSET else asked.mode
         function = self._form if mode == "form" else self._url if revision.elicitation_modes else None
@@ -135,7 +142,7 @@ class Answering:
         return _elicited(await _called(function, asked), asked if mode == "form" else None)
 
     async def _sampled(self, params: Raw | UnsetType, function: OnSample) -> CreateMessageResult:
-        asked = _params(SAMPLE, params, CreateMessageRequestParams)
+        asked = self._read(SAMPLE, params, CreateMessageRequestParams)
         if not self._sample_tools and (asked.tools is not UNSET or asked.tool_choice is not UNSET):
             # "The client MUST return an error if this field is provided but `sampling.tools` is not declared"
             raise InvalidParams(f"{SAMPLE}: tools were not declared", {"reason": "sampling.tools is not declared"})
@@ -150,6 +157,15 @@ class Answering:
         if not isinstance(found, CreateMessageResult):
             raise LocalError(f"on_sample answers a CreateMessageResult, a text or None, not {found!r}")
         return found
+
+    def _read(self, method: str, params: Raw | UnsetType, kind: type[Any]) -> Any:
+        """The params of a question. Raises InvalidParams."""
+        try:
+            if self._null_params and params is not UNSET:
+                params = without_nulls(params, kind)
+            return decode(b"{}" if params is UNSET else params, kind)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidParams(f"{method}: {error}") from error
 
     async def _listed(self, roots: RootsSource) -> Sequence[Root | str | PathLike[str]]:
         return await _called(roots) if callable(roots) else roots
@@ -166,13 +182,6 @@ async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
 def refused(error: Exception) -> RpcError:
     """The error for a server of the stateful era when a question was declined."""
     return RpcError(str(error) or "User rejected the request", code=REJECTED)
-
-
-def _params(method: str, params: Raw | UnsetType, kind: type[Any]) -> Any:
-    try:
-        return decode(b"{}" if params is UNSET else params, kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidParams(f"{method}: {error}") from error
 
 
 # -- elicitation ----------------------------------------------------------------------------------
@@ -207,7 +216,7 @@ def _check(schema: Mapping[str, Any], content: dict[str, Any]) -> None:
         logger.debug("%s: %s", ELICIT, error)
         return
     try:
-        form.read(content)
+        form.read(content, foreign=True)
     except BadAnswer as error:
         raise LocalError(f"{ELICIT}: what was accepted does not fit the form: {error}") from error
 
@@ -270,7 +279,7 @@ def _root(one: Root | str | PathLike[str]) -> Root:
     root = one if isinstance(one, Root) else None
     if root is None:
         text = fspath(one)  # type: ignore[arg-type]  # no Root
-        root = Root(text) if text.startswith("file://") else _folder(text)
-    if not root.uri.startswith("file://"):
+        root = Root(text) if normal(text).startswith("file://") else _folder(text)
+    if not normal(root.uri).startswith("file://"):
         raise LocalError(f"a root is a folder or a file: URI, not {root.uri!r}")
     return root

@@ -23,6 +23,7 @@ from ..protocol.encoding import decode
 from ..protocol.params import COMPLETE, INPUT_REQUIRED
 from ..protocol.revisions import Revision
 from .handlers import ELICIT, ROOTS, SAMPLE, Answering
+from .salvage import salvaged
 
 T = TypeVar("T")
 
@@ -71,6 +72,9 @@ def read(method: str, raw: Raw, kind: type[T]) -> T:
     try:
         return lenient.decode(raw, kind)
     except (msgspec.DecodeError, RecursionError) as error:
+        known = salvaged(method, raw, kind)
+        if known is not None:
+            return known
         raise BadAnswer(f"{method}: the result does not fit: {error}") from error
 
 
@@ -118,6 +122,11 @@ async def _retry(method: str, found: _Head, body: bytes, answering: Answering, r
         raise BadAnswer(f"{method}: requestState is not a string")
     parts = [body[1:-1]] if len(body) > 2 else []
     if found.input_requests is not UNSET:
+        if len(found.input_requests) > answering.questions:
+            many = len(found.input_requests)
+            raise BadAnswer(
+                f"{method}: the server asks {many} questions at once, limits.questions allows {answering.questions}"
+            )
         answers = {
             key: Raw(await _answer(method, question, answering, revision))
             for key, question in found.input_requests.items()

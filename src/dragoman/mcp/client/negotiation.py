@@ -7,7 +7,9 @@ Rules (basic/versioning and the bindings' "Backward Compatibility"):
   `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
 - A server that was only slow is modern: if its answer to `server/discover` comes before its answer to `initialize`, it
   is connected again and asked once more, without the shorter timeout.
-- The outcome is remembered for the process, per URL or command, and determined again when it fails.
+- An answer that says "later" (a 503, a 429, an error with `retry_after`) says nothing of the era: it is raised.
+- The outcome is remembered for the process, per URL or command, and determined again when it fails. It is not where
+  only a fault spoke for it: a crash, an answer that makes no sense, a process that died.
 - A server that dies because of the question is started again and gets `initialize`.
 """
 
@@ -105,6 +107,8 @@ class Line(Protocol):
 
     peer: ChannelPeer
     http: bool
+    status: int | None
+    """Over HTTP: the status with which a JSON-RPC error came last that was the answer to a call; None: none came."""
 
     def turn(self, *, stateless: bool) -> None:
         """Over HTTP: use this era's form from now on."""
@@ -170,6 +174,8 @@ class Negotiation:
         self._revision = revision
         self._timeout = timeout
         self._probe = probe
+        self._fault: Exception | None = None
+        """What spoke for a legacy server, where it may have been a fault of the moment."""
 
     async def open(self) -> tuple[Line, ServerProfile]:
         """Open a channel; returns it and what is spoken on it.
@@ -181,16 +187,18 @@ class Negotiation:
         if known is not None and known.stateful:
             try:
                 found = await self._stateful(known)
-            except (RpcError, HttpRefused, BadAnswer):
-                if self._revision is not None:
+            except (RpcError, HttpRefused, BadAnswer) as error:
+                if self._revision is not None or _is_later(error, None):
                     raise
                 _remembered.put(
                     self._place, None
                 )  # "re-probing if the cached assumption later fails" (basic/versioning)
             else:
                 return found
+        self._fault = None
         found = await self._probed(known or NEWEST, self._probe)
-        _remembered.put(self._place, found[1].revision)
+        if self._fault is None:
+            _remembered.put(self._place, found[1].revision)
         return found
 
     # -- the stateless era
@@ -209,7 +217,10 @@ class Negotiation:
         if era is not None:
             return era
         if self._revision is not None and not self._revision.stateful:
-            raise BadAnswer(f"the server does not speak revision {self._revision.date}, nor anything as new")
+            why = "" if self._fault is None else f": {self._fault}"
+            raise BadAnswer(
+                f"the server does not speak revision {self._revision.date}, nor anything as new{why}"
+            ) from self._fault
         return await self._handshake(line, NEWEST_STATEFUL)
 
     async def _spoken(self, line: Line, words: Awaitable[ServerProfile]) -> tuple[Line, ServerProfile]:
@@ -233,19 +244,25 @@ class Negotiation:
             try:
                 found = await self._discover(line, revision, probe)
             except RpcError as error:
+                if _is_later(error, line.status):
+                    raise
                 other = self._other(error, revision)
             except HttpRefused as error:
                 if not _is_legacy(error):
                     raise
+                if error.status >= 500:
+                    self._fault = error
                 return None
             except BadAnswer as error:
                 logger.debug("server/discover: %s", error)
+                self._fault = error
                 return None
             except ChannelError as error:
                 if line.http or isinstance(error, EndedUnread):  # another question would not help
                     raise
                 # it died because of a request before `initialize`
                 logger.debug("server/discover: %s", error)
+                self._fault = error
                 raise _Legacy(NEWEST_STATEFUL) from error
             else:
                 if found is None or isinstance(found, ServerProfile):
@@ -269,6 +286,7 @@ class Negotiation:
     ) -> DiscoverResult | ServerProfile | None:
         """Ask; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds (None: without that
         limit) and then answered `initialize`."""
+        line.status = None
         params = Raw(b'{"_meta":{' + self._hello.meta(revision, None) + b"}}")
         call = line.peer.call(
             "server/discover",
@@ -443,12 +461,28 @@ def _era(found: DiscoverResult, revision: Revision) -> ServerProfile:
     )
 
 
+_LATER = (401, 403, 407, 408, 425, 429)
+
+
+def _is_later(error: Exception, status: int | None) -> bool:
+    """Whether an answer says that the server may answer otherwise at another time, or to another caller. `status`: the
+    HTTP status that a JSON-RPC error came with."""
+    if isinstance(error, HttpRefused):
+        return error.status in _LATER or error.status in (502, 503, 504)
+    if not isinstance(error, RpcError):
+        return False
+    if status is not None and (status in _LATER or status in (502, 503, 504)):
+        return True
+    after = error.data.get("retry_after") if isinstance(error.data, dict) else None
+    return isinstance(after, int | float) and not isinstance(after, bool)
+
+
 def _is_legacy(error: HttpRefused) -> bool:
     """Whether this is how a legacy server refuses a modern request: a 4xx, or a crash, but not for authorization or
     load."""
-    return (400 <= error.status < 500 and error.status not in (401, 403, 407, 408, 429)) or error.status in (500, 501)
+    return (400 <= error.status < 500 and error.status not in _LATER) or error.status in (500, 501)
 
 
 def _may_be_sse(error: HttpRefused) -> bool:
     """ "If it fails with 400, 404 or 405" (basic/transports, Backward Compatibility); other 4xx in older texts."""
-    return 400 <= error.status < 500 and error.status not in (401, 403, 407, 408, 429)
+    return 400 <= error.status < 500 and error.status not in _LATER

@@ -14,18 +14,24 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ...jsonrpc.leniency import STRICT, Leniency
+from ...repeats import Repeats
 from ..protocol.encoding import decode
+from ..protocol.lenient import without_nulls
+from ..protocol.methods import METHODS
 from ..protocol.params import (
     ElicitationCompleteNotificationParams,
     LoggingMessageNotificationParams,
     ProgressNotificationParams,
 )
+from ..protocol.uri import normal
 from .cache import Cache
 from .multi_round_trip import UrlElicitations
 from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, SubscriptionManager
 from .tools import KnownTools
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
 """Called with each progress of a call: `progress`, `total` and `message`; the last two UNSET if the server did not set
@@ -57,7 +63,9 @@ class NotificationRouter:
         errands: UrlElicitations,
         on_log: OnLog | None,
         on_notification: OnNotification | None,
+        lenient: Leniency = STRICT,
     ) -> None:
+        self._null_params = lenient.null_params
         self._cache = cache
         self._tools = tools
         self._listening = listening
@@ -73,12 +81,15 @@ class NotificationRouter:
             logger.debug("%s cannot be read: %s", method, error)
 
     def _take(self, method: str, params: Raw | UnsetType) -> None:
+        if self._null_params and params is not UNSET and (row := METHODS.get(method)) is not None:
+            params = without_nulls(params, row.params)
         for stale in _STALE.get(method, ()):
             self._cache.drop(stale)
         if method == "notifications/tools/list_changed":
             self._tools.changed()
         elif method == UPDATED and params is not UNSET:
-            self._cache.drop("resources/read", decode(params, _Uri).uri)
+            uri = decode(params, _Uri).uri
+            self._cache.drop("resources/read", None if uri is None else normal(uri))
         if method in _LISTENED:
             self._listening.heard(method, params)
         elif method == "notifications/message" and self._on_log is not None and params is not UNSET:
@@ -97,7 +108,7 @@ def tell(function: Callable[..., Any], *arguments: Any) -> None:
     try:
         found = function(*arguments)
     except Exception:
-        logger.exception("%r failed", function)
+        repeats.error("%r failed", function, exc_info=True)
         return
     if inspect.isawaitable(found):
         telling = asyncio.ensure_future(found)
@@ -108,7 +119,7 @@ def tell(function: Callable[..., Any], *arguments: Any) -> None:
 def _told(telling: asyncio.Future[Any]) -> None:
     _tellings.discard(telling)
     if not telling.cancelled() and (error := telling.exception()) is not None:
-        logger.error("what the server told could not be taken", exc_info=error)
+        repeats.error("what the server told could not be taken", exc_info=error)
 
 
 def steps(told: OnProgress) -> Callable[[Any], None]:

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Final
 
 from ...channel import LIMITS, TLS, Serves
+from ...jsonrpc.leniency import CHOSEN
 from ...jsonrpc.options import (
     ANYTHING,
     CALL_TIME,
@@ -55,6 +56,7 @@ CLIENT_OPTIONS: Final = {
     "restart": FLAG,
     "rounds": whole(1),
     "probe": TIME,
+    "lenient": CHOSEN,
     "limits": LIMITS | NONE,
     "trace": CALLABLE | NONE,
     "observers": OBSERVERS,

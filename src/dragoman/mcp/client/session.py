@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...channel import Caller, Channel, ChannelError, Closed, Options, Servable
+from ...channel import Attachable, Caller, Channel, ChannelError, Closed, Options, Outgoing, Servable
 from ...connecting import pair
-from ...jsonrpc.errors import BadAnswer, CallTimeout, LocalError, MethodNotFound, RpcError
+from ...jsonrpc.errors import BadAnswer, CallTimeout, InternalError, LocalError, MethodNotFound, RpcError
+from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.messages import Notification, Request
 from ...observer import Observer
+from ...repeats import Repeats
 from ...rpc.binding.results import to_json
 from ...rpc.method import Method, Passed
 from ...rpc.observing import with_trace
@@ -45,23 +47,32 @@ if TYPE_CHECKING:
     from .http.posts import StreamableHttp
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 PATIENCE = 600.0
 """Seconds that a server's question may take: users are slow."""
 
-Target: TypeAlias = "str | Sequence[str] | Any"
+LONGEST = 3600.0
+"""Most seconds of a call that reports progress: "implementations SHOULD always enforce a maximum timeout, regardless of
+progress notifications" (basic/patterns/cancellation)."""
+
+Target: TypeAlias = "str | Sequence[str] | Attachable"
 
 
 class CallOptions(Struct, frozen=True):
-    """The options of one call. Seconds; `on_progress` gets the params of its progress."""
+    """The options of one call. Seconds; `on_progress` gets the params of its progress. `progress`: ask the server for
+    it; each begins the time-out again."""
 
     timeout: float | UnsetType | None = UNSET
     total: float | None = None
     on_progress: Callable[[Any], object] | None = None
     meta: Mapping[str, Any] | None = None
+    progress: bool = False
 
 
 PLAINLY = CallOptions()
+ASKING = CallOptions(progress=True)
+"""Of a call that a time-out ends: progress keeps it from that, whether anybody looks at it or not."""
 ENDLESS = CallOptions(timeout=None)
 
 
@@ -73,6 +84,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     timeout: float | None
     restart: bool
     probe: float
+    lenient: Leniency
     trace: Hook | None
     observers: Sequence[Observer]
 
@@ -107,9 +119,14 @@ class ClientSession:
         self._line: _Line | None = None
         self._era: ServerProfile | None = None
         self._handshakes = 0
+        self._questions = 0
         self._whole = True
         """False from the loss of an HTTP session, or of what restores it, until there is a new one."""
         self._head = b""
+        self._head_asking = b""
+        """Of a request that asks for progress, up to its token."""
+        self._reserved = frozenset[str]()
+        """The members of `_meta` that are ours, by their names."""
         self._closing = False
         self._using: Servable | None = None
         self._service = self._make_service()
@@ -188,6 +205,8 @@ class ClientSession:
         members = self._hello.meta(era.revision, self.level)
         self._head = b'{"_meta":{' + members + b"}," if members else b""
         self._members = members
+        self._reserved = frozenset(msgspec.json.decode(b"{" + members + b"}"))
+        self._head_asking = b'{"_meta":{%b%b"progressToken":' % (members, b"," if members else b"")
 
     async def close(self) -> None:
         """End the channel; a child process is given time, then signals."""
@@ -200,10 +219,17 @@ class ClientSession:
         """Open a new channel, with our peer."""
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
-        peer = ChannelPeer(Runner(self._service), limits=self._options.wire.limits, timeout=self.timeout, dialect=MCP)
+        peer = ChannelPeer(
+            Runner(self._service),
+            limits=self._options.wire.limits,
+            timeout=self.timeout,
+            dialect=MCP,
+            lenient=self._options.lenient,
+        )
         if self.timeout is None:
             peer.timeout = None
         peer.alone = True
+        peer.longest = LONGEST
         peer.on_state = lambda state, why: self._state(peer, state, why)
         if http is not None:
             http.on_session_lost = self._session_lost
@@ -280,9 +306,13 @@ class ClientSession:
         begun: Callable[[int], None] | None,
     ) -> Awaitable[Raw]:
         headers = None if line.streamable is None else line.headers(method, self.era.revision, name, extra)
-        token = how.on_progress is not None
-        if token or begun is not None or how.meta is not None:
-            params: Any = self._with_id(body, how.meta, token, begun)
+        token = how.progress
+        params: Any
+        if begun is not None or how.meta is not None:
+            params = self._with_id(body, how.meta, token, begun)
+        elif token:
+            start, rest = self._head_asking, b"}," + body[1:] if len(body) > 2 else b"}}"
+            params = lambda id: Raw(b"%b%d%b" % (start, id, rest))  # noqa: E731  (it is made for each call)
         else:
             params = self.params(body)
         return line.peer.call(
@@ -298,7 +328,8 @@ class ClientSession:
     def _with_id(
         self, body: bytes, meta: Mapping[str, Any] | None, token: bool, begun: Callable[[int], None] | None
     ) -> Callable[[int], Raw]:
-        given = to_json(meta)[1:-1] if meta else b""
+        own = {name: value for name, value in meta.items() if name not in self._reserved} if meta else None
+        given = to_json(own)[1:-1] if own else b""
 
         def params(id: int) -> Raw:
             if begun is not None:
@@ -379,7 +410,7 @@ class ClientSession:
             try:
                 await self.once("logging/setLevel", msgspec.json.encode({"level": self.level}))
             except (RpcError, CallTimeout, BadAnswer) as error:
-                logger.warning("the level of log messages is lost with the old session: %s", error)
+                repeats.warning("the level of log messages is lost with the old session: %s", error)
         await self.renewed()
         if not self._whole:  # the home stream has told it, and no call
             raise SessionLost("the new session was lost while it was restored")
@@ -430,10 +461,17 @@ class ClientSession:
 
     async def _ask(self, asked: tuple[Request, Revision], context: None) -> Raw:
         message, revision = asked
+        allowed = self._options.wire.limits.questions
+        if self._questions >= allowed:
+            data = {"limit": "questions", "allowed": allowed, "retry_after": 1}
+            raise InternalError(f"Busy: questions allows {allowed} at once", data)
+        self._questions += 1
         try:
             answer = await self._hello.answering.answer(message.method, message.params, revision)
         except Declined as error:
             raise refused(error) from error
+        finally:
+            self._questions -= 1
         return Raw(answer)
 
 
@@ -452,8 +490,14 @@ class _Line:
         self.channel = channel
         self.streamable = streamable
         self.http = http
+        self.status: int | None = None
+        if streamable is not None:
+            streamable.on_status = self._answered_with
         self._exchanges = inside is None and not channel.duplex
         self._inside = inside
+
+    def _answered_with(self, call: Outgoing, status: int) -> None:
+        self.status = status
 
     def turn(self, *, stateless: bool) -> None:
         if self.streamable is not None:

@@ -30,6 +30,7 @@ from ...net.reconnect import BackgroundTasks, backoff, reconnect
 from ..protocol.encoding import decode
 from ..protocol.params import SubscriptionFilter, SubscriptionsAcknowledgedNotificationParams
 from ..protocol.types import SUBSCRIPTION_ID
+from ..protocol.uri import normal
 from ..protocol.uri_template import above
 from .session import ENDLESS, ClientSession
 
@@ -87,6 +88,9 @@ class SubscriptionManager:
         """Those of the stateless era, by the id of their call."""
         self._others: set[Subscription] = set()
         self._uris: Counter[str] = Counter()
+        """Subscriptions of each resource, by the normal form of its URI."""
+        self._spellings: dict[str, str] = {}
+        """The URIs of these as the server was given them: it may compare texts."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._revivals = BackgroundTasks(LISTEN)
         self._reviving = False
@@ -104,7 +108,7 @@ class SubscriptionManager:
             # tears down that subscription stream" (basic/patterns/cancellation)
             found = self.calls.get(told.request) if isinstance(told.request, int) else None
             if found is not None:
-                found._end(None)
+                found._torn_down()
             return
         id = told.meta.id if told.meta is not UNSET else UNSET
         one = self.calls.get(id) if isinstance(id, int) else None
@@ -130,10 +134,11 @@ class SubscriptionManager:
         # "Both `subscribe` and `listChanged` are optional" (server/resources)
         single = can.resources is not UNSET and can.resources.subscribe is True
         self._others.add(one)
-        for uri in one._uris if single else ():
+        for uri, spelling in one._uris.items() if single else ():
             async with self._turn(uri):
                 if not self._uris[uri]:
-                    await self.far.call("resources/subscribe", msgspec.json.encode({"uri": uri}))
+                    await self.far.call("resources/subscribe", msgspec.json.encode({"uri": spelling}))
+                    self._spellings[uri] = spelling
                 self._uris[uri] += 1
                 one._held.append(uri)
         wanted = one._wanted
@@ -141,7 +146,7 @@ class SubscriptionManager:
             tools_list_changed=True if wanted.tools_list_changed is True and told["tools"] else UNSET,
             prompts_list_changed=True if wanted.prompts_list_changed is True and told["prompts"] else UNSET,
             resources_list_changed=True if wanted.resources_list_changed is True and told["resources"] else UNSET,
-            resource_subscriptions=list(one._held) if one._held else UNSET,
+            resource_subscriptions=[one._uris[uri] for uri in one._held] or UNSET,
         )
 
     async def unsubscribe(self, one: Subscription) -> None:
@@ -153,8 +158,9 @@ class SubscriptionManager:
                 self._uris[uri] -= 1
                 if self._uris[uri] <= 0:
                     del self._uris[uri]
+                    spelling = self._spellings.pop(uri, uri)
                     with contextlib.suppress(ChannelError, *_REFUSALS):
-                        await self.far.call("resources/unsubscribe", msgspec.json.encode({"uri": uri}))
+                        await self.far.call("resources/unsubscribe", msgspec.json.encode({"uri": spelling}))
 
     def _turn(self, uri: str) -> asyncio.Lock:
         """What of one resource goes to the server goes one after the other: who shares a subscription shares its
@@ -166,7 +172,8 @@ class SubscriptionManager:
         if self.far.era.revision.stateful:
             for uri in tuple(self._uris):
                 try:
-                    await self.far.once("resources/subscribe", msgspec.json.encode({"uri": uri}))
+                    spelling = self._spellings.get(uri, uri)
+                    await self.far.once("resources/subscribe", msgspec.json.encode({"uri": spelling}))
                 except _REFUSALS as error:
                     self._refused(uri, error)
         for one in tuple(self._others):
@@ -175,6 +182,7 @@ class SubscriptionManager:
     def _refused(self, uri: str, why: Exception) -> None:
         """The server does not notify about a resource any more: end the subscriptions to it."""
         del self._uris[uri]
+        self._spellings.pop(uri, None)
         for one in tuple(self._others):
             if uri in one._held:
                 one._held.remove(uri)
@@ -223,15 +231,17 @@ class Subscription:
         resources: bool = False,
         again: bool = False,
     ) -> None:
-        self._uris: tuple[str, ...] = tuple(dict.fromkeys(uris))
-        """The resources whose changes are wanted, each once."""
+        self._uris: dict[str, str] = {}
+        """The resources whose changes are wanted, by the normal form of their URIs."""
+        for uri in uris:
+            self._uris.setdefault(normal(uri), uri)
         self._again = again
         """Whether it is renewed when the server or the wire ends it."""
         self._wanted: SubscriptionFilter = SubscriptionFilter(
             tools_list_changed=True if tools else UNSET,
             prompts_list_changed=True if prompts else UNSET,
             resources_list_changed=True if resources else UNSET,
-            resource_subscriptions=list(self._uris) if self._uris else UNSET,
+            resource_subscriptions=list(self._uris.values()) if self._uris else UNSET,
         )
         """What was asked for, as the protocol has it."""
         if self._wanted == SubscriptionFilter():
@@ -249,7 +259,12 @@ class Subscription:
         """Why the last try failed."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._call: asyncio.Future[Raw] | None = None
+        """The call of the stateless era, while it lives."""
         self._acknowledged: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Subscription {', '.join((*self._uris.values(), *msgspec.to_builtins(self._wanted)))}>"
 
     # -- for the user
 
@@ -316,7 +331,7 @@ class Subscription:
         """Whether a change belongs to this subscription."""
         wanted = self._wanted
         if kind == "resource":
-            return uri is not None and any(one in self._uris for one in above(uri))
+            return uri is not None and any(one in self._uris for one in above(normal(uri)))
         lists = {
             "tools": wanted.tools_list_changed,
             "prompts": wanted.prompts_list_changed,
@@ -358,26 +373,44 @@ class Subscription:
 
     # -- the stateless era
 
+    def _torn_down(self) -> None:
+        """The server has ended it by a cancel, after which it sends no answer."""
+        if not self._again:
+            self._end(None)
+        elif self._call is not None:
+            self._call.cancel()
+
     async def _listen(self) -> None:
-        pauses, far = backoff(*PAUSES), self._listening.far
+        pauses, far, clock = backoff(*PAUSES), self._listening.far, asyncio.get_running_loop().time
+        in_order = False
         while True:
+            since = clock()
+            later: float | None = 0.0
             try:
                 await self._once()
-                self._end(None)
-                return
+                # "the subscription closed cleanly" says nothing of why: a server that drains for another one to take
+                # its place ends it so, too
+                in_order = True
+                if not self._again or self._over or not far.comes_back:
+                    self._end(None)
+                    return
+                logger.debug("%s: ended by the server, and asked for again", LISTEN)
             except (ChannelError, CallTimeout, RpcError) as error:
                 # "a transport that closes without it indicates an unexpected disconnect, which the client MAY treat
                 # as a trigger to reconnect"; a server that is busy or closing says when to come back
                 later = _retry_after(error) if isinstance(error, RpcError) else 0.0
                 if not self._again or self._over or later is None or not far.comes_back:
-                    self._end(error)
+                    over = in_order and isinstance(error, ChannelError)  # it ended it, and then the channel
+                    self._end(None if over else error)
                     return
                 logger.debug("%s: lost or refused, and asked for again: %s", LISTEN, error)
                 self._fault = error
             except Exception as error:
                 self._end(error)
                 return
-            await asyncio.sleep(max(next(pauses), later))
+            if clock() - since > PAUSES[1]:  # it was well in between
+                pauses, in_order = backoff(*PAUSES), False
+            await asyncio.sleep(max(next(pauses), later or 0.0))
             self._renewing = self._acknowledged is not None and self._acknowledged.done()
 
     async def _once(self) -> None:
@@ -391,9 +424,16 @@ class Subscription:
             mine.append(id)
             calls[id] = self
 
+        self._call = call = asyncio.ensure_future(far.call(LISTEN, body, how=ENDLESS, begun=begun))
         try:
-            await far.call(LISTEN, body, how=ENDLESS, begun=begun)
+            await asyncio.wait([call])
+            if not call.cancelled():
+                call.result()
         finally:
+            self._call = None
+            if not call.done():
+                call.cancel()
+                await asyncio.wait([call])
             for id in mine:
                 calls.pop(id, None)
 

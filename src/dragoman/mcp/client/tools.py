@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import BadAnswer
+from ...repeats import Repeats
 from ...rpc.binding.json_schema import Validate
 from ...rpc.binding.results import result_decoder
 from ..protocol.encoding import decode
@@ -26,6 +27,11 @@ from ..protocol.types import Tool
 from .checking import checker
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
+
+
+_SHOWN = 10
+"""Tools of one page whose faults the log has."""
 
 
 class Known(Struct):
@@ -48,13 +54,12 @@ class KnownTools:
 
     def learn(self, tools: Iterable[Tool], *, headers: bool) -> list[Tool]:
         """Store a page of tools, and return those that can be called. `headers`: arguments go into HTTP headers."""
-        fine = []
+        fine, bad = [], []
         for tool in tools:
             try:
                 found = marked(tool.input_schema) if headers else ()
             except ValueError as error:
-                # "Clients SHOULD log a warning when rejecting a tool definition"
-                logger.warning("the tool %r is left out: %s", tool.name, error)
+                bad.append(f"the tool {tool.name!r} is left out: {error}")
                 self._tools.pop(tool.name, None)
                 continue
             schema = tool.output_schema if isinstance(tool.output_schema, dict) else None
@@ -62,6 +67,10 @@ class KnownTools:
             check = old.check if old is not None and old.schema == schema else None
             self._tools[tool.name] = Known(found, schema, check)
             fine.append(tool)
+        if bad:
+            # "Clients SHOULD log a warning when rejecting a tool definition"
+            more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+            repeats.warning("%s%s", "; ".join(bad[:_SHOWN]), more)
         return fine
 
     def complete(self, tools: Collection[Tool]) -> None:

@@ -29,15 +29,17 @@ from ...channel import Ended
 from ...jsonrpc.codec import read
 from ...jsonrpc.errors import InternalError, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request
-from ...transports.http.messages import Endpoint, HttpRequest, Reply, retry_after
+from ...repeats import Repeats
+from ...transports.http.messages import Endpoint, Head, HttpRequest, Reply, retry_after
 from ..protocol import dialect
 from ..protocol.admission import claimed
+from ..protocol.headers import METHOD, NAME, decode_value
 from ..protocol.methods import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from ..session.memory import MemorySessions
 from ..session.replica import ReplicaSessions
 from ..session.responder import AWAY, NO_BATCHES, NO_SESSION
 from ..session.session import Session
-from .errors import refuse, refused
+from .errors import MEDIA_TYPE, refuse, refused
 from .head import RequestHead, facts
 from .legacy_2024 import beside
 from .readers import HttpReader, unfit
@@ -47,8 +49,11 @@ from .stateless import StatelessExchange
 Sessions: TypeAlias = MemorySessions | ReplicaSessions
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 _LISTEN: Final = "subscriptions/listen"
+_METHOD: Final = METHOD.encode()
+_NAME: Final = NAME.encode()
 _MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
 
 
@@ -79,8 +84,8 @@ class McpEndpoint:
             known = facts(request.head, request.headers, self._spoken)
         if request.method != "POST":
             self._other(request, known, reply)
-        elif not known.body:
-            refuse(reply, 415, "Content-Type must be application/json, in UTF-8")
+        elif not (known.body or self._service.lenient.any_media_type):
+            refuse(reply, 415, MEDIA_TYPE)
         elif not (known.json or known.sse):
             refuse(reply, 406, "Accept must list application/json and text/event-stream")
         else:
@@ -94,6 +99,17 @@ class McpEndpoint:
                 self._in_session(sessions, request, message, known, reply)
             else:
                 self._misses_version(message, reply)
+
+    def scopes_of(self, head: Head) -> frozenset[str]:
+        """As `NamesScopes`, by the headers that repeat what the body says."""
+        method = head.headers.get(_METHOD)
+        if method is None or head.method != "POST":
+            return frozenset()
+        try:
+            name = decode_value(head.headers.get(_NAME, b"").decode("latin-1"))
+        except ValueError:
+            return frozenset()
+        return self.server.scopes_of(method.decode("latin-1"), name)
 
     def _other(self, request: HttpRequest, known: RequestHead, reply: Reply) -> None:
         """GET and DELETE, which only sessions have."""
@@ -182,6 +198,8 @@ class McpEndpoint:
         elif known.session is None:
             # "Servers that require a session ID SHOULD respond to requests without [it] with HTTP 400 Bad Request"
             refuse(reply, 400, "Mcp-Session-Id is missing: `initialize` gives one", id=_id(message), null=known.null)
+        elif asks and message.method == "initialize":  # type: ignore[union-attr]
+            sessions.run(self._begin_another(sessions, known.session, request, message, known, reply))  # type: ignore[arg-type]
         elif asks and (session := sessions.here(known.session, principal)) is not None:
             try:
                 reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
@@ -200,6 +218,27 @@ class McpEndpoint:
         session = Session(sessions, request.caller.principal, request.caller)
         reader = HttpReader(reply, known.json, known.sse, known.null, self.server)
         session.request(message, request.body, reader, request.caller, begins=True)
+
+    async def _begin_another(
+        self,
+        sessions: Sessions,
+        id: str,
+        request: HttpRequest,
+        message: Request,
+        known: RequestHead,
+        reply: Reply,
+    ) -> None:
+        """An `initialize` that names a session begins another: its client has begun anew, and kept the header."""
+        try:
+            if await sessions.find(id, request.caller.principal, request.caller) is None:
+                refused(reply, NO_SESSION, id=message.id, null=known.null)
+            else:
+                self._begin(sessions, request, message, known, reply)
+        except BusLost as lost:
+            logger.warning("%s: %s", self.server.name, lost)
+            refused(reply, AWAY, id=message.id)
+        except Exception:
+            self._raised(reply, message.id)
 
     async def _served(
         self,
@@ -225,14 +264,14 @@ class McpEndpoint:
             if message is not None:
                 await session.take(message, request.body, reader, request.caller)
             elif request.method == "GET":
-                reader.standing(request.caller)
+                reader.standing = request.caller
                 await session.listen(reader, known.event)
             else:
                 await sessions.erase(session)
                 session.end(Ended("the client ended the session"))
                 reply.respond(204)
         except BusLost as lost:
-            logger.warning("%s: %s", server.name, lost)
+            repeats.warning("%s: %s", server.name, lost)
             refused(reply, AWAY, id=_id(message))
         except Exception:
             self._raised(reply, _id(message))

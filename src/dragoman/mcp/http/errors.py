@@ -22,12 +22,17 @@ _STATUS: Final = {
     UNSUPPORTED_VERSION: 400,
 }
 """Statuses of a stateless request's errors; any other error has the status of a result."""
+MEDIA_TYPE: Final = (
+    "Content-Type must be application/json, in UTF-8 (a server with the option any_media_type accepts others)"
+)
 _NOT_ACCEPTED: Final = frozenset({INVALID_REQUEST, HEADER_MISMATCH, UNSUPPORTED_VERSION})
 """Codes of errors which mean that the body POSTed in a session is not a message for it."""
 _REFUSED: Final[Mapping[str, int]] = {
     # "it MUST respond to requests containing that session ID with HTTP 404 Not Found" (basic/transports)
     "no session": 404,
-    "ended": 404,
+    # 404 would say that nothing was run, and clients repeat the call in a new session
+    "ended": 200,
+    "too large": 413,
     "no stream": 400,
     "no batches": 400,
     "full": 503,

@@ -24,7 +24,7 @@ from ...transports.http.sse import comment, event
 from ..protocol.dialect import of
 from ..protocol.revisions import R2024_11
 from .authorization import Expiry, expiry_of
-from .errors import refuse, turned_away
+from .errors import MEDIA_TYPE, refuse, turned_away
 from .head import facts
 from .readers import SSE_LINES
 from .serving import Serving
@@ -70,8 +70,8 @@ class OldWire:
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
             return
-        if not known.body:
-            refuse(reply, 415, "Content-Type must be application/json, in UTF-8")
+        if not (known.body or self.server.service.lenient.any_media_type):
+            refuse(reply, 415, MEDIA_TYPE)
             return
         secret = parse_qs(request.query).get(_PARAMETER, [""])[-1]
         channel = self.channels.get(secret)

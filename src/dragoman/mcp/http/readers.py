@@ -46,15 +46,13 @@ class HttpReader(Struct, eq=False):
     resumed: Callable[[], None] | None = None
     left: bool = False
     """The far end has gone."""
+    standing: Caller | None = None
+    """For a stream that is open for as long as this caller is admitted."""
     expiry: Expiry | None = None
 
     def wait(self) -> None:
         """The answer is not ready: notice it if the far end goes."""
         self.reply.gone = self._gone
-
-    def standing(self, caller: Caller) -> None:
-        """It is open for as long as its caller is admitted."""
-        self.expiry = expiry_of(caller, self._expired)
 
     def _expired(self) -> None:
         if not self.left:
@@ -106,6 +104,8 @@ class HttpReader(Struct, eq=False):
         reply.start(200, SSE_LINES)
         if id is not None:
             reply.write(event(b"", id=id, retry=self.server.options.retry))
+        if self.standing is not None:  # from here on: what is refused before has nothing to end
+            self.expiry = expiry_of(self.standing, self._expired)
         self.server.host.clock.set(self, self.server.options.keep_alive)
 
     def send(self, message: bytes, id: str | None) -> None:

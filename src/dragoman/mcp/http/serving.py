@@ -37,6 +37,10 @@ class Serving(Protocol):
     def call_limit(self) -> CallLimit: ...
     @property
     def subscriptions(self) -> Subscribed: ...
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """The scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none where
+        not every stranger may know of it. Raises nothing."""
+
     @property
     def shared(self) -> Shared | None:
         """The state shared with other replicas; None without a bus."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -33,6 +34,8 @@ class StatelessExchange(Struct, eq=False):
     streams: bool = False
     """Messages were sent ahead of the answer."""
     expiry: Expiry | None = None
+    acknowledges: ClassVar[bool] = True
+    """ "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"."""
 
     def standing(self, caller: Caller) -> None:
         """It is open for as long as its caller is admitted."""

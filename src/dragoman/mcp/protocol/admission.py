@@ -4,7 +4,7 @@ stateless one. Pure.
 A request whose `_meta` names its revision is stateless, whatever came before it on its channel; any other belongs to
 the `SessionState` that `initialize` began there. All messages go through `admit`. Over HTTP it compares the headers
 with the same `_meta` and params that are served, so that a message cannot show a proxy one thing and its method
-another.
+another. Then the URIs in the params take their normal form (`uri`), so that nothing behind this sees another spelling.
 """
 
 from __future__ import annotations
@@ -21,9 +21,20 @@ from ...jsonrpc.messages import Request
 from .encoding import READERS, decode
 from .headers import VERSION, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
-from .params import CallToolRequestParams, InitializeRequestParams
+from .params import (
+    CallToolRequestParams,
+    CompleteRequestParams,
+    InitializeRequestParams,
+    ReadResourceRequestParams,
+    ResourceTemplateReference,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    UnsubscribeRequestParams,
+)
 from .revisions import NEWEST_STATEFUL, REVISIONS, Revision, by_age
 from .types import CLIENT_CAPABILITIES, PROTOCOL_VERSION, ClientCapabilities, Implementation, LoggingLevel, RequestMeta
+from .uri import normal
+from .uri_template import normal_reference
 
 LEVELS = {level: number for number, level in enumerate(get_args(LoggingLevel))}
 """The log levels by severity, the lowest first."""
@@ -34,6 +45,10 @@ UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 """What decoding JSON raises for what is none, or does not fit."""
 _NO_META = RequestMeta()
 _EMPTY = b"{}"
+
+
+TOKEN_LENGTH = 1_024
+"""Longest progress token, in characters: it is sent back with each step, as long as a request's id may be."""
 
 
 class SessionState(Struct):
@@ -50,6 +65,8 @@ class SessionState(Struct):
     """`notifications/initialized` has come: the server may send requests and notifications."""
     principal: str | None = None
     """The authenticated principal when it began."""
+    kept: Any = None
+    """The `Admission` of what it knows of its client to the server's budget."""
 
 
 class Admitted(Struct, gc=False):
@@ -58,7 +75,7 @@ class Admitted(Struct, gc=False):
     row: Row
     revision: Revision
     params: Any
-    """The row's Struct."""
+    """The row's Struct; its URIs are in their normal form."""
     raw: Raw | UnsetType
     """The params as they came."""
     client: Implementation | None = None
@@ -71,6 +88,10 @@ class Admitted(Struct, gc=False):
     principal: str | None = None
     condensed: Condensed | None = None
     """Long arguments of a tool, without the long strings in them."""
+    version: str = ""
+    """Of the tool, resource or prompt that answers, once it is found; "" for one without versions."""
+    opened: Any = None
+    """What sealed state came with it, once it is opened; see `asking.ask.opened`."""
 
     @property
     def method(self) -> str:
@@ -145,6 +166,9 @@ def admit(
         _agree(message, row, params, meta.protocol_version, headers)
         if not channel and row.until.stateful:  # such as an `initialize`: without `_meta` it would begin a session
             return None
+    with_uris = _WITH_URIS.get(row.params)
+    if with_uris is not None:
+        params = with_uris(params)
     return _served(row, params, raw, meta, session, offered, principal, channel, short)
 
 
@@ -246,14 +270,17 @@ def _served(
             raise InvalidParams(*_strange(meta, offered))
         if level is not UNSET and level not in LEVELS:
             raise InvalidParams(f"Invalid params: `_meta` has the log level {level!r:.40}; the levels are {_levels()}")
-    elif session is not None:
+    elif session is not None and row.name != "initialize":
         revision, client, level = session.revision, session.client, session.log_level
         capabilities = session.capabilities
-    else:
+    else:  # `initialize` begins a session, and on a channel also a new one in the place of another
+        session = None
         revision, client, level, capabilities = _unbegun(row, params, meta, offered, channel), None, None, NOTHING
     if revision is None or not row.within(revision):
         return None
     token = meta.progress_token
+    if type(token) is str and len(token) > TOKEN_LENGTH:
+        raise InvalidParams(f"Invalid params: `_meta.progressToken` has {len(token)} characters, {TOKEN_LENGTH} may be")
     return Admitted(
         row,
         revision,
@@ -321,6 +348,37 @@ def begun(admitted: Admitted) -> SessionState:
 # -- params ---------------------------------------------------------------------------------------
 
 
+def _one_uri(params: Any) -> Any:
+    uri = normal(params.uri)
+    return params if uri is params.uri else structs.replace(params, uri=uri)
+
+
+def _listened(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequestParams:
+    changes = params.notifications
+    uris = changes.resource_subscriptions
+    if isinstance(uris, UnsetType):
+        return params
+    those = list(dict.fromkeys(map(normal, uris)))
+    return structs.replace(params, notifications=structs.replace(changes, resource_subscriptions=those))
+
+
+def _completed(params: CompleteRequestParams) -> CompleteRequestParams:
+    ref = params.ref
+    if not isinstance(ref, ResourceTemplateReference):
+        return params
+    return structs.replace(params, ref=structs.replace(ref, uri=normal_reference(ref.uri)))
+
+
+_WITH_URIS: Mapping[type[Struct], Callable[[Any], Any]] = {
+    ReadResourceRequestParams: _one_uri,
+    SubscribeRequestParams: _one_uri,
+    UnsubscribeRequestParams: _one_uri,
+    SubscriptionsListenRequestParams: _listened,
+    CompleteRequestParams: _completed,
+}
+"""By their type, what gives the URIs in some params their normal form."""
+
+
 class _MetaAlone(Struct):
     meta: RequestMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
@@ -361,6 +419,14 @@ def _shown(value: Raw) -> Any:
     """A value as a fault shows it: complete if it is short, otherwise the beginning of its JSON text."""
     text = bytes(value)
     return value if len(text) <= SHOWN else text[:SHOWN].decode("utf-8", "ignore") + "..."
+
+
+def no_request(method: str, methods: Mapping[str, Row]) -> None:
+    """Raise RpcError (-32600) for a notification with the name of a request: "Requests MUST include a string or integer
+    ID" (basic/index), so it asks for nothing, and nothing runs."""
+    row = methods.get(method)
+    if row is not None and row.result is not None:
+        raise RpcError.of(-32600, f"Invalid Request: {method} is a request, which must have an `id`")
 
 
 def bad_id() -> RpcError:

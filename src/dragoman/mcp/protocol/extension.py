@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from msgspec import UNSET, Struct, UnsetType, field
+import msgspec
+from msgspec import NODEFAULT, UNSET, Struct, UnsetType, field
 
 from ...jsonrpc.errors import LocalError
 from .methods import METHODS, Row
@@ -52,6 +53,24 @@ class Extension(Struct, frozen=True, kw_only=True):
         for kind, result in self.results.items():
             if kind in (COMPLETE, INPUT_REQUIRED) or not (isinstance(result, type) and issubclass(result, Struct)):
                 raise LocalError(f"{self.name}: results are Structs by a resultType of their own, and not {kind!r}")
+            if (wrong := _not_told(result, kind)) is not None:
+                raise LocalError(f"{self.name}: {result.__name__} cannot be a result of the type {kind!r}: {wrong}")
+
+
+def _not_told(result: type[Struct], kind: str) -> str | None:
+    """Why a type of results would not tell its `resultType`, which otherwise is put before what it has; None if it
+    does."""
+    config = result.__struct_config__
+    if config.array_like:
+        return "it is an array in JSON"
+    if config.tag is not None and config.tag_field == "resultType":
+        return None if config.tag == kind else f"its tag is {config.tag!r}"
+    told = next((one for one in msgspec.structs.fields(result) if one.encode_name == "resultType"), None)
+    if told is None:
+        return None
+    if told.default not in (NODEFAULT, kind):
+        return f"its {told.name} is {told.default!r}"
+    return "omit_defaults leaves it out" if config.omit_defaults and told.default == kind else None
 
 
 def _has(kind: type[Struct] | None, what: str, *names: str) -> None:

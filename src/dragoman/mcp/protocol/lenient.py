@@ -1,8 +1,8 @@
-"""Decodes results of servers that write null for absent members.
+"""Takes nulls for absent members, of those whose JSON library writes every member.
 
 In every schema optional members are absent or have a value, but many servers write `"nextCursor": null`,
 `"title": null`. A result that does not fit is decoded once more without such nulls; where null is a value (in
-`_meta`, schemas, structured content) it stays.
+`_meta`, schemas, structured content) it stays. Params of a request are read so where `Leniency.null_params` says it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct, structs
 from msgspec import inspect as types
 
 from .encoding import decode as strictly
@@ -30,6 +30,40 @@ def decode(raw: Raw, kind: type[T]) -> T:
         return strictly(msgspec.json.encode(_without(msgspec.json.decode(raw), types.type_info(kind))), kind)
     except msgspec.ValidationError:
         raise first from None
+
+
+def without_nulls(params: Raw, kind: type[Struct]) -> Raw:
+    """Params without their optional members that are null, and without those in the Structs in them. What is no object
+    stays as it is; so does what a member holds that is not taken apart, such as a tool's arguments."""
+    if b"null" not in bytes(params):
+        return params
+    try:
+        members = strictly(params, dict[str, Raw])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return params
+    fields = {field.encode_name: field for field in structs.fields(kind)}
+    kept: dict[str, Any] = {}
+    for name, value in members.items():
+        field = fields.get(name)
+        if field is None or b"null" not in bytes(value):
+            kept[name] = value
+        elif bytes(value) != b"null":
+            kept[name] = _inside(value, types.type_info(field.type))
+        elif field.required:
+            kept[name] = value
+    return Raw(msgspec.json.encode(kept))
+
+
+def _inside(value: Raw, kind: types.Type) -> Any:
+    """A member of params without the nulls in it."""
+    if isinstance(kind, types.RawType) or (
+        isinstance(kind, types.UnionType) and any(isinstance(one, types.RawType) for one in kind.types)
+    ):
+        return value
+    try:
+        return _without(msgspec.json.decode(value), kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return value
 
 
 def _without(value: Any, kind: types.Type) -> Any:

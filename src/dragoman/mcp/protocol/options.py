@@ -1,19 +1,27 @@
-"""The options of a `Server` for HTTP. Pure."""
+"""Options of a `Server`, those for HTTP among them. Pure."""
 
 from __future__ import annotations
+
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from ...jsonrpc.options import check_struct, rules_of
+
+ArgumentErrors: TypeAlias = Literal["result", "revision"]
+"""How wrong arguments of a tool are told: in a result that the model reads, or as the revision has it, which up to
+2025-06-18 is a JSON-RPC error."""
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
     """The limits of Streamable HTTP, with their defaults and reasons. Times in seconds, sizes in bytes."""
 
     sessions: int = 10_000
-    """Sessions (`Mcp-Session-Id`) at once, on all replicas together. Above it, sessions whose client sent nothing after
-    `initialize` are ended, then new ones are refused. Behind a broker, the mailboxes that have one: above it the one
-    that was silent longest is forgotten."""
+    """Sessions (`Mcp-Session-Id`) at once, on all replicas together. Above it another one ends for each new one, first
+    such whose client sent nothing after `initialize`: of a caller with more than a tenth, then of the address without
+    an identity that has most, then of the identity that has most; the one that was silent longest. Callers without an
+    identity are refused where all belong to identities with less. Behind a broker, the mailboxes that have one, where
+    all callers without an identity count as one."""
     session_idle: float = 1800.0
     """A session without a request, a running call or an open stream ends after this time."""
     log_messages: int = 256

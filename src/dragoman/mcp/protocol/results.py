@@ -6,6 +6,8 @@ basic/index): the stamp is made once per server and spliced in front, so that it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,20 +38,42 @@ def stamp(info: Implementation) -> Stamp:
 
 
 def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = None) -> Raw:
-    """A result as JSON text for this revision. `kind`: its `resultType`, where its type does not say it.
+    """A result as JSON text for this revision. `kind`: the `resultType` of a type that is not the protocol's, where
+    that has none.
 
     Raises LocalError for a value that the revision cannot express.
     """
     if revision.stateful:
         return Raw(encode(result, revision))
-    if kind is not None and not hasattr(result, "result_type"):
-        text = encode(result, revision)
-        text = b'{"resultType":' + msgspec.json.encode(kind) + (b"," + text[1:] if len(text) > 2 else b"}")
-        return Raw(text) if hasattr(result, "meta") and result.meta is not UNSET else stamped(text, stamp)
+    if kind is not None:
+        return _of_extension(result, revision, stamp, kind)
     if result.meta is not UNSET:
-        meta = {SERVER_INFO: Raw(encode(stamp.info, revision))} | result.meta
-        return Raw(encode(msgspec.structs.replace(result, meta=meta), revision))
+        return Raw(encode(msgspec.structs.replace(result, meta=_with_info(result.meta, revision, stamp)), revision))
     return stamped(encode(result, revision), stamp)
+
+
+def _of_extension(result: Struct, revision: Revision, stamp: Stamp, kind: str) -> Raw:
+    """A result of a type that says for itself which members it has on the wire."""
+    names = members_of(type(result))
+    own = getattr(result, names["_meta"]) if "_meta" in names else UNSET
+    if own is not UNSET:
+        result = msgspec.structs.replace(result, **{names["_meta"]: _with_info(own, revision, stamp)})
+    text = encode(result, revision)
+    if "resultType" not in names:
+        text = b'{"resultType":' + msgspec.json.encode(kind) + (b"," + text[1:] if len(text) > 2 else b"}")
+    return stamped(text, stamp) if own is UNSET else Raw(text)
+
+
+def _with_info(meta: Mapping[str, Any], revision: Revision, stamp: Stamp) -> dict[str, Any]:
+    return {SERVER_INFO: Raw(encode(stamp.info, revision))} | dict(meta)
+
+
+@cache
+def members_of(kind: type[Struct]) -> dict[str, str]:
+    """Return the fields of a Struct by the names that they have on the wire; "" for its tag."""
+    found = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
+    config = kind.__struct_config__
+    return found if config.tag_field is None else found | {config.tag_field: ""}
 
 
 def read_back(value: S) -> S:

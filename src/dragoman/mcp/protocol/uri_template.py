@@ -3,12 +3,16 @@
 Rules:
 
 - `{a}`, `{+a}`, `{#a}`, `{.a}`, `{/a}`, `{;a}`, `{?a,b}`, `{&a}`, several names, `*` and `:n`.
-- `match` gives text for each name, percent-decoded once. A simple `{a}` takes no raw "/", "?" or "#";
-  `{+a}`, `{/a*}` and `{#a}` take more. Names in `{?...}` and `{&...}` may be absent, in any order; all others
-  must be there and have at least one character. Where a URI can be cut in several ways, the first names take
-  as much as they can.
-- A value cannot leave its place ("Servers MUST sanitize file paths to prevent directory traversal attacks", resources):
-  after decoding it has no ".." segment, backslash or NUL, and does not begin with a "/" that makes it an absolute path.
+- A template is kept, and matches URIs, in the normal form (`uri`): its own text is normalised by `parse`.
+- `match` gives text for each name, percent-decoded once. Names in `{?...}` and `{&...}` may be absent, in any order;
+  all others must be there and have at least one character. Where a URI can be cut in several ways, the first names
+  take as much as they can.
+- A value cannot leave its place ("Servers MUST sanitize file paths to prevent directory traversal attacks", resources).
+  What is looked at is the decoded value, which is what the function gets: it has no backslash and no NUL, no segment
+  that is ".." (outside of the query "." neither), and no drive letter in front.
+- `{+a}`, `{#a}` and `{/a*}` are *wide*: they take several segments. Their "/" is one in the URI, never `%2F`, and none
+  is in front. No other value has a "/", however it is spelled.
+- `any_path`: values of wide names and of the query may be absolute paths, drive letters and URLs.
 - Matching takes time proportional to the URI: nothing is tried twice, so no pattern can cause backtracking.
 """
 
@@ -19,9 +23,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...jsonrpc.errors import LocalError
+from .uri import escaped, lowered, normal, unescaped
 
 LONGEST: Final = 65_536
 """A longer URI matches nothing."""
@@ -58,6 +63,10 @@ class Expression(Struct, frozen=True):
 
     way: Way
     variables: tuple[Variable, ...]
+    text: str
+    """With its braces."""
+    host: bool = False
+    """It is in the URI's host, where letters are in lower case."""
 
 
 class _Piece(Struct, frozen=True):
@@ -67,8 +76,11 @@ class _Piece(Struct, frozen=True):
     name: str = ""
     kind: str = ""
     longest: int = 0
-    rooted: bool = False
-    """The text before it ends with "/", so that a value with "/" in front would be an absolute path."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether the value may have several segments."""
+        return self.kind in (_SEGMENTS, _ANY)
 
 
 class Template(Struct, frozen=True):
@@ -88,9 +100,17 @@ class Template(Struct, frozen=True):
     """The query begins with "?"; else it goes on with "&"."""
     lead: str
     """The prefix of every URI of the template."""
+    any_path: bool = False
+    """Values of wide names and of the query may be any path."""
+
+    def plain(self) -> Template:
+        """Return what matches URIs in the form of `uri.plain`: itself, unless a delimiter of its path is
+        percent-encoded."""
+        text = unescaped(self.text)
+        return self if text == self.text else parse(text, any_path=self.any_path)
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The value of each name in the URI, or None when the URI does not match."""
+        """Return the value of each name in a normal URI, or None when it does not match."""
         if not uri.startswith(self.lead) or len(uri) > LONGEST:
             return None
         found: dict[str, str] = {}
@@ -102,7 +122,9 @@ class Template(Struct, frozen=True):
         if cut is None:
             return None
         for piece, value in cut:
-            if not _taken(found, piece.name, _decoded(value, piece.rooted), piece.longest):
+            wide = piece.wide
+            text = _decoded(value, wide, piece.kind == _ASKED, self.any_path and (wide or piece.kind == _ASKED))
+            if not _taken(found, piece.name, text, piece.longest):
                 return None
         return found
 
@@ -113,7 +135,9 @@ class Template(Struct, frozen=True):
         for pair in query.split("&"):
             name, _, value = pair.partition("=")
             variable = known.pop(name, None)
-            if variable is None or not _taken(found, name, _decoded(value, False), variable.longest):
+            if variable is None or not _taken(
+                found, name, _decoded(value, False, True, self.any_path), variable.longest
+            ):
                 return False
         return True
 
@@ -127,8 +151,11 @@ def _run(kind: str) -> re.Pattern[str]:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def parse(text: str) -> Template:
-    """Parse a template. Raises LocalError with the reason for what RFC 6570 does not allow or nothing can match."""
+def parse(text: str, *, any_path: bool = False) -> Template:
+    """Parse a template. Raises LocalError with the reason for what RFC 6570 does not allow or nothing can match.
+
+    `any_path`: values of wide names and of the query may be absolute paths, drive letters and URLs.
+    """
     parts: list[str | Expression] = []
     end = 0
     for found in re.finditer(_EXPRESSION, text):
@@ -139,11 +166,18 @@ def parse(text: str) -> Template:
     for part in parts:
         if isinstance(part, str) and (re.search(_BAD_LITERAL, part) or re.search(_BAD_PERCENT, part)):
             raise LocalError(f"{text!r} is not a URI template: {part!r} cannot stand in a URI")
+    parts = _normal(parts, text)
+    text = "".join(part if isinstance(part, str) else part.text for part in parts)
     tail = next((i for i, p in enumerate(parts) if isinstance(p, Expression) and p.way in "?&" and p.way), len(parts))
     if any(isinstance(part, str) or part.way not in ("?", "&") for part in parts[tail:]):
         raise LocalError(f"{text!r}: {{?...}} and {{&...}} come last, since their names come in any order")
     asked = tuple(v for part in parts[tail:] if isinstance(part, Expression) for v in part.variables)
     pieces = tuple(_pieces(parts[:tail]))
+    if not any_path and len(pieces) > 1 and pieces[0].text == "file://" and pieces[1].wide:
+        raise LocalError(
+            f"{text!r}: each of its values would begin with a slash, so nothing matches: write "
+            f"file:///{{+{pieces[1].name}}} for a path below a folder, or any_path=True for one anywhere"
+        )
     names = [piece.name for piece in pieces if piece.name] + [variable.name for variable in asked]
     first = parts[tail] if asked else None
     lead = pieces[0].text if pieces and not pieces[0].name else ""
@@ -156,12 +190,77 @@ def parse(text: str) -> Template:
         asked,
         isinstance(first, Expression) and first.way == "?",
         lead,
+        any_path,
     )
+
+
+def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
+    """The parts in the normal form of the URIs that they make. LocalError for a letter that would be in the host of
+    some of these and in the path of others."""
+    found: list[str | Expression] = []
+    hosts: list[int] = []  # the literals of the authority: what is behind an "@" is the host
+    where: Literal["scheme", "host", "path"] = "scheme"
+    unsure = False  # a value with "/" may have ended the host
+    for part in parts:
+        if isinstance(part, Expression):
+            found.append(structs.replace(part, host=True) if where == "host" else part)
+            if part.way in ("/", "?", "#", "&") and where == "host":
+                where = "path"
+            unsure = unsure or (part.way == "+" and where != "path")
+            continue
+        part = escaped(part)
+        if where == "scheme":
+            scheme, colon, part = part.partition(":")
+            found.append(scheme.lower() + colon)
+            if not colon:
+                continue
+            where = "path"
+            if part.startswith("//"):
+                found.append("//")
+                where, part = "host", part[2:]
+        if where == "host":
+            ends = re.search(_STEP, part)
+            host = part if ends is None else part[: ends.start()]
+            if unsure and host != lowered(host):
+                raise LocalError(f"{text!r}: {host!r} may be in the host of a URI, so write it in lower case")
+            hosts.append(len(found))
+            found.append(host)
+            part = part[len(host) :]
+            where = "host" if ends is None else "path"
+        found.append(part)
+    after = max((at for at in hosts if "@" in str(found[at])), default=-1)
+    for at in hosts:
+        user, mark, host = str(found[at]).rpartition("@")
+        if at >= after:
+            found[at] = user + mark + lowered(host)
+    return _joined(found)
+
+
+def _joined(parts: list[str | Expression]) -> list[str | Expression]:
+    """The parts, with each run of literals as one."""
+    found: list[str | Expression] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if isinstance(part, str) and isinstance(last, str):
+            found[-1] = last + part
+        elif part != "":
+            found.append(part)
+    return found
 
 
 def is_template(text: str) -> bool:
     """Whether a text has expressions, or what should be one."""
     return "{" in text or "}" in text
+
+
+def normal_reference(text: str) -> str:
+    """Return the normal form of a URI or a template of URIs; of a text that is neither, of its characters alone."""
+    if not is_template(text):
+        return normal(text)
+    try:
+        return parse(text, any_path=True).text
+    except LocalError:
+        return escaped(text)
 
 
 def _expression(inner: str, text: str) -> Expression:
@@ -173,7 +272,7 @@ def _expression(inner: str, text: str) -> Expression:
             raise LocalError(f"{text!r} is not a URI template: {{{inner}}} names no variable that RFC 6570 knows")
         rest = match[2] or ""
         variables.append(Variable(match[1], rest == "*", int(rest[1:]) if rest[:1] == ":" else 0))
-    return Expression(way, tuple(variables))
+    return Expression(way, tuple(variables), f"{{{inner}}}")
 
 
 def _pieces(parts: list[str | Expression]) -> list[_Piece]:
@@ -182,11 +281,9 @@ def _pieces(parts: list[str | Expression]) -> list[_Piece]:
 
     def value(variable: Variable, kind: str) -> None:
         nonlocal text
-        # `file://{+path}` asks for absolute paths; `file:///{+path}` does not
-        rooted = (text.endswith("/") and not text.endswith("://")) or (not text and bool(pieces))
         if text:
             pieces.append(_Piece(text))
-        pieces.append(_Piece("", variable.name, kind, variable.longest, rooted))
+        pieces.append(_Piece("", variable.name, kind, variable.longest))
         text = ""
 
     for part in parts:
@@ -196,7 +293,7 @@ def _pieces(parts: list[str | Expression]) -> list[_Piece]:
         for index, variable in enumerate(part.variables):
             text += BETWEEN[part.way] if index else FIRST[part.way]
             if part.way == ";":
-                text += f"{variable.name}="
+                text += f"{variable.name.lower() if part.host else variable.name}="
             value(variable, _kind(part.way, variable, any("?" in piece.text for piece in pieces) or "?" in text))
     return [*pieces, _Piece(text)] if text else pieces
 
@@ -212,7 +309,7 @@ def _kind(way: Way, variable: Variable, asking: bool) -> str:
 
 
 def _rank(pieces: tuple[_Piece, ...], asked: tuple[Variable, ...]) -> tuple[int, ...]:
-    wide = sum(piece.kind in (_SEGMENTS, _ANY) for piece in pieces)
+    wide = sum(piece.wide for piece in pieces)
     names = sum(bool(piece.name) for piece in pieces)
     return wide, min(names, 1), -sum(len(piece.text) for piece in pieces), names, len(asked)
 
@@ -275,24 +372,32 @@ def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str
     return cut
 
 
-def _decoded(value: str, rooted: bool) -> str | None:
-    """A percent-decoded value; None for one that leaves its place or is not text."""
-    if "%" in value:
-        if re.search(_BAD_PERCENT, value):
+def _decoded(text: str, wide: bool, asked: bool, any_path: bool) -> str | None:
+    """Return a value decoded; None for one that leaves its place or is not text. `wide`: of several segments; `asked`:
+    in the query."""
+    value = text
+    if "%" in text:
+        if wide and "%2F" in text:
             return None
         from urllib.parse import unquote_to_bytes  # noqa: PLC0415  (start-up: for such a value)
 
         try:
-            value = unquote_to_bytes(value).decode()
+            value = unquote_to_bytes(text).decode()
         except UnicodeDecodeError:
             return None
         if "\\" in value or "\0" in value:
             return None
-    if rooted and value.startswith("/"):
+    if not any_path and (value[1:2] == ":" and value[0].isascii() and value[0].isalpha()):
+        return None  # "C:" leads out of every folder (Windows)
+    if "/" in value and not any_path and (not wide or value[0] == "/"):
         return None
-    if ".." in value and any(segment.strip() == ".." for segment in value.split("/")):
+    if "." in value and any(_leads(segment.strip(), asked) for segment in value.split("/")):
         return None
     return value
+
+
+def _leads(segment: str, asked: bool) -> bool:
+    return segment == ".." or (segment == "." and not asked)
 
 
 def _taken(found: dict[str, str], name: str, value: str | None, longest: int) -> bool:

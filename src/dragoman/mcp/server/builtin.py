@@ -7,12 +7,12 @@ JSON text. Tools, resources, prompts and completions have methods of their own, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
-from ...jsonrpc.errors import INVALID_REQUEST, InvalidParams, MethodNotFound, RpcError
+from ...jsonrpc.errors import INVALID_REQUEST, InvalidParams, MethodNotFound, Refusal, RpcError
 from ...rpc.context import Context
 from ...rpc.method import Method, Passed
 from ..protocol import dialect
@@ -21,6 +21,7 @@ from ..protocol.params import CacheScope, CompleteResult, Completion, DiscoverRe
 from ..protocol.results import Stamp, finish
 from ..protocol.revisions import NEWEST_STATEFUL, Revision
 from ..protocol.types import Implementation, ServerCapabilities
+from ..session.client_info import keep_client
 from .listing import Listing
 from .subscriptions import Subscriptions
 
@@ -52,6 +53,7 @@ class Answering(Protocol):
     @property
     def subscriptions(self) -> Subscriptions: ...
     def capabilities(self) -> ServerCapabilities: ...
+    def stateless_capabilities(self) -> ServerCapabilities: ...
 
 
 def method(
@@ -76,6 +78,9 @@ def raising(name: str, error: RpcError) -> Method:
     return method(name, fail)
 
 
+_REPLACED: Final = Refusal("cancelled", "Request cancelled: `initialize` began a new session on this channel")
+
+
 class _Builtin:
     """What the server's own methods do."""
 
@@ -86,12 +91,16 @@ class _Builtin:
         return finish(EmptyResult(), admitted.revision, self._server.stamp)
 
     def initialize(self, admitted: Admitted, context: Context) -> Raw:
-        peer = context.peer
+        peer: Any = context.peer
         if peer is None:
             raise RpcError.of(INVALID_REQUEST, "Invalid Request: this wire carries single messages and no session")
         if peer.state is not None:
-            raise RpcError.of(INVALID_REQUEST, "Invalid Request: `initialize` was answered already")
+            self._begin_again(peer)
         session = begun(admitted)
+        if not getattr(peer.channel, "counts", False):
+            budget, limits = peer.runner.call_limit.budget, peer.limits
+            if (refusal := keep_client(session, context.caller.owner, budget, limits)) is not None:
+                raise dialect.MCP.error(refusal)
         peer.state = session
         peer.dialect = dialect.of(session.revision)
         result = InitializeResult(
@@ -102,6 +111,13 @@ class _Builtin:
         )
         return finish(result, session.revision, self._server.stamp)
 
+    def _begin_again(self, peer: Any) -> None:
+        """The client of a channel begins anew, as behind a bridge that keeps one server for many clients: nothing of
+        the session before is left, and who waits for something of it is told."""
+        before = peer.state
+        self._server.subscriptions.leave(peer)
+        peer.begin_again(lambda message: getattr(message.params, "session", None) is before, _REPLACED)
+
     def initialized(self, admitted: Admitted, context: Context) -> None:
         if admitted.session is not None:
             self._server.subscriptions.join(context.peer)
@@ -109,7 +125,7 @@ class _Builtin:
     def discover(self, admitted: Admitted, context: Context) -> Raw:
         result = DiscoverResult(
             supported_versions=self._server.offered.dates,
-            capabilities=self._server.capabilities(),
+            capabilities=self._server.stateless_capabilities(),
             instructions=UNSET if self._server.instructions is None else self._server.instructions,
             ttl_ms=int(self._server.ttl * 1000),
             cache_scope=self._server.cache_scope,

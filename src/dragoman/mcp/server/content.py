@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.results import write
@@ -30,6 +30,7 @@ from ..protocol.types import (
     Annotations,
     AudioContent,
     EmbeddedResource,
+    Free,
     ImageContent,
     PromptMessage,
     ResourceContents,
@@ -255,15 +256,19 @@ def _read(file: File, uri: str, kind: str | None) -> ResourceContents:
 # -- of resources ---------------------------------------------------------------------------------
 
 
-def contents(value: Any, uri: str, mime_type: str | None) -> list[ResourceContents]:
-    """The contents of a resource: text, bytes, a file, JSON, or several of them.
+def contents(value: Any, uri: str, mime_type: str | None, meta: Free | UnsetType = UNSET) -> list[ResourceContents]:
+    """The contents of a resource: text, bytes, a file, JSON, or several of them. `meta`: the `_meta` of those that do
+    not come as `ResourceContents`.
 
     Raises ResourceNotFound for None and for a file that is not there: "Servers MUST NOT return an empty
     `contents` array for a non-existent resource" (server/resources).
     """
     if isinstance(value, list | tuple) and any(isinstance(one, _MIXED) for one in value):
-        return [part for one in value for part in contents(one, uri, mime_type)]
-    return [_content(value, uri, mime_type)]
+        return [part for one in value for part in contents(one, uri, mime_type, meta)]
+    made = _content(value, uri, mime_type)
+    if meta is not UNSET and made.meta is UNSET and not isinstance(value, ResourceContents | EmbeddedResource):
+        made = msgspec.structs.replace(made, meta=meta)
+    return [made]
 
 
 def _content(value: Any, uri: str, mime_type: str | None) -> ResourceContents:

@@ -8,9 +8,9 @@ run and the handler runs again, from the top, with the answers. So: ask before y
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw
 from ...channel import Caller, Identity
 from ...jsonrpc.codec import Call
 from ...jsonrpc.errors import InvalidParams, LocalError
+from ...jsonrpc.options import elsewhere
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
@@ -33,6 +34,10 @@ from ..protocol.types import ClientCapabilities, Free, Implementation, ModelPref
 if TYPE_CHECKING:
     from ...store.calls import CallStore
     from ..asking.answers import Answers, Decision, Folders, Sampled
+else:
+    from ..asking.questions import Elicited as Decision
+
+    CallStore = Folders = Sampled = Any  # start-up: annotations resolve at run time, to no more than this
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -40,6 +45,16 @@ B = TypeVar("B")
 C = TypeVar("C")
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
+_ELSEWHERE: Final = {
+    "report_progress": "progress(value, total)",
+    "request_context": "state, headers, meta, client and the like, each by itself",
+    "lifespan_context": "state",
+    "client_id": "identity.client_id",
+    "request_id": "rpc.message.id",
+    "session": "elicit, sample and progress themselves",
+    "list_roots": "roots()",
+}
+"""What other libraries call otherwise."""
 UNSAID = "info"
 """The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to
 choose."""
@@ -68,6 +83,9 @@ class Context(Generic[State]):
         self._admitted: Admitted = admitted
         self._server: Home = server
         self._told: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<mcp.Context of {self.rpc.message.method}, {self.revision.date}>"
 
     # -- the caller
 
@@ -139,10 +157,16 @@ class Context(Generic[State]):
         """Seconds until this call's deadline; None without one."""
         return self.rpc.time_left
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(elsewhere("Context", "ctx", name, _ELSEWHERE))
+
     # -- telling
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Done:
-        """Report progress (basic/utilities/progress): `value` of `total`, and a text.
+        """Report progress (basic/utilities/progress): `value` of `total`, and a text. Progress that grows begins the
+        call's time-out again, whether its caller asked for it or not.
 
         Awaited in `async def`; elsewhere it is done at once. Returns False when nothing was sent: the caller did not
         ask for progress or reads too slowly, or `value` has not grown ("The progress value MUST increase with each
@@ -150,12 +174,13 @@ class Context(Generic[State]):
         """
         admitted = self._admitted
         number, whole = _number(value), None if total is None else _number(total)
-        if admitted.token is None:
-            return Done(False)
         if not (isfinite(number) and (self._told is None or number > self._told)):
             logger.debug("progress of %r must grow: %r after %r is not sent", admitted.method, value, self._told)
             return Done(False)
         self._told = number
+        self.rpc.renew()
+        if admitted.token is None:
+            return Done(False)
         params = ProgressNotificationParams(
             progress_token=admitted.token,
             progress=number,
@@ -164,7 +189,7 @@ class Context(Generic[State]):
         )
         return Done(self._tell("notifications/progress", params))
 
-    def log(self, level: str, data: Any, logger: str | None = None) -> Done:
+    def log(self, level: str, data: object, logger: str | None = None) -> Done:
         """Send a log message to the client (server/utilities/logging): `level` is "debug", "info", "notice", "warning",
         "error", "critical", "alert" or "emergency"; `data` any JSON value (other values are sent as their `repr`);
         `logger` a name.
@@ -188,19 +213,19 @@ class Context(Generic[State]):
         )
         return Done(self._tell("notifications/message", params))
 
-    def debug(self, data: Any) -> Done:
+    def debug(self, data: object) -> Done:
         """`log("debug", data)`."""
         return self.log("debug", data)
 
-    def info(self, data: Any) -> Done:
+    def info(self, data: object) -> Done:
         """`log("info", data)`."""
         return self.log("info", data)
 
-    def warning(self, data: Any) -> Done:
+    def warning(self, data: object) -> Done:
         """`log("warning", data)`."""
         return self.log("warning", data)
 
-    def error(self, data: Any) -> Done:
+    def error(self, data: object) -> Done:
         """`log("error", data)`."""
         return self.log("error", data)
 
@@ -245,7 +270,9 @@ class Context(Generic[State]):
         timeout: float | None = ...,
     ) -> Answers[A, B, C]: ...
     @overload
-    def ask(self, *questions: Question[Any], once: bool | None = ..., timeout: float | None = ...) -> Any: ...
+    def ask(
+        self, *questions: Question[Any], once: bool | None = ..., timeout: float | None = ...
+    ) -> Answers[*tuple[Any, ...]]: ...
     def ask(self, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE) -> Any:
         """Ask the client several things together; returns a tuple of the answers, in order.
 
@@ -276,9 +303,9 @@ class Context(Generic[State]):
         """End this call: the user must open these URLs first, and then the client calls again (client/elicitation)."""
         require_url(self, *questions)
 
-    def completed(self, elicitation_id: str) -> Any:
+    def completed(self, elicitation_id: str) -> Awaitable[None]:
         """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`."""
-        return completed(self, elicitation_id)
+        return cast("Awaitable[None]", completed(self, elicitation_id))  # in a plain function it is done, and None
 
     def _one(self, question: Any) -> Any:
         if self.rpc._where == "async":
@@ -365,7 +392,7 @@ def _number(value: Any) -> float:
     raise LocalError(f"progress is a number, not {value!r:.40}")
 
 
-def _loggable(data: Any) -> Raw:
+def _loggable(data: object) -> Raw:
     """`data` of a log message; a value that cannot be encoded must not fail the call."""
     try:
         return Raw(to_json(data))

@@ -25,6 +25,7 @@ from ..protocol.types import (
     Tool,
     ToolAnnotations,
 )
+from ..protocol.uri import normal
 from ..protocol.uri_template import Template, is_template, parse
 from .completions import completion_method
 from .handlers import PLAIN, Making, Options
@@ -38,6 +39,7 @@ from .tools import MadeTool, included_method, tool_method
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_ARGUMENT: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _HOSTS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 # as texts: they are compiled when a resource is first added
 _BEFORE: Final = r"[A-Za-z][A-Za-z0-9+.-]*[:{]"
@@ -68,6 +70,7 @@ def _tool(name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
         logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
     elif _HOSTS.fullmatch(name) is None:
         logger.warning("tool %r: many hosts take 1 to 64 of A-Z a-z 0-9 _ and - alone", name)
+    _warn_of_arguments(name, made.input)
     result = made.output
     listed = Tool(
         input_schema=made.input,
@@ -81,14 +84,30 @@ def _tool(name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
     return Entry("tool", name, listed, made.method, older=older, marked=made.marked, **_common(options))
 
 
+def _warn_of_arguments(name: str, schema: Mapping[str, Any]) -> None:
+    """Warn of arguments whose names a host refuses, with each request that has such a tool."""
+    named = schema.get("properties")
+    odd = [one for one in named if _ARGUMENT.fullmatch(str(one)) is None] if isinstance(named, dict) else []
+    if odd:
+        shown = ", ".join(repr(str(one)[:80]) for one in odd[:5])
+        logger.warning(
+            "tool %r, arguments %s: hosts of Claude take 1 to 64 of A-Z a-z 0-9 _ . and - alone, and refuse all tools "
+            "otherwise",
+            name,
+            shown,
+        )
+
+
 def resource_entry(server: Making, uri: str, function: Callable[..., Any], **given: Any) -> Entry:
-    """The entry of a resource, or of a template where the URI has `{...}`, with `ResourceOptions`.
+    """The entry of a resource, or of a template where the URI has `{...}`, with `ResourceOptions`. Its key is the
+    normal form of the URI.
 
     Raises LocalError for a URI that is invalid, and for variables that the function does not take.
     """
     options = _options("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
-    template, size = _template(uri), options["size"]
-    caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope")}
+    template, size = _template(uri, options["any_path"]), options["size"]
+    uri = normal(uri) if template is None else template.text
+    caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope", "meta")}
     method, text = resource_method(uri, function, server, among(Options, options), template=template, **caching)
     shown = _presented(named(options["name"], function, uri), options, text) | {
         "mime_type": options["mime_type"] or UNSET,
@@ -120,7 +139,7 @@ def completion_of(server: Making, where: str, function: Callable[..., Any], **gi
 
 # -- options --------------------------------------------------------------------------------------
 
-_DEFAULTS: Final = {"icons": (), "tags": ()} | msgspec.structs.asdict(PLAIN)
+_DEFAULTS: Final = {"icons": (), "tags": (), "any_path": False} | msgspec.structs.asdict(PLAIN)
 """Of the options whose default is not None."""
 
 
@@ -130,6 +149,7 @@ def _options(decorator: str, what: str, rules: Mapping[str, Rule], given: Mappin
     for name in given:
         if name not in rules:
             raise LocalError(f"{decorator}: {unknown_option(name, rules)}")
+    given = {name: value for name, value in given.items() if value is not UNSET}  # as `list_tools` gives it
     options = {name: given.get(name, _DEFAULTS.get(name)) for name in rules}
     check(what, rules, options)
     return options
@@ -155,7 +175,7 @@ def _presented(name: str, options: Mapping[str, Any], documentation: str) -> dic
         "name": name,
         "title": options["title"] or UNSET,
         "description": (described(documentation) if description is None else description) or UNSET,
-        "icons": list(options["icons"]) or UNSET,
+        "icons": list(options["icons"] or ()) or UNSET,
         "meta": UNSET if meta is None else dict(meta),
     }
 
@@ -163,7 +183,7 @@ def _presented(name: str, options: Mapping[str, Any], documentation: str) -> dic
 # -- names ----------------------------------------------------------------------------------------
 
 
-def _template(uri: str) -> Template | None:
+def _template(uri: str, any_path: bool) -> Template | None:
     """The template that this is; None for a URI. Raises LocalError for what is neither."""
     if not is_template(uri):
         if re.fullmatch(_SCHEME, uri) is None:
@@ -176,7 +196,7 @@ def _template(uri: str) -> Template | None:
         raise LocalError(
             f"{uri!r}: {{{name}*}} is one segment of a path, as {{{name}}} is (RFC 6570): write {{+{name}}} for several"
         )
-    return parse(uri)
+    return parse(uri, any_path=any_path)
 
 
 def named(name: str | None, function: Callable[..., Any], otherwise: str = "") -> str:

@@ -7,7 +7,10 @@ Rules:
   in the log beside the traceback.
 - A resource, a prompt or a completion fails by a JSON-RPC error: exceptions for the caller (`ToolError`,
   `ResourceNotFound`) with their text, any other exception masked.
+- What a function needs of its caller and this one lacks (`UnfitCaller`) is told in plain words, and logged in full.
 - An `RpcError` is a JSON-RPC error from all of them, but not with a code that the protocol reserves.
+- Wrong arguments of a tool are a result too, in every revision unless `argument_errors` is "revision": a model must
+  read them.
 - Wrong arguments are reported all at once, each with its field, what is wrong, and what came.
 - A question that must go through the client is not a failure: it ends the call in `input_required`.
 """
@@ -21,21 +24,32 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeAlias
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
-from ...jsonrpc.errors import INTERNAL_ERROR, PARSE_ERROR, InvalidParams, ParseError, RpcError
+from ...jsonrpc.errors import (
+    INTERNAL_ERROR,
+    PARSE_ERROR,
+    CallRefused,
+    InvalidParams,
+    ParseError,
+    RpcError,
+    UnfitCaller,
+)
+from ...repeats import Repeats
 from ...rpc.binding.results import write
 from ...rpc.declared import leaving
 from ..asking.ask import QuestionFailed, input_required
 from ..protocol.admission import Admitted
 from ..protocol.errors import ResourceNotFound, ToolError
 from ..protocol.methods import MISSING_CAPABILITY, RESERVED_CODES, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED
+from ..protocol.options import ArgumentErrors
 from ..protocol.params import CallToolResult
 from ..protocol.results import Stamp, finish
 from ..protocol.revisions import Revision
 from ..protocol.types import TextContent
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 
 class Masking(Protocol):
@@ -46,6 +60,10 @@ class Masking(Protocol):
     @property
     def debug(self) -> bool:
         """Whether exceptions' texts cross the wire."""
+
+    @property
+    def argument_errors(self) -> ArgumentErrors:
+        """Whether wrong arguments are a result in each revision."""
 
 
 Failed: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
@@ -69,19 +87,22 @@ def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = (
         faults = None if ran else _faults(error)
         if faults is not None:
             unfit = unfitting(name, faults)
-            # 2025-11-25, server/tools, Error Handling: "Input validation errors" are tool execution errors;
-            # before, "Invalid arguments" were protocol errors
-            if not admitted.revision.argument_results:
+            # 2025-11-25, server/tools, Error Handling: "Input validation errors" are tool execution errors, which a
+            # model can read and correct; before, "Invalid arguments" were protocol errors
+            if server.argument_errors == "revision" and not admitted.revision.argument_results:
                 raise unfit from None
             text = unfit.message
         elif isinstance(error, ToolError | ResourceNotFound):
             text = str(error) or f"{name} failed"
+        elif isinstance(error, UnfitCaller):
+            repeats.error("tool %r failed: %s", name, error, exc_info=error)
+            text = error.answer.message
         elif isinstance(error, QuestionFailed):  # "User rejected sampling request": no failure of the server's
             text = error.message
         elif isinstance(error, RpcError):
             if not isinstance(error, declared):
                 raise _crossing(error, admitted)
-            text = error.message if error.data is UNSET else f"{error.message}\n{write(leaving(error)).decode()}"
+            text = error.message if error.data is None else f"{error.message}\n{write(leaving(error)).decode()}"
         else:
             text = _masked(name, error, server.debug)
         return finish(CallToolResult(content=[TextContent(text)], is_error=True), admitted.revision, server.stamp)
@@ -168,9 +189,11 @@ def _crossing(error: RpcError, admitted: Admitted) -> RpcError:
     """The error as it goes out. basic/index, Error Codes: "Implementations MUST NOT emit any code from this
     sub-range that is not defined by this specification and MUST use defined codes only with their specified
     meanings"."""
+    if isinstance(error, CallRefused):
+        return error  # its code is the one that MCP has for it
     code = error.code
     if code == PARSE_ERROR or (code in RESERVED_CODES and not _defined(code, admitted.revision)):
-        logger.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)
+        repeats.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)
         return RpcError.of(INTERNAL_ERROR, error.message, leaving(error))
     return error
 

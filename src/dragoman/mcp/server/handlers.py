@@ -11,9 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import LocalError
+from ...jsonrpc.leniency import Leniency
+from ...jsonrpc.limits import Limits
 from ...rpc.binding.annotations import result_tree
 from ...rpc.binding.binding import Binding, bind
 from ...rpc.binding.dependencies import Dependencies
@@ -47,6 +49,14 @@ class Making(Masking, Home, Protocol):
     @property
     def cache_scope(self) -> CacheScope: ...
     @property
+    def lenient(self) -> Leniency:
+        """What is accepted beyond the specifications."""
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds that a message is held to."""
+
+    @property
     def outcomes(self) -> Mapping[type, Finished]:
         """Other results that a function may return, by type."""
 
@@ -62,7 +72,7 @@ class Options(Struct, frozen=True):
     """How a function runs, and who may call it; as for `Service.method`."""
 
     inline: bool = False
-    timeout: float | Any | None = UNSET
+    timeout: float | UnsetType | None = UNSET
     concurrency: int | None = None
     queue: int | None = None
     scopes: str | Collection[str] = ()

@@ -12,19 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import UNSET
 
 from ...jsonrpc.errors import LocalError
+from ...jsonrpc.leniency import Leniency
+from ...jsonrpc.limits import Limits
 from ...rpc.binding.dependencies import Dependencies
-from ...rpc.including import Commit, guarded, joined, marked
+from ...rpc.including import Commit, Mark, guarded, joined, marked
 from ...rpc.lifespan import Lifespan
 from ...rpc.method import Method
 from ...rpc.middleware import Middleware
 from ...rpc.registering.service_core import ServiceCore
+from ..protocol.options import ArgumentErrors
 from ..protocol.params import CacheScope
+from ..protocol.uri import normal
+from ..protocol.uri_template import normal_reference
 from .entries import method_entry, prompt_entry, resource_entry, tool_entry
 from .handlers import Making
-from .listing import Entry, Listing, made
+from .listing import Entry, Listed, Listing, Make, made
 
 LISTINGS: Final[Mapping[str, Listing]] = {
     "tool": "tools",
@@ -106,6 +114,21 @@ class Within:
         """It may be changed."""
         return self._outer.debug
 
+    @property
+    def lenient(self) -> Leniency:
+        """It may be changed."""
+        return self._outer.lenient
+
+    @property
+    def limits(self) -> Limits:
+        """They may be changed."""
+        return self._outer.limits
+
+    @property
+    def argument_errors(self) -> ArgumentErrors:
+        """Those of the server that answers."""
+        return self._outer.argument_errors
+
     def notify_resource_updated(self, uri: str) -> None:
         self._inner.notify_resource_updated(uri)
 
@@ -128,12 +151,12 @@ class IncludedServer:
         return Within(outer, self._inner, lambda uri: own_uri(uri, self._space))
 
     def _there(self, entry: Entry) -> Entry:
-        guarded(self._outer.making, self._inner, entry.method)
-
         def make(outer: Making, key: str) -> Entry:
             assert entry.make is not None
             one = entry.make(self._within(outer), key)
+            _rename_page(one, self._space)
             self._surround(one.method)
+            one.method.access = guarded(self._outer.making, self._inner, one.method)
             one.enabled, one.visible, one.tags = entry.enabled, entry.visible, entry.tags | self._tags
             one.completing = {argument: self._completing(inner) for argument, inner in entry.completing.items()}
             one.completions = {argument: complete(outer) for argument, complete in one.completing.items()}
@@ -178,8 +201,9 @@ class IncludedMethods:
         self._joined = joined("Server", namespace, prefix, "_")
 
     def _there(self, method: Method) -> Entry:
-        guarded(self._outer.making, self._inner, method)
-        make = partial(method_entry, method=method, tags=self._tags)
+        access = guarded(self._outer.making, self._inner, method)
+        tool = method if access is method.access else msgspec.structs.replace(method, access=access)
+        make = partial(method_entry, method=tool, tags=self._tags)
         return made(make, self._outer.making, self._joined(method.name))
 
     def planned(self, methods: Iterable[Method]) -> list[Commit]:
@@ -207,27 +231,67 @@ def marked_entries(instance: object, outer: Making, namespace: str, prefix: str,
     name_there, found = joined("Server", namespace, prefix, "_"), []
     for mark, name, function in marked(instance, "Server", "tool", "resource", "prompt"):
         key = joined_uri(str(mark.name), namespace) if mark.kind == "resource" else name_there(mark.name or name)
-        entry = made(partial(_ENTRIES[mark.kind], function=function, **mark.options), outer, key)
+        entry = made(_in_namespace(mark, function, namespace), outer, key)
         entry.tags |= tags
         found.append(entry)
     return found
 
 
+def _in_namespace(mark: Mark, function: Callable[..., Any], namespace: str) -> Make:
+    def make(outer: Making, key: str) -> Entry:
+        entry = _ENTRIES[mark.kind](outer, key, function=function, **mark.options)
+        _rename_page(entry, namespace)
+        return entry
+
+    return make
+
+
+_PAGES: Final = ("ui/resourceUri", "openai/outputTemplate")
+"""Members of a tool's `_meta` that name the resource of its page, beside `resourceUri` of "ui" (MCP Apps)."""
+
+
+def _rename_page(entry: Entry, namespace: str) -> None:
+    """Have the `_meta` of a tool name its page, which is a resource beside it, as it is called in a namespace."""
+    if not namespace or entry.kind != "tool":
+        return
+    entry.listed = _renamed(entry.listed, namespace)
+    entry.older = None if entry.older is None else _renamed(entry.older, namespace)
+
+
+def _renamed(listed: Listed, namespace: str) -> Listed:
+    meta = listed.meta
+    if meta is UNSET:
+        return listed
+    there: dict[str, object] = {
+        name: joined_uri(meta[name], namespace) for name in _PAGES if isinstance(meta.get(name), str)
+    }
+    page = meta.get("ui")
+    if isinstance(page, Mapping) and isinstance(page.get("resourceUri"), str):
+        there["ui"] = {**page, "resourceUri": joined_uri(page["resourceUri"], namespace)}
+    return msgspec.structs.replace(listed, meta={**meta, **there}) if there else listed
+
+
 def joined_uri(uri: str, namespace: str) -> str:
-    """A URI, or a template of URIs, within a namespace. LocalError for a template without a scheme of its own."""
+    """Return a URI, or a template of URIs, within a namespace, in its normal form. LocalError for a template without a
+    scheme of its own."""
     if not namespace:
         return uri
     scheme, colon, rest = uri.partition(":")
     if not colon or "{" in scheme:
         raise LocalError(f"{uri}: in the namespace {namespace!r} a template begins with a scheme, as in notes://...")
-    slashes = "//" if rest.startswith("//") else ""
-    return f"{scheme}:{slashes}{namespace}/{rest.removeprefix(slashes)}"
+    return _before(uri, namespace) + rest.removeprefix("//")
 
 
 def own_uri(uri: str, namespace: str) -> str:
-    """The URI that `joined_uri` made this of."""
+    """Return the URI that `joined_uri` made this of."""
     if not namespace:
         return uri
     scheme, _, rest = uri.partition(":")
     slashes = "//" if rest.startswith("//") else ""
-    return f"{scheme}:{slashes}{rest.removeprefix(slashes).removeprefix(namespace + '/')}"
+    return normal_reference(f"{scheme}:{slashes}{uri.removeprefix(_before(uri, namespace))}")
+
+
+def _before(uri: str, namespace: str) -> str:
+    """Return what a URI of this scheme begins with in a namespace."""
+    scheme, _, rest = uri.partition(":")
+    return normal(f"{scheme}:{'//' if rest.startswith('//') else ''}{namespace}/")

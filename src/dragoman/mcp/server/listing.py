@@ -5,6 +5,7 @@ Rules:
 - A list is in the order of registration: "Servers SHOULD return tools in a deterministic order" (server/tools).
 - A cursor names the last entry of the page before, so that it stays valid while entries are added and removed
   (server/utilities/pagination, "Provide stable cursors"); an unknown cursor is -32602.
+- A list is one page as far as `PAGE_BYTES` go, unless `page_size` says otherwise, since many hosts read no other.
 - Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible to some
   callers only, a page is made for each caller, and its `cacheScope` is private.
 - Of an entry with versions the highest that is there for the caller is listed, at the place of the first that was
@@ -44,6 +45,9 @@ Make: TypeAlias = Callable[[Any, str], "Entry"]
 
 DEPTH: Final = Limits().depth - 8
 """Levels of an entry's description: of the default limit for what peers send, without those of the answer around it."""
+PAGE_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of the entries on one page of a list, whatever their number: a fifth of what our clients take as one message,
+and thousands of tools. An entry that is larger has a page of its own."""
 _MEMBER: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
 """Of a list's result."""
 _CURSOR: Final = r"([a-z]+)\.([1-9][0-9]{0,15})"
@@ -159,7 +163,7 @@ def made(make: Make, server: Any, key: str) -> Entry:
 class Entries:
     """The entries of one kind. Safe for threads."""
 
-    def __init__(self, name: Listing, page_size: int) -> None:
+    def __init__(self, name: Listing, page_size: int | None) -> None:
         self.name: Final = name
         self.page_size: Final = page_size
         self.by_key: dict[str, Entry] = {}
@@ -172,6 +176,8 @@ class Entries:
         self.guarded: bool = False
         """Whether some may be called by some callers alone, or there was such a one."""
         self._pages: dict[tuple[int, int], Raw] = {}
+        self._ends: set[int] = {0}
+        """Where pages begin that are kept: at the beginning, and where a kept one ends."""
 
     def free(self, key: str, version: str = "") -> None:
         """Raise LocalError if there is such an entry."""
@@ -268,15 +274,16 @@ class Entries:
         if self.personal:
             listed = (next((one for one in self.of(key) if one.listed_for(caller)), None) for key in list(self.by_key))
             shown = [entry for entry in listed if entry is not None]
-            return self._page(shown, self._from(shown, cursor), revision, prefix, caller)
+            return self._page(shown, self._from(shown, cursor), revision, prefix, caller)[0]
         with self._lock:
             shown = self._shown()
             start = self._from(shown, cursor)
             found = self._pages.get((revision.order, start))
             if found is None:
-                found = self._page(shown, start, revision, prefix, caller)
-                if start % self.page_size == 0:  # other pages begin at removed entries: too many to keep
+                found, end = self._page(shown, start, revision, prefix, caller)
+                if start in self._ends:  # other pages begin at removed entries: too many to keep
                     self._pages[revision.order, start] = found
+                    self._ends.add(end)
         return found
 
     def _from(self, shown: list[Entry], cursor: str | UnsetType) -> int:
@@ -293,15 +300,25 @@ class Entries:
 
     def _forget(self) -> None:
         self._visible = None
-        self._pages = {}
+        self._pages, self._ends = {}, {0}
 
-    def _page(self, shown: list[Entry], start: int, revision: Revision, prefix: bytes, caller: Caller) -> Raw:
-        entries = shown[start : start + self.page_size]
-        texts = [one.text(revision, tuple(v.version for v in one.versions if v.listed_for(caller))) for one in entries]
+    def _page(
+        self, shown: list[Entry], start: int, revision: Revision, prefix: bytes, caller: Caller
+    ) -> tuple[Raw, int]:
+        """A page, and the index of the entry after it."""
+        texts: list[bytes] = []
+        size, end = 0, start
+        for one in shown[start:] if self.page_size is None else shown[start : start + self.page_size]:
+            text = one.text(revision, tuple(v.version for v in one.versions if v.listed_for(caller)))
+            size += len(text)
+            if size > PAGE_BYTES and texts:
+                break
+            texts.append(text)
+            end += 1
         text = b'"%s":[%s]' % (_MEMBER[self.name].encode(), b",".join(texts))
-        if start + self.page_size < len(shown):
-            text += b',"nextCursor":"%s"' % self._closed(entries[-1].number).encode()
-        return Raw((b"{" if revision.stateful else prefix) + text + b"}")
+        if end < len(shown):
+            text += b',"nextCursor":"%s"' % self._closed(shown[end - 1].number).encode()
+        return Raw((b"{" if revision.stateful else prefix) + text + b"}"), end
 
     def _closed(self, number: int) -> str:
         return urlsafe_b64encode(f"{self.name}.{number}".encode()).rstrip(b"=").decode()
@@ -317,6 +334,14 @@ class Entries:
             # "Invalid cursors SHOULD result in an error with code -32602" (server/utilities/pagination)
             raise InvalidParams(f"Invalid cursor: {cursor[:64]!r} is none that this server gave for {self.name}")
         return int(match[2])
+
+
+def demands_more(entry: Entry, other: Entry) -> bool:
+    """Whether an entry demands of its callers what another does not."""
+    access, its = entry.method.access, other.method.access
+    if access is None or its is None:
+        return access is not None
+    return not (access.scopes <= its.scopes and access.roles == its.roles and access.allow is its.allow)
 
 
 LISTEN: Final = "subscriptions/listen"

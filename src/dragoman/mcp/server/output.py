@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -19,10 +20,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.annotations import result_tree, translate_result
-from ...rpc.binding.faults import Fault, find, has_fractions, integral
+from ...rpc.binding.faults import Fault
 from ...rpc.binding.json_schema import validator
-from ...rpc.binding.results import write
-from ...rpc.binding.tree import Node
+from ...rpc.binding.results import result_check, write
 from ...rpc.method import LongResult
 from ..protocol.admission import Admitted
 from ..protocol.params import COMPLETE, CallToolResult
@@ -92,7 +92,7 @@ def _of_type(hint: Any) -> Returned:
         return _CONTENT
     whole = is_object(schema)
     sound = hint if hint is int or hint is bool else None
-    return Returned(schema, schema if whole else wrapped(schema), not whole, _checker(tree), sound)
+    return Returned(schema, schema if whole else wrapped(schema), not whole, result_check(tree), sound)
 
 
 def _rooted(schema: Schema) -> bool:
@@ -101,30 +101,26 @@ def _rooted(schema: Schema) -> bool:
     return any(not ref.startswith(("/$defs/", "/definitions/")) for ref in refs)
 
 
-def _checker(tree: Node) -> Callable[[bytes], list[Fault]] | None:
-    def known(kind: Any, value: Any) -> Any:
-        return kind.__new__(kind)  # a pydantic model was checked when it was made
+def _unfit(name: str, wrong: list[Fault], value: Any) -> LocalError:
+    """The error for a result that does not fit. A number that is not finite is named: as JSON it is null."""
+    text = f"{name} returned what its output schema does not allow:\n{told(msgspec.to_builtins(wrong))}"
+    if any(one.received is None for one in wrong) and (odd := _not_finite(value)) is not None:
+        text += f"\nJSON has no {odd!r}, which is written as null: return None for it, or text"
+    return LocalError(text)
 
+
+def _not_finite(value: Any) -> float | None:
+    """A number in a value that JSON does not have; None without any."""
     try:
-        decode = msgspec.json.Decoder(tree.check, dec_hook=known).decode
-    except (TypeError, ValueError):  # encoded by msgspec, but not decodable: unions of classes without tags
+        left = [msgspec.to_builtins(value, enc_hook=str)]
+    except (TypeError, ValueError, RecursionError):
         return None
-
-    def faults(text: bytes) -> list[Fault]:
-        try:
-            decode(text)
-        except msgspec.ValidationError:
-            value = msgspec.json.decode(text)
-            if has_fractions(text):  # 1.0 is an integer to JSON Schema
-                value = integral(value, tree)
-            return find(value, tree, "result")
-        return []
-
-    return faults
-
-
-def _unfit(name: str, wrong: list[Fault]) -> LocalError:
-    return LocalError(f"{name} returned what its output schema does not allow:\n{told(msgspec.to_builtins(wrong))}")
+    while left:
+        one = left.pop()
+        if isinstance(one, float) and not isfinite(one):
+            return one
+        left += one.values() if isinstance(one, dict) else one if isinstance(one, list | tuple) else ()
+    return None
 
 
 def _whole(name: str, value: CallToolResult, result: Returned, revision: Revision) -> CallToolResult:
@@ -137,7 +133,7 @@ def _whole(name: str, value: CallToolResult, result: Returned, revision: Revisio
     if value.structured_content is UNSET:
         raise LocalError(f"{name} has an output schema, and returned a CallToolResult without structured_content")
     if result.faults is not None and (wrong := result.faults(write(value.structured_content))):
-        raise _unfit(name, wrong)
+        raise _unfit(name, wrong, value.structured_content)
     if result.wrap and not revision.structured_values:
         return msgspec.structs.replace(value, structured_content={RESULT: value.structured_content})
     return value
@@ -172,7 +168,7 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
         if plain:
             shown = b'"' + text + b'"'
         elif faults is not None and (wrong := faults(text)):
-            raise _unfit(name, wrong)
+            raise _unfit(name, wrong, value)
         elif len(text) > LARGEST_TEXT and revision.structured:
             shown = _quoted(
                 f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here."

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from ...channel import LIMITS, Caller
 from ...jsonrpc.errors import LocalError
+from ...jsonrpc.leniency import CHOSEN
 from ...jsonrpc.options import (
     ANYTHING,
     CALLABLE,
@@ -42,7 +43,7 @@ EntryKind: TypeAlias = Literal["tool", "resource", "prompt"]
 FINITE: Final = Rule(lambda value: SECONDS.fits(value) and value < float("inf"), SECONDS.words)
 """server/utilities/caching: "Servers MUST provide a `ttlMs` value that is `>= 0`"."""
 SCOPE: Final = one_of("private", "public")
-ICONS: Final = many(instance(Icon, "an Icon"))
+ICONS: Final = many(instance(Icon, "an Icon")) | NONE
 _META: Final = mapping(ANYTHING) | NONE
 _WORDS: Final = {
     "name": TEXT | NONE,
@@ -58,7 +59,7 @@ _WORDS: Final = {
 COMPLETION: Final = RUNNING
 PROMPT: Final = _WORDS | RUNNING | DEMANDS
 TOOL: Final = PROMPT | {
-    "annotations": instance(ToolAnnotations, "ToolAnnotations") | NONE,
+    "annotations": instance(ToolAnnotations, "ToolAnnotations(read_only_hint=True)") | NONE,
     "input_schema": _META,
     "output_schema": _META,
 }
@@ -69,6 +70,7 @@ RESOURCE: Final = PROMPT | {
     "size": whole(0) | NONE,
     "ttl": FINITE | NONE,
     "cache_scope": SCOPE | NONE,
+    "any_path": FLAG,
 }
 """What the options may be."""
 
@@ -82,13 +84,14 @@ SERVER_OPTIONS: Final = {
     "instructions": TEXT | NONE,
     "website_url": TEXT | NONE,
     "lifespan": CALLABLE | NONE,
-    "page_size": whole(1),
+    "page_size": whole(1) | NONE,
     "ttl": FINITE,
     "cache_scope": SCOPE,
     "tools": FLAG,
     "resources": FLAG,
     "prompts": FLAG,
     "completions": FLAG,
+    "logging": FLAG,
     "keys": TEXT | many(instance((str, bytes), "text or bytes")) | NONE,
     "state_life": TIME,
     "once": FLAG,
@@ -97,6 +100,8 @@ SERVER_OPTIONS: Final = {
     "http": instance(HttpOptions, "HttpOptions") | NONE,
     "limits": LIMITS,
     "middleware": many(CALLABLE),
+    "lenient": CHOSEN,
+    "argument_errors": one_of("result", "revision"),
     "debug": FLAG,
     "auth": AUTH,
 }
@@ -127,10 +132,10 @@ class PromptOptions(CallOptions, total=False):
     name, each with a version; without one in the request the highest answers; `inline`,
     `timeout`, `concurrency`, `queue`, `scopes`, `roles` and `allow` are those of `Service.method`."""
 
-    title: str | None
-    description: str | None
-    icons: Sequence[Icon]
-    meta: Mapping[str, Any] | None
+    title: str | UnsetType | None
+    description: str | UnsetType | None
+    icons: Sequence[Icon] | UnsetType | None
+    meta: Mapping[str, Any] | UnsetType | None
     visible: Callable[[Caller], bool] | None
     tags: Collection[str]
     version: str | None
@@ -140,14 +145,15 @@ class ToolOptions(PromptOptions, total=False):
     """Of a tool. `input_schema`: the function takes one dict, which this schema checks; `output_schema` checks what it
     returns."""
 
-    annotations: ToolAnnotations | None
+    annotations: ToolAnnotations | UnsetType | None
     input_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
 
 
 class ResourceOptions(PromptOptions, total=False):
     """Of a resource or a template. `size`: bytes, when known. `ttl` (seconds), `cache_scope`: the server's by
-    default."""
+    default. `any_path`: values of `{+x}`, `{#x}`, `{/x*}` and of the query may be absolute paths and URLs; the function
+    itself looks at where they lead."""
 
     name: str | None
     mime_type: str | None
@@ -155,6 +161,7 @@ class ResourceOptions(PromptOptions, total=False):
     size: int | None
     ttl: float | None
     cache_scope: CacheScope | None
+    any_path: bool
 
 
 def info_of(
@@ -171,7 +178,7 @@ def info_of(
         version,
         title=UNSET if title is None else title,
         description=UNSET if description is None else description,
-        icons=list(icons) or UNSET,
+        icons=list(icons or ()) or UNSET,
         website_url=UNSET if website_url is None else website_url,
     )
     try:

@@ -17,6 +17,8 @@ from msgspec import UNSET, Raw, UnsetType
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
 from ...jsonrpc.options import nearest
+from ...repeats import Repeats
+from ...rpc.binding.signature import defined_again
 from ...rpc.including import Commit, guarded
 from ...rpc.method import Method
 from ...rpc.registering.service_core import ServiceCore
@@ -28,22 +30,30 @@ from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, Revision
+from ..protocol.uri import normal, plain, unescaped, without_query
+from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
 from .entries import arguments_of, completion_of, named, prompt_entry, resource_entry, tool_entry
 from .errors import missing
 from .handlers import Making
 from .including import LISTINGS, IncludedMethods, IncludedServer, Includer, Inner, marked_entries
-from .listing import Entries, Listing, Make, apart, made, subscribing
+from .listing import Entries, Listing, Make, apart, demands_more, made, subscribing
 from .listing import Entry as Entry
 from .registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
 from .table import Lookup
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
+MOST_TOOLS: Final = 128
+"""Tools beyond which a server is warned, once: VS Code and OpenAI's models take 128, other hosts fewer."""
 MOST_URIS: Final = 1_000
 """Resources of one subscription that are looked up: with more it is refused."""
 GONE: Final = 1_000
 """Removed entries of which it is known who might see them: those are told when another replica removes them later."""
+TO_ALL: Final = 256
+"""Characters of a name or URI that is looked up for strangers, whom it costs nothing to ask: to compare one of 16 KB
+with templates takes 28 ms."""
 SWITCHED: Final = ("tool", "resource", "prompt")
 """The kinds that `turn` knows: a template is a resource."""
 
@@ -52,18 +62,20 @@ class Registry:
     """All that a server offers.
 
     `changed("tools" | "resources" | "prompts", entry)` is called after each change of a list, `link(method)` for every
-    new method.
+    new method, `removed(kind, key)` when no version of an entry is there any more.
     """
 
     def __init__(
         self,
         server: Making,
         *,
-        page_size: int,
+        page_size: int | None,
         changed: Callable[[str, Entry], None],
         link: Callable[[Method], None],
+        removed: Callable[[str, str], None],
     ) -> None:
         self.making = server
+        self._removed = removed
         self.included: list[Any] = []
         self.includers: list[Includer] = []
         self._changed = changed
@@ -72,10 +84,19 @@ class Registry:
         self._templates, self._prompts = Entries("templates", page_size), Entries("prompts", page_size)
         self._lists = {one.name: one for one in (self._tools, self._resources, self._templates, self._prompts)}
         self._switches = Switches()
+        self._crowded = False
+        self.contextual: bool = False
+        """Whether a function takes, or took, a `Context`, by which it may log."""
+        self._functions: dict[EntryId, dict[str, Callable[..., Any]]] = {}
+        """Those that were registered one by one: that of an entry under "", its completions by their arguments."""
         self._gone: dict[EntryId, Visible | None] = {}
         """Who might see what was removed, the latest last."""
-        self._ranked: list[Entry] = []
-        """Templates, the most specific first."""
+        self._ranked: list[tuple[Entry, Template, Template]] = []
+        """Templates, the most specific first, each with what matches a URI, and what matches its plain form."""
+        self._escaping: dict[str, tuple[str, ...]] = {}
+        """The URIs with percent-encoded delimiters, by their form without."""
+        self._escapes = False
+        """Whether there are such URIs or templates."""
         hints = f'"resultType":"complete","ttlMs":{int(server.ttl * 1000)},"cacheScope":'
         begins = server.stamp.prefix + hints.encode()
         self._begins, self._begins_personal = begins + f'"{server.cache_scope}",'.encode(), begins + b'"private",'
@@ -83,13 +104,30 @@ class Registry:
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
-        """Register a tool. Raises LocalError for a name that is taken, and for a function that cannot be a tool."""
-        return self._add(named(name, function), lambda on, key: tool_entry(on, key, function, **options))
+        """Register a tool, in place of one that is the same function as it was defined before. Raises LocalError for a
+        name that is taken, and for a function that cannot be a tool."""
+        return self._add(named(name, function), function, lambda on, key: tool_entry(on, key, function, **options))
 
-    def _add(self, key: str, make: Make) -> Entry:
+    def _add(self, key: str, function: Callable[..., Any], make: Make) -> Entry:
         entry = made(make, self.making, key)
-        self._commit(self.planned([entry]))
+        known = self._functions.get(entry.id, {})
+        if defined_again(known.get(""), function):
+            self._define_again(entry)
+        else:
+            self._commit(self.planned([entry]))
+        self._functions[entry.id] = known | {"": function}
         return entry
+
+    def _define_again(self, entry: Entry) -> None:
+        """Have this in place of the entry of its key, with those completions whose arguments it still has."""
+        _check_listing(entry)
+        [before] = self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version)
+        self.remove(entry.kind, entry.key, entry.version, back=True)
+        self._commit(self.planned([entry]))
+        for argument, make in before.completing.items():
+            if argument in arguments_of(entry):
+                self.completes(entry.key, entry.version, argument, make)
+        logger.info("the %s %s is defined again, and replaced", entry.kind, entry.key)
 
     def _commit(self, commits: Iterable[Commit]) -> None:
         for commit in commits:
@@ -128,13 +166,13 @@ class Registry:
 
         Raises LocalError for a URI that is invalid or taken, and for variables that the function does not take.
         """
-        return self._add(uri, lambda on, key: resource_entry(on, key, function, **options))
+        return self._add(uri, function, lambda on, key: resource_entry(on, key, function, **options))
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
-        return self._add(named(name, function), lambda on, key: prompt_entry(on, key, function, **options))
+        return self._add(named(name, function), function, lambda on, key: prompt_entry(on, key, function, **options))
 
     def add_completion(
         self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]
@@ -144,19 +182,26 @@ class Registry:
 
         Raises LocalError if there is no such prompt, template or argument, or it already has a completion.
         """
-        entries = self._prompts.of(ref) or self._templates.of(ref)
+        entries = self._prompts.of(ref) or self._templates.of(normal_reference(ref))
         if not entries:
             raise LocalError(f"there is no prompt and no template {ref!r}: register it before its completions")
         having = [one for one in entries if argument in arguments_of(one)]
         if not having:
             names = dict.fromkeys(name for one in entries for name in arguments_of(one))
             raise LocalError(f"{ref} has no argument {argument!r}; it has {', '.join(names) or 'none'}")
-        free = [one for one in having if argument not in one.completions]
+        free = [
+            one
+            for one in having
+            if argument not in one.completions or defined_again(self._functions.get(one.id, {}).get(argument), function)
+        ]
         if not free:
             raise LocalError(f"{ref}: {argument!r} is completed by a function already")
         for one in free:
             make = partial(completion_of, where=f"{ref}, {argument!r}", function=function, **options)
-            self.completes(ref, one.version, argument, make)
+            if argument in one.completions:
+                logger.info("the completion of %s of %s is defined again, and replaced", argument, ref)
+            self.completes(one.key, one.version, argument, make)
+            self._functions.setdefault(one.id, {})[argument] = function
 
     def completes(self, key: str, version: str, argument: str, make: Callable[[Making], Method]) -> None:
         """Have an argument of this entry completed, here and where the server is included; nothing where there is no
@@ -166,33 +211,36 @@ class Registry:
             return
         entry = entries[0]
         method = make(self.making)
+        self.contextual = self.contextual or method.binding.wants_context
         self._link(method)
         entry.completing = entry.completing | {argument: make}
         entry.completions = entry.completions | {argument: method}
         for includer in self.includers:
             includer.completed(entry, argument, make)
 
-    def remove(self, kind: str, key: str, version: str | None = None) -> None:
-        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. Raises
-        LocalError if there is none."""
+    def remove(self, kind: str, key: str, version: str | None = None, *, back: bool = False) -> None:
+        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`: as
+        of `Switches.remove`. Raises LocalError if there is none."""
         where, entries = self._known(kind, key, version)
         for entry in entries:
             where.remove(entry)
-            self._switches.remove(entry.id)
+            self._switches.remove(entry.id, back=back)
+            self._functions.pop(entry.id, None)
             self._gone[entry.id] = entry.shown_to
             if len(self._gone) > GONE:
                 del self._gone[next(iter(self._gone))]
-            if entry.template is not None:
-                self._rank()
+            self._placed(entry)
             for includer in self.includers:
                 includer.dropped(entry)
             if entry.enabled:
                 self._tell(entry)
+        if not where.of(key):
+            self._removed(kind, key)
 
     def dropped(self, kind: str, key: str, version: str) -> None:
         """Remove an entry, if it is still there."""
         if self._lists[LISTINGS[kind]].of(key, version):
-            self.remove(kind, key, version)
+            self.remove(kind, key, version, back=True)
 
     def turn(self, kind: str | None, key: str | None, tag: str | None, version: str | None, on: bool) -> None:
         """Enable or disable an entry, or all of a tag or a kind, those too that are registered later; what is disabled
@@ -245,14 +293,11 @@ class Registry:
         found = list(entries)
         for entry in found:
             self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
-            try:
-                decode(entry.text(NEWEST), type(entry.listed))
-            except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
-                raise LocalError(f"{entry.key}: it cannot be listed so: {error}") from None
+            _check_listing(entry)
         apart(found)
         given = [entry.enabled for entry in found]
         for entry in found:
-            entry.enabled = entry.enabled and self._switches.allows(entry.switched_as, entry.tags)
+            entry.enabled = entry.enabled and self._switches.takes(entry.id, entry.switched_as, entry.tags)
         commits: list[Commit] = [partial(self._take, entry, had) for entry, had in zip(found, given, strict=True)]
         for includer in self.includers:
             commits += includer.planned(found)
@@ -262,14 +307,21 @@ class Registry:
         where = self._lists[LISTINGS[entry.kind]]
         self._linked(entry)
         where.add(entry)
+        if where is self._tools and len(where.by_key) > MOST_TOOLS and not self._crowded:
+            self._crowded = True
+            logger.warning(
+                "more than %d tools: many hosts take fewer, of all their servers together, and leave out the rest; "
+                "disable or hide (visible=) what a caller does not need, or make two servers",
+                MOST_TOOLS,
+            )
         self._switches.add(entry.id, entry.switched_as, entry.tags, given)
-        if entry.template is not None:
-            self._rank()
+        self._placed(entry)
         if entry.enabled:
             self._tell(entry)
 
     def _linked(self, entry: Entry) -> None:
         for method in (entry.method, *entry.completions.values()):
+            self.contextual = self.contextual or method.binding.wants_context
             self._link(method)
 
     def replaced(self, entries: Iterable[Entry]) -> None:
@@ -286,9 +338,26 @@ class Registry:
         return [entry for one in self._lists.values() for entry in one.all()]
 
     def _rank(self) -> None:
-        self._ranked = sorted(self._templates.all(), key=_rank)  # stable: the highest version stays first
+        ranked = sorted(self._templates.all(), key=_rank)  # stable: the highest version stays first
+        self._ranked = [(one, one.template, one.template.plain()) for one in ranked if one.template is not None]
+        self._escapes = bool(self._escaping) or any(simple is not template for _, template, simple in self._ranked)
+
+    def _placed(self, entry: Entry) -> None:
+        """An entry has come or gone."""
+        if entry.template is not None:
+            self._rank()
+        if entry.kind != "resource":
+            return
+        key, said = entry.key, unescaped(entry.key)
+        if said == key:
+            return
+        others = tuple(one for one in self._escaping.pop(said, ()) if one != key)
+        if those := (*others, key) if self._resources.of(key) else others:
+            self._escaping[said] = those
+        self._escapes = self._escapes or bool(those)
 
     def _known(self, kind: str, key: str, version: str | None) -> tuple[Entries, tuple[Entry, ...]]:
+        key = normal_reference(key) if kind in ("resource", "template") else key
         places = {
             "tool": (self._tools,),
             "prompt": (self._prompts,),
@@ -320,6 +389,7 @@ class Registry:
         entry = self._tools.by_key.get(name)
         if entry is None or entry.versions or entry.visible is not None or not entry.enabled:
             entry = self.tool(name, caller, admitted.raw)
+            admitted.version = entry.version
         if entry.marked and not admitted.revision.stateful and caller.scheme in HTTP:
             fault = check_arguments(admitted.params.arguments, entry.marked, caller.headers)
             if fault is not None:
@@ -345,6 +415,23 @@ class Registry:
             raise missing(uri, revision)
         return entry
 
+    def known_to_all(self, method: str, name: str) -> Entry | None:
+        """What a call of this method is about, by its name or URI, if lists show it to every stranger; None also where
+        what decides that raises, and for a name above `TO_ALL`."""
+        if len(name) > TO_ALL:
+            return None
+        stranger = Caller()
+        try:
+            if method == "resources/read":
+                found = self._reads(normal(name), lambda one: one.there(stranger))
+            else:
+                where = {"tools/call": self._tools, "prompts/get": self._prompts}.get(method)
+                found = None if where is None else where.find(name, stranger)
+            return found if found is not None and found.listed_for(stranger) else None
+        except Exception:
+            repeats.error("what says whether %s is visible raised", _short(name), exc_info=True)
+            return None
+
     def hides(self, uri: str, caller: Caller) -> bool:
         """Whether there is a resource of this URI, and none for this caller; also where what decides it raises."""
         if not (self._resources.guarded or self._templates.guarded):
@@ -354,7 +441,7 @@ class Registry:
                 self._reads(uri, lambda one: one.enabled) is not None
             )
         except Exception:
-            logger.exception("what says whether %s is visible raised", uri)
+            repeats.error("what says whether %s is visible raised", uri, exc_info=True)
             return True
 
     def shows(self, entries: Iterable[EntryId], caller: Caller) -> bool:
@@ -370,13 +457,37 @@ class Registry:
         return False
 
     def _reads(self, uri: str, there: Callable[[Entry], bool]) -> Entry | None:
+        """The entry that answers for a URI in its normal form."""
         for entry in self._resources.of(uri):
             if there(entry):
                 return entry
-        for entry in self._ranked:
-            if entry.template is not None and entry.template.match(uri) is not None and there(entry):
-                return entry
+        for entry, template, _ in self._ranked:
+            if template.match(uri) is not None and there(entry):
+                return None if self._overtaken(entry, uri, there) else entry
         return None
+
+    def _overtaken(self, found: Entry, uri: str, there: Callable[[Entry], bool]) -> bool:
+        """Whether a URI that a template matches may be read, by a function that decodes its values and makes a path of
+        them, as one that a more specific entry has: then that one's demands would count for nothing."""
+        said = plain(uri)
+        if (said is not uri or self._escapes) and self._before(found, said, there):
+            return True
+        path = without_query(said)
+        if len(path) == len(said) or found.template is None or len(found.template.lead) >= len(path):
+            return False  # its path is the template's own text
+        return self._before(found, path, lambda one: demands_more(one, found) and there(one))
+
+    def _before(self, found: Entry, said: str, there: Callable[[Entry], bool]) -> bool:
+        """Whether an entry more specific than this template has a URI in its plain form."""
+        for key in (said, *self._escaping.get(said, ())):
+            if any(there(one) for one in self._resources.of(key)):
+                return True
+        for entry, _, template in self._ranked:
+            if entry.key == found.key:
+                return False
+            if template.match(said) is not None and there(entry):
+                return True
+        return False
 
     def completion(
         self,
@@ -416,10 +527,12 @@ class Registry:
                 listen, admitted.params.notifications.resource_subscriptions, caller
             ),
             "tools/call": self.called,
-            "resources/read": lambda admitted, caller: (
-                self.resource(admitted.params.uri, admitted.revision, caller, admitted.raw).method
+            "resources/read": lambda admitted, caller: _answering(
+                admitted, self.resource(admitted.params.uri, admitted.revision, caller, admitted.raw)
             ),
-            "prompts/get": lambda admitted, caller: self.prompt(admitted.params.name, caller, admitted.raw).method,
+            "prompts/get": lambda admitted, caller: _answering(
+                admitted, self.prompt(admitted.params.name, caller, admitted.raw)
+            ),
             "completion/complete": lambda admitted, caller: self.completion(
                 admitted.params.ref, admitted.params.argument.name, caller, admitted.raw
             ),
@@ -436,7 +549,7 @@ class Registry:
         try:
             return self._reads(uri, lambda one: one.there(caller))
         except Exception:
-            logger.exception("what says whether %s is visible raised", uri)
+            repeats.error("what says whether %s is visible raised", uri, exc_info=True)
             return None
 
     def has(self, kind: str) -> bool:
@@ -464,9 +577,23 @@ class Registry:
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
 
 
+def _check_listing(entry: Entry) -> None:
+    """Raises LocalError for what no list can show."""
+    try:
+        decode(entry.text(NEWEST), type(entry.listed))
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+        raise LocalError(f"{entry.key}: it cannot be listed so: {error}") from None
+
+
 def _rank(entry: Entry) -> tuple[int, ...]:
     """The sort key of a template: more specific first, of equals the older."""
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
+
+
+def _answering(admitted: Admitted, entry: Entry) -> Method:
+    """The method of the entry that answers a call."""
+    admitted.version = entry.version
+    return entry.method
 
 
 def _short(text: str) -> str:

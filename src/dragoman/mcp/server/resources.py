@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.binding import Binding
@@ -39,8 +39,10 @@ def resource_method(
     mime_type: str | None = None,
     ttl: float | None = None,
     cache_scope: CacheScope | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> tuple[Method, str]:
     """The method of a resource or, with `template`, of all resources of a template; and the function's docstring.
+    `meta`: the `_meta` of what is read.
 
     The function takes the template's variables, and the URI if it has another parameter `uri`. Raises
     LocalError for variables it does not take, and for others that it needs.
@@ -51,6 +53,7 @@ def resource_method(
     _fits(uri, binding, names, optional)
     gives_uri = "uri" not in names and any(p.name == "uri" for p in binding.parameters)
     texts = texts_reader(binding)
+    told: Any = UNSET if meta is None else dict(meta)
 
     def read(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         asked: str = admitted.params.uri
@@ -65,7 +68,7 @@ def resource_method(
         else:
             kept = server.ttl if ttl is None else ttl
             value = ReadResourceResult(
-                contents=contents(value, admitted.params.uri, mime_type),
+                contents=contents(value, admitted.params.uri, mime_type, told),
                 ttl_ms=int(kept * 1000),
                 cache_scope=cache_scope or server.cache_scope,
             )

@@ -5,11 +5,13 @@ Both eras use this. An unknown name is answered by a method of its own, so that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from ...allowance import Owner, owner_of
 from ...channel import Caller
 from ...jsonrpc.errors import RpcError
 from ...jsonrpc.messages import Notification, Request
@@ -19,8 +21,10 @@ from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.registering.service_core import ServiceCore
 from ..asking.ask import verify
 from ..asking.request_state import Seal, SealError, State
-from ..protocol.admission import Admitted, Offer, admit, bad_id
+from ..protocol.admission import Admitted, Offer, admit, bad_id, no_request
 from ..protocol.headers import HTTP
+from ..protocol.lenient import without_nulls
+from ..protocol.methods import Row
 from .builtin import raising
 from .table import MethodTable
 
@@ -71,6 +75,10 @@ class Router:
             if type(id) is Raw and not _whole(id):
                 raise bad_id()
         identity, table = caller.identity, server.table
+        if not request:
+            no_request(message.method, table.rows)
+        if server.service.lenient.null_params:
+            message = _without_nulls(message, table.rows)
         admitted = admit(
             message,
             None if peer is None else peer.state,
@@ -95,7 +103,7 @@ class Router:
             if find is not None:
                 method = find(admitted, caller) or method
             if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
-                method = self._verified(method, admitted)
+                method = self._verified(method, admitted, caller)
         except RpcError as error:
             method = raising(message.method, error)
         if method is None:
@@ -105,24 +113,38 @@ class Router:
             method = living(life, method, server.service.handler)
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
-    def _verified(self, method: Method | None, admitted: Admitted) -> Method | None:
+    def _verified(self, method: Method | None, admitted: Admitted, caller: Caller) -> Method | None:
         """The method for a call that brings sealed state back. SealError (-32602) for state that is not this call's."""
-        state = verify(admitted, admitted.method, admitted.principal, self._server)
-        return method if state is None or method is None else self._once(method, state)
+        state = verify(admitted, self._server)
+        return method if state is None or method is None else self._once(method, state, owner_of(caller))
 
-    def _once(self, method: Method, state: State) -> Method:
-        """A method that first marks a single-use state as used; SealError (-32602) if it was used before."""
+    def _once(self, method: Method, state: State, owner: Owner) -> Method:
+        """A method that first marks a single-use state as used; SealError (-32602) if it was used before, InternalError
+        where too many of this owner are remembered."""
         server = self._server
         inner, shared = server.service.handler(method), server.shared
 
         async def guarded(call: Call) -> Any:
             if shared is None or shared.store is None:
-                server.seal.use(state)
-            elif not await shared.use(state, server.seal.clock()):
-                raise SealError("used")
+                server.seal.use(state, owner)
+            else:
+                server.seal.nonces.allow(owner)
+                if not await shared.use(state, server.seal.clock()):
+                    raise SealError("used")
             return await inner(call)
 
         return msgspec.structs.replace(method, handler=guarded, quick=False, runs_inline=False)
+
+
+def _without_nulls(message: Request | Notification, rows: Mapping[str, Row]) -> Request | Notification:
+    """The message without the params that are null and may be absent."""
+    row, params = rows.get(message.method), message.params
+    if row is None or type(params) is not Raw:
+        return message
+    kept = without_nulls(params, row.params)
+    if kept is params:
+        return message
+    return Request(message.method, kept, message.id) if type(message) is Request else Notification(message.method, kept)
 
 
 def _whole(id: Raw) -> bool:

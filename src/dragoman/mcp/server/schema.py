@@ -75,7 +75,7 @@ def marks(schema: Any, where: str) -> tuple[HeaderParam, ...]:
 
 def output_schema(hint: Any) -> Schema:
     """The schema of a result of this type (translated, see `rpc.binding.annotations`)."""
-    (schema,), components = schemas([hint], refs=REFS, result=True)
+    (schema,), components = schemas([hint], refs=REFS, result=True, inline=True)
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     if name in components and len(schema) == 1:
         # the root has a `type` of its own, as clients want

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ...channel import Caller
 from ...doors import run_app
 from ...jsonrpc.errors import LocalError
+from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import SERVER, Limits
-from ...jsonrpc.options import check, strict
+from ...jsonrpc.options import check, elsewhere, strict
 from ...observer import Observer
 from ...rpc.binding.signature import registrable
 from ...rpc.middleware import Middleware
 from ...rpc.service import behind
 from ..protocol.extension import Extension
-from ..protocol.options import HttpOptions
+from ..protocol.options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope, CallToolResult
 from ..protocol.revisions import Revision
 from ..protocol.types import Icon, ServerCapabilities, Tool
@@ -40,7 +41,10 @@ from .registering import (
 from .registry import Entry
 
 if TYPE_CHECKING:
+    from ...access import Verifiers
     from ..protocol.types import Implementation
+else:
+    Verifiers = Implementation = Any  # start-up: annotations resolve at run time, to no more than this
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,16 +52,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Server:
     """An MCP server: `serve(server, urls=[...])`, `http_app(server)`, `Client(server)`.
 
-    `name` to `website_url` are shown to clients; `instructions` tell a model how to use the server. `lifespan(server)`:
-    an async context manager, or an async generator with one `yield`, around the serving, on each event loop; its value
-    is `ctx.state`. `page_size`: entries on a page of a list. `ttl` (seconds) and `cache_scope`: how long, and for whom,
-    clients may keep lists and resources (server/utilities/caching). `tools`, `resources`, `prompts`, `completions`:
-    declare the capability though there is none yet, because some are added while clients are there; what is registered
-    is declared anyway. `keys`: secrets that seal the state of questions, the first seals and all open (default: the
-    environment's DRAGOMAN_SECRET, else made anew by each process); `state_life`: seconds such a state lives; `once`: it
-    can be used only once. `extensions`: agreed on beyond the protocol (docs/mcp/extensions.md). `revisions`: those that
-    are spoken (default: all). `http`: see `HttpOptions`. `debug=True` lets exceptions' texts cross the wire. `auth`: a
-    verifier of tokens that says who is calling (`dragoman.auth.Bearer`).
+    `name`, `version`, `title`, `description`, `icons` and `website_url` are shown to clients; `instructions` tell a
+    model how to use the server. `lifespan`: `lifespan(server)` is an async context manager, or an async generator with
+    one `yield`, around the serving, on each event loop; its value is `ctx.state`. `page_size`: entries on a page of a
+    list (None: all, as far as 2 MiB go, since many hosts read the first page alone). `ttl` (seconds) and `cache_scope`:
+    how long, and for whom, clients may keep lists and resources (server/utilities/caching). `tools`, `resources`,
+    `prompts`, `completions`: declare the capability though there is none yet, because some are added while clients are
+    there; what is registered is declared anyway. `logging`: declare it in 2026-07-28, where it is deprecated, though no
+    function takes a `Context`. `keys`: secrets that seal the state of questions, the first seals and all open (default:
+    the environment's DRAGOMAN_SECRET, else made anew by each process); `state_life`: seconds such a state lives;
+    `once`: it can be used only once. `extensions`: agreed on beyond the protocol (docs/mcp/extensions.md). `revisions`:
+    those that are spoken (default: all). `http`: see `HttpOptions`. `limits`: the bounds on messages, calls, channels
+    and times. `middleware`: see `dragoman.middleware`; the first is outermost. `lenient=True`: accept what hosts send
+    beyond the specifications, arguments as text foremost; a `jsonrpc.Leniency` chooses. `argument_errors="revision"`:
+    wrong arguments are JSON-RPC errors in the revisions that say so, which no model reads, and not results of the tool
+    in all. `debug=True` lets exceptions' texts cross the wire. `auth`: a verifier of tokens that says who is calling
+    (`dragoman.auth.Bearer`).
     """
 
     @strict("Server")
@@ -72,13 +82,14 @@ class Server:
         instructions: str | None = None,
         website_url: str | None = None,
         lifespan: Callable[[Server], AbstractAsyncContextManager[Any] | AsyncIterator[Any]] | None = None,
-        page_size: int = 100,
+        page_size: int | None = None,
         ttl: float = 0,
         cache_scope: CacheScope = "private",
         tools: bool = False,
         resources: bool = False,
         prompts: bool = False,
         completions: bool = False,
+        logging: bool = False,
         keys: Sequence[str | bytes] | str | None = None,
         state_life: float = 600,
         once: bool = False,
@@ -87,8 +98,10 @@ class Server:
         http: HttpOptions | None = None,
         limits: Limits = SERVER,
         middleware: Sequence[Middleware] = (),
+        lenient: Leniency | bool = False,
+        argument_errors: ArgumentErrors = "result",
         debug: bool = False,
-        auth: Any = None,
+        auth: Verifiers | None = None,
     ) -> None:
         arguments = locals().copy()
         given = {one: value for one, value in arguments.items() if one not in ("self", "lifespan")}
@@ -141,12 +154,20 @@ class Server:
     def tool(self, function: F, /) -> F: ...
     @overload
     def tool(self, name: str | None = None, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
-    def tool(self, name: Any = None, **options: Unpack[ToolOptions]) -> Any:
+    def tool(self, name: Callable[..., Any] | str | None = None, **options: Unpack[ToolOptions]) -> Any:
         """Register a function as a tool; the function is not changed. `@server.tool`,
         `@server.tool("name", title=...)`.
 
-        The input schema comes from its annotations, the output schema from its return type, the
-        descriptions from the docstring, `Annotated` and `msgspec.Meta`; `options` are `ToolOptions`.
+        The input schema comes from its annotations, the output schema from its return type, the descriptions from the
+        docstring, `Annotated` and `msgspec.Meta`. `title`, `description`, `icons`, `meta` (its `_meta`) and
+        `annotations` (`ToolAnnotations`) are shown in lists. `input_schema`: the function takes one dict, which this
+        schema checks; `output_schema`: checks what it returns. `visible`: `visible(caller)` says whether it is there
+        for a caller. `tags`: what `enable` and `disable` may name in place of it. `version`: several may have one name,
+        each with a version. `inline`: it is quick, never blocks, and runs in place. `timeout`: seconds that a call may
+        take (None: for ever; default: the limit `handler_timeout`); `concurrency`: how many calls run at once, `queue`:
+        how many may wait for one of those. `scopes`: all are needed, `roles`: one is; `allow`:
+        `allow(identity, arguments)` is True where this caller may make this call.
+
         Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
         """
         return _by_name(self.add_tool, name, options, "server.tool")
@@ -161,7 +182,12 @@ class Server:
         """Register a function that reads a resource, or every resource of a template ("file:///{path}").
 
         A template's variables are the function's parameters. It returns text, bytes, JSON, a
-        `ResourceContents`, or a list of them. `options` are `ResourceOptions`.
+        `ResourceContents`, or a list of them. `name`, `mime_type`, `annotations` (`Annotations`) and `size` (bytes) are
+        shown in lists; `ttl` (seconds) and `cache_scope`: how long, and for whom, clients may keep it, by default as
+        the server says; `any_path`: values of `{+x}`, `{#x}`, `{/x*}` and of the query may be absolute paths and URLs.
+        As for a tool: `title`, `description`, `icons`, `meta`, `visible`, `tags`, `version`, `inline`, `timeout`,
+        `concurrency`, `queue`, `scopes`, `roles`, `allow`.
+
         Raises LocalError for a URI that is taken, and for variables that the function does not take.
         """
         if not isinstance(uri, str):
@@ -176,10 +202,12 @@ class Server:
     def prompt(self, function: F, /) -> F: ...
     @overload
     def prompt(self, name: str | None = None, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
-    def prompt(self, name: Any = None, **options: Unpack[PromptOptions]) -> Any:
+    def prompt(self, name: Callable[..., Any] | str | None = None, **options: Unpack[PromptOptions]) -> Any:
         """Register a function as a prompt. It returns text, a `PromptMessage`, content, or a list of them.
 
-        `options` are `PromptOptions`. Raises LocalError for a name that is taken, and for arguments without names.
+        As for a tool: `title`, `description`, `icons`, `meta`, `visible`, `tags`, `version`, `inline`, `timeout`,
+        `concurrency`, `queue`, `scopes`, `roles`, `allow`. Raises LocalError for a name that is taken, and for
+        arguments without names.
         """
         return _by_name(self.add_prompt, name, options, "server.prompt")
 
@@ -193,15 +221,17 @@ class Server:
         """Register a function that completes an argument: `ref` is a prompt's name or a template's URI.
 
         It takes what the user has typed (and, by name, `ctx` and `arguments`, the arguments already known),
-        and returns a list of strings or a `Completion` (server/utilities/completion). `options` are `RunOptions`.
+        and returns a list of strings or a `Completion` (server/utilities/completion). As for a tool: `inline`,
+        `timeout`, `concurrency`, `queue`.
         """
         add = self._core.catalog.add_completion
         return _registering(lambda function: add(function, ref, argument, **options), "server.completion")
 
     def method(self, name: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
         """Register the function that answers a method of an extension: it takes `(params, context)`, the params as the
-        type of the extension's row, and returns the row's result (None if the row is a notification). `options` are
-        `CallOptions`; `allow` gets the params as the one argument `params`.
+        type of the extension's row, and returns the row's result (None if the row is a notification). As for a tool:
+        `inline`, `timeout`, `concurrency`, `queue`, `scopes`, `roles` and `allow`, which gets the params as the one
+        argument `params`.
 
         Raises LocalError for a method that no extension of this server declares, and for one that is already answered.
         """
@@ -272,7 +302,7 @@ class Server:
         *,
         methods: Iterable[str] = ("GET",),
         public: bool = False,
-        timeout: float | Any | None = UNSET,
+        timeout: float | UnsetType | None = UNSET,
     ) -> Callable[[F], F]:
         """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
         not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
@@ -294,6 +324,11 @@ class Server:
 
     run = run_app
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(elsewhere("Server", "server", name, _ELSEWHERE))
+
     async def call_tool(
         self,
         name: str,
@@ -313,6 +348,26 @@ class Server:
     async def list_tools(self, *, caller: Caller = ANYONE) -> list[Tool]:
         """The tools that are there for this caller, without a wire: of all pages."""
         return await list_all(self._core, caller)
+
+
+_ELSEWHERE: Final = {
+    "mount": 'include(other, namespace="...")',
+    "import_server": 'include(other, namespace="...")',
+    "add_middleware": "use(middleware)",
+    "custom_route": "route(path)",
+    "add_custom_route": "route(path)",
+    "add_resource_fn": "add_resource(function, uri)",
+    "completions": "completion(ref, argument)",
+    "get_tools": "list_tools()",
+    "tool_manager": "list_tools()",
+    "http_app": "dragoman.http_app(server)",
+    "streamable_http_app": "dragoman.http_app(server)",
+    "sse_app": "dragoman.http_app(server), with HttpOptions(sse_2024=True)",
+    "run_async": "dragoman.serve(server, urls=[...])",
+    "run_stdio_async": "dragoman.serve(server, urls=['stdio:'])",
+    "run_streamable_http_async": "dragoman.serve(server, urls=[...])",
+}
+"""What other libraries call otherwise."""
 
 
 def _behind(other: object) -> object:

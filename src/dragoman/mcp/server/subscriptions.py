@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from threading import Lock
 from typing import Any, Literal, Protocol
 
@@ -29,6 +29,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ...channel import Caller
+from ...jsonrpc.budget import Admission
+from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import Call
 from ...jsonrpc.errors import InternalError, InvalidParams, Refusal, too_large
 from ...rpc.context import Context
@@ -43,6 +45,10 @@ from ..session.changes import Changes, EntryId, Event, Kind, Visible, sees
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
 """Seconds between two tries to notify a reader that takes nothing."""
+ORDINARY = 4 * 1024
+"""Bytes of a session's subscriptions that are not counted in the server's budget, as of what it knows of its client."""
+_URI = 512
+"""Bytes that a subscription takes beside the characters of its URI."""
 TRIES = 10
 """Tries for a session, which may have no reader; a subscription is tried as long as it lasts."""
 
@@ -223,6 +229,9 @@ class Subscriptions:
 
     def drop(self, reader: _Reader) -> None:
         """Send this reader nothing more."""
+        if reader.kept is not None:
+            reader.kept.release()
+            reader.kept = None
         for readers in self._by_kind.values():
             readers.discard(reader)
         for uri in tuple(reader.uris):
@@ -299,9 +308,10 @@ class Subscriptions:
                 data = {"limit": "subscriptions", "allowed": allowed, "retry_after": 60}
                 raise MCP.error(Refusal("busy", f"Busy: {allowed} subscriptions are open {name}", data))
 
-    async def close(self) -> None:
-        """End every subscription in order; returns when their results are being sent."""
-        listeners = tuple(self._listeners)
+    async def close(self, calls: Container[Any] | None = None) -> None:
+        """End the subscriptions that are among these calls, or all, in order; returns when their results are being
+        sent."""
+        listeners = [one for one in self._listeners if calls is None or one.context._site in calls]
         for listener in listeners:
             listener.close()
         if listeners:
@@ -320,7 +330,8 @@ class Subscriptions:
             self.drop(hearer.reader)
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
-        """`resources/subscribe`. Raises RpcError for an unknown resource, and for too many."""
+        """`resources/subscribe`. Raises RpcError for an unknown resource, for too many, and where there is no room for
+        what is kept of them."""
         session = _session_of(admitted)
         self._server.catalog.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions:
@@ -329,14 +340,30 @@ class Subscriptions:
             size = len(uri) + sum(map(len, session.subscriptions))
             if size > self.size:
                 raise MCP.error(too_large("subscription_size", self.size, size))
+            self._count(peer, caller, size + _URI * (len(session.subscriptions) + 1))
         session.subscriptions.add(uri)
         self._add(self._session(peer).reader, (), (uri,))
 
+    def _count(self, peer: Any, caller: Caller, size: int) -> None:
+        """Count what a session's subscriptions take as its caller's. Raises RpcError where there is no room."""
+        reader, budget = self._session(peer).reader, peer.runner.call_limit.budget
+        if reader.kept is not None:
+            room = reader.kept.resize(size)
+        else:
+            reader.kept = budget.admit(caller.owner, size) if size > ORDINARY else None
+            room = reader.kept is not None or size <= ORDINARY
+        if not room:
+            raise MCP.error(busy("kept_bytes", budget.share))
+
     def unsubscribe(self, admitted: Admitted, peer: Any, uri: str) -> None:
         """`resources/unsubscribe`; no effect without a subscription."""
-        _session_of(admitted).subscriptions.discard(uri)
-        if (hearer := self._sessions.get(peer)) is not None:
-            self._forget(hearer.reader, uri)
+        those = _session_of(admitted).subscriptions
+        those.discard(uri)
+        if (hearer := self._sessions.get(peer)) is None:
+            return
+        self._forget(hearer.reader, uri)
+        if hearer.reader.kept is not None:
+            hearer.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
 
     def _session(self, peer: Any) -> _Hearer:
         hearer = self._sessions.get(peer)
@@ -368,7 +395,7 @@ class _Reader:
     """A subscriber. `pending`: notifications not sent yet, the oldest first; `say` sends one message, and returns False
     if it was not taken. `hint`: takes messages with the numbers of their events instead."""
 
-    __slots__ = ("_timer", "caller", "hint", "hub", "loop", "pending", "say", "tries", "uris")
+    __slots__ = ("_timer", "caller", "hint", "hub", "kept", "loop", "pending", "say", "tries", "uris")
 
     def __init__(self, hub: Subscriptions, say: Callable[[Event], bool], caller: Callable[[], Caller]) -> None:
         self.hub: Subscriptions = hub
@@ -379,6 +406,8 @@ class _Reader:
         self.uris: set[str] = set()
         self.tries: int = 0
         self.hint: Callable[[bytes, int], None] | None = None
+        self.kept: Admission | None = None
+        """What its URIs take of the server's budget; None while that is little."""
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, event: Event) -> None:

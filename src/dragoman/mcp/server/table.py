@@ -41,12 +41,13 @@ class MethodTable:
         for name in dict.fromkeys((*methods, *lookups)):
             self.add(name, methods.get(name), lookups.get(name))
 
-    def add(self, name: str, method: Method | None, find: Lookup | None = None) -> None:
-        """Add a method. Raises LocalError if it has no row here, or is already answered."""
+    def add(self, name: str, method: Method | None, find: Lookup | None = None, *, again: bool = False) -> None:
+        """Add a method; `again`: in place of the one that is there. Raises LocalError if it has no row here, or is
+        already answered."""
         row = self.rows.get(name)
         if row is None or row.direction == "server":
             raise LocalError(f"{name} is not a method of this server: an Extension in `extensions` has to declare it")
-        if name in self._answered:
+        if name in self._answered and not again:
             raise LocalError(f"{name} is answered by a function already")
         self._answered[name] = Answered(row, method, find)
 

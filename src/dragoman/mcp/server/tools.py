@@ -10,10 +10,12 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
+from ...jsonrpc.leniency import STRICT
 from ...rpc.binding.binding import Binding
 from ...rpc.binding.decoder import Later
 from ...rpc.binding.json_schema import Validate, validator
-from ...rpc.method import LongResult, Method, Passed, arguments_by_name
+from ...rpc.binding.loose_arguments import names_of, read_loosely
+from ...rpc.method import NO_CONTEXT, LongResult, Method, Passed, by_name
 from ...rpc.middleware import Call, Next
 from ..protocol.admission import Admitted
 from ..protocol.headers import HeaderParam
@@ -61,7 +63,7 @@ def tool_method(
     binding = bound(function, server, options)
     if input is None:
         shape, marked = input_schema(binding, name)
-        read = _reader(binding)
+        read = _reader(binding, server)
     else:
         shape = dict(input)
         if shape.get("type") != "object":
@@ -69,7 +71,7 @@ def tool_method(
         if len(binding.parameters) != 1 or binding.parameters[0].kind not in ("either", "named"):
             raise LocalError(f"{name}: with an input schema the function takes one dict, and a Context if it wants one")
         marked = marks(shape, name)
-        read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"))
+        read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"), _names(shape), server)
     result = returned(name, answers_of(binding.result_type, server.outcomes), output)
     finished, failed = leaving(binding, result_encoder(name, server.stamp, result)), of_tool(name, server)
     handler = handler_of(binding, read, finished, failed, giver(binding, server), server.outcomes)
@@ -87,7 +89,12 @@ def included_method(name: str, method: Method, server: Making) -> MadeTool:
     finished = leaving(binding, result_encoder(name, server.stamp, result))
     failed = of_tool(name, server, method.errors)
     give = rpc_context if binding.wants_context else None
-    handler = handler_of(binding, _by_name_alone(_reader(binding)), finished, failed, give, server.outcomes)
+    read = _by_name_alone(_reader(binding, server))
+    handler = handler_of(binding, read, finished, failed, give, server.outcomes)
+
+    def by_names(admitted: Admitted) -> dict[str, Any]:
+        return by_name(binding, read(admitted, NO_CONTEXT))
+
     made = Method(
         name,
         Passed(handler, binding.kind, wants_context=binding.wants_context),
@@ -98,13 +105,9 @@ def included_method(name: str, method: Method, server: Making) -> MadeTool:
         middleware=() if method.handler is None else (_bridge(method, method.handler, finished, failed),),
         quick=method.quick,
         life=method.life,
-        access=None if method.access is None else method.access.reading(lambda admitted: _by_name(binding, admitted)),
+        access=None if method.access is None else method.access.reading(by_names),
     )
     return MadeTool(made, shape, result, marked, method.description)
-
-
-def _by_name(binding: Binding, admitted: Admitted) -> dict[str, Any]:
-    return arguments_by_name(binding, _object(admitted))
 
 
 def _bridge(method: Method, handler: Next, finished: Finished, failed: Failed) -> Any:
@@ -145,8 +148,8 @@ def _leaves_strings(binding: Binding) -> bool:
     return True
 
 
-def _reader(binding: Binding) -> Reader:
-    decode, later, plain = binding.arguments, True, _leaves_strings(binding)
+def _reader(binding: Binding, server: Making) -> Reader:
+    decode, later, plain, known = binding.arguments, True, _leaves_strings(binding), names_of(binding)
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         nonlocal decode, later
@@ -159,11 +162,19 @@ def _reader(binding: Binding) -> Reader:
                 return values
         try:
             return decode(given, context)
-        except Exception:
+        except Exception as error:
             _object(admitted)  # what is not an object is another fault
-            raise
+            lenient = server.lenient
+            if given is UNSET or lenient is STRICT:
+                raise
+            return read_loosely(given, error, lambda raw: decode(raw, context), lenient, known, _room(server))
 
     return arguments
+
+
+def _room(server: Making) -> int:
+    """How many levels of arrays and objects the limit leaves to arguments: they are in the params, in the message."""
+    return server.limits.depth - 2
 
 
 def _by_name_alone(read: Reader) -> Reader:
@@ -176,20 +187,35 @@ def _by_name_alone(read: Reader) -> Reader:
     return arguments
 
 
-def _checked_reader(binding: Binding, validate: Validate) -> Reader:
-    """The reader for a function that takes the arguments as one dict."""
+def _names(schema: Schema) -> frozenset[str] | None:
+    """The names of all arguments by an input schema; None where it allows others."""
+    return frozenset(schema.get("properties", ())) if schema.get("additionalProperties") is False else None
+
+
+def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] | None, server: Making) -> Reader:
+    """The reader for a function that takes the arguments as one dict. `known`: their names."""
     decode, name = binding.arguments, binding.parameters[0].name
 
-    def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
-        given = _object(admitted)
-        if given is UNSET:
-            given = Raw(b"{}")
+    def checked(given: Raw) -> Raw:
         try:
             wrong = validate(msgspec.json.decode(given))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise ParseError from error
         if wrong:
             raise InvalidParams(data={"errors": msgspec.to_builtins(wrong)})
+        return given
+
+    def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+        given = _object(admitted)
+        if given is UNSET:
+            given = Raw(b"{}")
+        try:
+            given = checked(given)
+        except InvalidParams as error:
+            lenient = server.lenient
+            if lenient is STRICT:
+                raise
+            given = read_loosely(given, error, checked, lenient, known, _room(server))
         return decode(Raw(_encode({name: given})), context)
 
     return arguments

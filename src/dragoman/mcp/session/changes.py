@@ -13,8 +13,10 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 from ...channel import Caller
+from ...repeats import Repeats
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
 EntryId: TypeAlias = tuple[str, str, str]
@@ -66,5 +68,5 @@ def sees(visible: Visible, caller: Caller) -> bool:
     try:
         return visible(caller)
     except Exception:
-        logger.exception("what says whether an entry is visible raised")
+        repeats.error("what says whether an entry is visible raised", exc_info=True)
         return False

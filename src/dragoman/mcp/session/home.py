@@ -9,10 +9,11 @@ that comes back gets the rest of its leg, nothing of the other legs, and new mes
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Final, Protocol
 
 from ...bus.contract import BusLost
-from .log import StreamLog
+from .log import StreamLog, number_in
 from .stream import Cursor, Kind, Run, StreamReader, StreamWriter
 
 HOME: Final = "h"
@@ -43,6 +44,8 @@ class Home:
     ) -> None:
         self.cursors: list[Cursor] = []
         """The readers here, the newest last."""
+        self.left: float | None = monotonic()
+        """When its last reader left; None while it has one here."""
         self.leg: int = 0
         """The number of the last leg, here or elsewhere."""
         self._owner = owner
@@ -74,9 +77,9 @@ class Home:
         start = max(await log.furthest(), self._had)
         leg = await self._take_turn(start)
         passed: range | None = None
-        sent = start
+        sent = max(start, log.lost)
         if back is not None:
-            sent, mine = back
+            sent, mine = max(back[0], log.lost), back[1]
             # "MUST NOT replay messages that would have been delivered on a different stream" (basic/transports)
             passed = range(max(await self._end_of(mine, start), sent) + 1, start + 1)
         if self._owner.ended:
@@ -87,6 +90,7 @@ class Home:
         for other in self.cursors:
             other.active = False
         self.cursors.append(cursor)
+        self.left = None
         if leg > self.leg:
             self.leg = leg
         else:
@@ -110,7 +114,7 @@ class Home:
         after = await self._turns.read(leg)
         if not after:
             return start
-        return int(after[0].message) if after[0].number == leg + 1 else 0
+        return number_in(after[0].message) if after[0].number == leg + 1 else 0
 
     def _said(self, number: int, kind: Kind, message: bytes) -> bool:
         cursor = self.cursors[-1] if self.cursors else None
@@ -140,6 +144,8 @@ class Home:
     def _left(self, cursor: Cursor) -> None:
         """A reader has gone: an older one continues."""
         self.cursors.remove(cursor)
+        if not self.cursors:
+            self.left = monotonic()
         self._owner.rest()
         if not cursor.active or self._owner.ended:
             return
@@ -182,6 +188,10 @@ class Home:
         """The current reader, at another process, has gone."""
         if self.cursors:
             self._owner.run(self._again(self.cursors[-1], 0, here=False))
+
+    def close(self) -> None:
+        """The session is over."""
+        self._writer.log.close()
 
     def release(self) -> None:
         """Release all readers."""

@@ -6,17 +6,26 @@ A stream's messages have numbers, from 1 on, by which a returning reader states 
   number, or acknowledged, no earlier.
 - A log has bounds. Over them notifications are removed first, the oldest before the others; the newest message always
   stays.
+- All logs of a server have the bound of its budget. Above that whole logs are emptied, the oldest first; a reader that
+  has not had all of an emptied log cannot return to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from ...jsonrpc.budget import Account
+
 SPARE: Final = b'{"jsonrpc":"2.0","method":"notifications/'
 """How a message begins that may be dropped."""
+
+ENTRY: Final = 160
+"""Bytes that an entry takes beside its message."""
+LOG: Final = 512
+"""Bytes that a log takes beside its entries."""
 
 Position: TypeAlias = int
 """The position of a message among those appended here, from 1 on."""
@@ -39,6 +48,8 @@ class StreamLog(Protocol):
     """True: an appended message is stored at once, and its position is its number."""
     last: int
     """The number of the newest message that this process knows of."""
+    lost: int
+    """The number of the newest message that was dropped for the server's budget, 0 for none."""
 
     def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
         """Append a message. `mark`: messages of several processes under one mark are in the log once."""
@@ -70,16 +81,25 @@ class StreamLog(Protocol):
     async def had(self, number: int) -> None:
         """Remember that readers have had the entries up to this number. Raises BusLost."""
 
+    def rest(self, drop: Callable[[], object]) -> None:
+        """Nothing is appended any more: it is kept for a returning reader, and `drop` drops it."""
+
+    def close(self) -> None:
+        """It is not needed any more."""
+
 
 class MemoryLog:
     """A log in this process: appended messages are stored at once. Nothing here waits."""
 
-    __slots__ = ("_entries", "_furthest", "_messages", "_room", "_size", "dropped", "last")
+    __slots__ = ("_account", "_entries", "_furthest", "_messages", "_room", "_size", "dropped", "last", "lost")
 
     immediate = True
 
-    def __init__(self, messages: int, size: int) -> None:
-        """`messages` and `size` in bytes bound the log."""
+    def __init__(self, messages: int, size: int, account: Account | None = None) -> None:
+        """`messages` and `size` in bytes bound the log; `account`: its part of the server's budget."""
+        self._account = account
+        if account is not None:
+            account.keep(self._empty)
         self._entries: list[Entry] = []
         self._messages = messages
         self._room = size
@@ -87,6 +107,7 @@ class MemoryLog:
         self._furthest = 0
         self.last: int = 0
         """The number of the newest message."""
+        self.lost: int = 0
         self.dropped: int = 0
         """Messages removed because of the bounds."""
 
@@ -100,7 +121,28 @@ class MemoryLog:
             gone = entries.pop(next(spare, 0))
             self._size -= len(gone.message)
             self.dropped += 1
+        if self._account is not None:
+            self._account.set(self._size + ENTRY * len(entries) + LOG)
         return self.last
+
+    def _empty(self) -> None:
+        """Make room for others."""
+        self.lost = self.last
+        self.dropped += len(self._entries)
+        self._entries.clear()
+        self._size = 0
+        if self._account is not None:
+            self._account.set(0)
+
+    def rest(self, drop: Callable[[], object]) -> None:
+        if self._account is not None:
+            self._account.keep(drop)
+
+    def close(self) -> None:
+        account, self._account = self._account, None
+        if account is not None:
+            account.set(0)
+            account.keep(None)
 
     async def stored(self, position: Position) -> int:
         return position
@@ -124,3 +166,8 @@ class MemoryLog:
 
     async def had(self, number: int) -> None:
         self._furthest = max(self._furthest, number)
+
+
+def number_in(text: bytes) -> int:
+    """The number that a text is; 0 for one that is none."""
+    return int(text) if text.isdigit() else 0

@@ -1,23 +1,33 @@
-"""Clients of the stateful era behind a broker: one peer per mailbox, as long as one worker serves them.
+"""Clients of the stateful era behind a broker: one peer per mailbox and principal, as long as one worker serves them.
 
 A broker's deliveries are exchanges, and an exchange has no session. But its caller has a permanent mailbox
 (`Exchange.tell`, `caller.remote`), so `initialize` begins a session there. With several workers the next request may
 reach another one, which has no such session: use the stateless era then.
+
+Every caller that may put a request on the queue may name any mailbox in it. So a session belongs to a mailbox *and* to
+the principal whom the guard found (`Caller.principal`): for another principal there is no such session, as over HTTP.
+What two sessions ask at one mailbox has different ids, for the answers of one must fit no question of the other.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+from ...allowance import NoRoom, Places, owner_of
 from ...channel import Broken, Caller, ChannelError, Closed, Exchange, Outgoing, Receiver
-from ...jsonrpc.codec import key
+from ...jsonrpc.call_limit import busy
+from ...jsonrpc.codec import failure, key
 from ...jsonrpc.messages import Batch, Message, Request
 from ...rpc.peering.channel_peer import ChannelPeer
 from ..protocol.admission import Offer
+from ..protocol.dialect import MCP
 from ..protocol.options import HttpOptions
+
+Key: TypeAlias = tuple[str, str | None]
+"""Mailbox and principal."""
 
 
 class Serving(Protocol):
@@ -25,7 +35,7 @@ class Serving(Protocol):
 
     @property
     def options(self) -> HttpOptions:
-        """`sessions`: the most at once; beyond, the one that was silent longest is forgotten."""
+        """`sessions`: the most at once; beyond, one is forgotten for each new one, by fair shares (`allowance`)."""
 
     @property
     def offered(self) -> Offer: ...
@@ -34,41 +44,55 @@ class Serving(Protocol):
 
 
 class Mailboxes:
-    """The peers of one server's callers by mailbox."""
+    """The peers of one server's callers, by their mailboxes and principals."""
 
     def __init__(self, server: Serving) -> None:
         self._server = server
-        self._peers: OrderedDict[str, tuple[ChannelPeer, MailboxHome]] = OrderedDict()
+        self._peers: dict[Key, tuple[ChannelPeer, MailboxHome]] = {}
+        self._places: Places[Key] = Places(server.options.sessions)
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
         """Take a message that belongs to a session, or begins one; False for others."""
-        where = x.caller.remote
+        where = x.caller.remote, x.caller.principal
         known = self._peers.get(where)
         begins = type(message) is Request and message.method == "initialize"
         if known is None and not (begins and self._server.offered.stateful):
             return False
         if known is None or begins:  # a client that begins again has forgotten the old one
             known = self._begin(x.caller, where)
+            if known is None:
+                refusal = busy("sessions", self._server.options.sessions)
+                x.respond(failure(message.id, MCP.error(refusal)) if type(message) is Request else None, refusal)
+                return True
         if isinstance(message, Batch):  # the revisions that use brokers have none
             return False
         peer, home = known
-        self._peers.move_to_end(where)
+        self._places.touch(where)
         home.tell = tell
         if type(message) is Request:
             x.gone = partial(self._gone, peer, key(message.id))
         peer.take(message, x.respond, x.stream, x.caller, x.request)
         return True
 
-    def _begin(self, caller: Caller, where: str) -> tuple[ChannelPeer, MailboxHome]:
+    def _begin(self, caller: Caller, where: Key) -> tuple[ChannelPeer, MailboxHome] | None:
+        """A session; None where there is no room for it."""
+        self._drop(where)
+        try:
+            gone = self._places.take(owner_of(caller), where)
+        except NoRoom:
+            return None
+        if gone is not None:
+            self._drop(gone)
         peer, home = self._server.peer(), MailboxHome(caller)
         peer.attach(home)
-        self._drop(where)
+        peer.conversation.last_id = int.from_bytes(
+            os.urandom(6), "big"
+        )  # far below 2^53, which every JSON number holds
         self._peers[where] = peer, home
-        while len(self._peers) > self._server.options.sessions:
-            self._drop(next(iter(self._peers)))
         return peer, home
 
-    def _drop(self, where: str) -> None:
+    def _drop(self, where: Key) -> None:
+        self._places.free(where)
         found = self._peers.pop(where, None)
         if found is not None:
             found[1].abort(Closed("the session was forgotten"))

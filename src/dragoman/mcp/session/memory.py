@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
+from ...allowance import NoRoom, Owner, Places, owner_of
 from ...channel import Caller, Closed
 from ...jsonrpc.messages import Single
 from ...rpc.deadlines import GRAIN, Clock
@@ -16,7 +19,7 @@ from .home import Home
 from .log import MemoryLog, StreamLog
 from .record import Delta
 from .responder import Refused, full
-from .session import Session
+from .session import Session, Unheard
 from .stream import Cursor
 
 TURNS = 64
@@ -39,6 +42,18 @@ class KeptLogs:
         if not self.logs:
             self._clock.set(self, self._seconds)
         self.logs[name] = self._clock.now(), log
+        log.rest(partial(self.drop, name))
+
+    def drop(self, name: str) -> None:
+        """Keep this one no longer, if it is kept."""
+        if (found := self.logs.pop(name, None)) is not None:
+            found[1].close()
+
+    def close(self) -> None:
+        """Keep none any longer."""
+        self._clock.drop(self)
+        for name in tuple(self.logs):
+            self.drop(name)
 
     def expired(self) -> None:
         """The client did not return to the oldest in time."""
@@ -49,7 +64,7 @@ class KeptLogs:
             if left > 0:
                 self._clock.set(self, left)
                 return
-            del self.logs[name]
+            self.drop(name)
 
 
 class Subscribed(Protocol):
@@ -68,9 +83,11 @@ class MemorySessions:
         self.options = options
         self._subscribed = subscribed
         self._found: OrderedDict[str, Session] = OrderedDict()
-        self._unused: dict[str, Session] = {}
+        self._places: Places[str] = Places(options.sessions)
+        self._unused: Places[str] = Places(options.sessions)
         """Sessions whose client has sent nothing after `initialize`."""
         self._rest: dict[Session, KeptLogs] = {}
+        self.unheard: Unheard = Unheard(host, options.resume)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end: nothing in it waits."""
@@ -92,12 +109,17 @@ class MemorySessions:
     # -- sessions
 
     async def keep(self, session: Session) -> Refused | None:
-        if len(self._found) >= self.options.sessions and not self._make_room():
+        owner = owner_of(session.caller)
+        if len(self._found) >= self.options.sessions and not self._make_room(owner):
             return full(self.options.sessions)
         if not self._found:
             self.host.clock.set(self, self.options.session_idle)
         session.used = monotonic()
-        self._found[session.id] = self._unused[session.id] = session
+        self._found[session.id] = session
+        for places in (self._places, self._unused):
+            places.take(owner, session.id)
+        if (kept := session.peer.state.kept) is not None:
+            kept.keep(partial(session.end, Closed("the session gave way to others")))
         return None
 
     async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
@@ -110,7 +132,10 @@ class MemorySessions:
         session = self._found.get(id)
         if session is None or session.principal != principal:
             return None
-        self._unused.pop(id, None)
+        if id in self._unused:
+            self._unused.free(id)
+            if (kept := session.peer.state.kept) is not None:
+                kept.keep(None)
         return session
 
     async def erase(self, session: Session) -> None:
@@ -132,14 +157,16 @@ class MemorySessions:
         if session.id in self._found:
             session.used = monotonic()
             self._found.move_to_end(session.id)
+            self._places.touch(session.id)
 
     def forget(self, session: Session) -> None:
         if self._found.pop(session.id, None) is None:
             return
-        self._unused.pop(session.id, None)
+        for places in (self._places, self._unused):
+            places.free(session.id)
         self._subscribed.leave(session.peer)
         if (rest := self._rest.pop(session, None)) is not None:
-            self.host.clock.drop(rest)
+            rest.close()
         if not self._found:
             self.host.clock.drop(self)
 
@@ -157,21 +184,26 @@ class MemorySessions:
             else:
                 session.end(Closed("the session was idle for too long"))
 
-    def _make_room(self) -> bool:
-        """End the oldest session whose client sent nothing after `initialize`."""
-        session = next(iter(self._unused.values()), None)
-        if session is None:
-            return False
-        session.end(Closed("the session gave way to a new one"))
-        return True
+    def _make_room(self, owner: Owner) -> bool:
+        """End the session that gives way for one of this owner: one whose client sent nothing after `initialize`, or
+        else one that is in use."""
+        for places in (self._unused, self._places):
+            with suppress(NoRoom):
+                self._found[places.yielding(owner)].end(Closed("the session gave way to a new one"))
+                return True
+        return False
 
     # -- streams
 
     def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
-        return f"{session.streamed:x}", MemoryLog(self.options.log_messages, self.options.log_bytes)
+        return f"{session.streamed:x}", self._log(session)
+
+    def _log(self, session: Session) -> MemoryLog:
+        account = self.host.call_limit.budget.account(session.caller.owner)
+        return MemoryLog(self.options.log_messages, self.options.log_bytes, account)
 
     def home(self, session: Session) -> Home:
-        log = MemoryLog(self.options.log_messages, self.options.log_bytes)
+        log = self._log(session)
         return Home(session, log, MemoryLog(TURNS, TURNS * 16), _nothing, _nothing)
 
     def over(self, session: Session, name: str, log: StreamLog) -> None:
@@ -182,7 +214,7 @@ class MemorySessions:
 
     def drop(self, session: Session, name: str) -> None:
         if (rest := self._rest.get(session)) is not None:
-            rest.logs.pop(name, None)
+            rest.drop(name)
 
     async def kept(self, session: Session, name: str) -> StreamLog | None:
         rest = self._rest.get(session)

@@ -6,7 +6,8 @@ Rules:
   coordination, and every reader comes to the same state.
 - Before the snapshot is removed from the bounded log, a replica appends a new `Snapshot`, which includes the changes up
   to a given number.
-- A log without a `Snapshot` is not a session: a late change came after its end.
+- A log without a `Snapshot` is not a session: a late change came after its end. An entry that cannot be read is passed
+  over.
 - `heard` is the number of the last change of lists and resources known then: older ones do not concern the session.
 """
 
@@ -18,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, field
 
+from ...bus.contract import reader
 from ..protocol.admission import SessionState
 from ..protocol.revisions import REVISIONS
 from ..protocol.types import ClientCapabilities, Implementation
@@ -62,7 +64,8 @@ class Delta(Struct, tag="change", omit_defaults=True):
 
 Entry: TypeAlias = Snapshot | Delta
 
-_read = msgspec.json.Decoder(Entry).decode
+_decoded: Callable[[bytes], Entry] = msgspec.json.Decoder(Entry).decode
+_read = reader(_decoded, "records of sessions")
 written: Callable[[Entry], bytes] = msgspec.json.Encoder().encode
 """An entry in the form of the log."""
 

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from ...allowance import owner_of
 from ...bus.contract import BusLost
 from ...channel import Caller, Closed, Ended
 from ...jsonrpc.codec import encode, read
@@ -38,8 +39,8 @@ from .home import Home
 from .log import MemoryLog, StreamLog
 from .record import Delta
 from .responder import Refused, full
-from .session import Session
-from .shared import TABLES, BusMessage, Shared
+from .session import Session, Unheard
+from .shared import BEAT, TABLES, BusMessage, Shared
 from .slots import Slots
 from .store_log import PARTS, StoreLog, parts, written
 from .stream import Cursor, failing
@@ -83,6 +84,7 @@ class ReplicaSessions:
         """The copies in use here, in the order of their last use."""
         self.foreign: dict[tuple[str, str], Cursor] = {}
         """Readers here of streams that another replica writes, by the session's id and the stream's name."""
+        self.unheard: Unheard = Unheard(host, options.resume)
         self.slots: Slots = Slots(shared, options.sessions)
         self._subscribed = subscribed
         self._asked = 0
@@ -105,7 +107,7 @@ class ReplicaSessions:
 
     async def keep(self, session: Session) -> Refused | None:
         fresh = min(self.options.session_idle, FRESH)
-        slot = await self.slots.take(session.id, fresh, self._evict)
+        slot = await self.slots.take(session.id, owner_of(session.caller), fresh, self._evict)
         if slot is None:
             return full(self.options.sessions)
         whole = records.begun(session.peer.state)
@@ -298,7 +300,8 @@ class ReplicaSessions:
         number = self._streams * TABLES + shared.tables.index(self)
         name = f"{shared.number:x}.{shared.name}.{number:x}"
         if not resumable:  # no other replica will ever be asked for it
-            return name, MemoryLog(self.options.log_messages, self.options.log_bytes)
+            account = self.host.call_limit.budget.account(session.caller.owner)
+            return name, MemoryLog(self.options.log_messages, self.options.log_bytes, account)
 
         def grew(log: StoreLog) -> None:
             if log.reader_at is not None:
@@ -344,7 +347,7 @@ class ReplicaSessions:
         if cursor.reader is None:
             return
         self.foreign[session.id, cursor.name] = cursor
-        await self._ask("taken", session.id, cursor)
+        await _unless_away(self._ask("taken", session.id, cursor))  # the stream has begun; `beat` asks again
 
     def unread(self, session: Session, cursor: Cursor) -> None:
         if self.foreign.get((session.id, cursor.name)) is cursor:
@@ -413,6 +416,8 @@ class ReplicaSessions:
     def _from_reader(self, session: Session | None, word: BusMessage) -> None:
         """A stream is read elsewhere: "taken", from now on; "asked", still."""
         shared = self.shared
+        if _NAME.fullmatch(word.stream) is None:
+            return
         _, owner, number = word.stream.split(".")
         if owner != shared.name or int(number, 16) % TABLES != shared.tables.index(self):
             return  # it was not begun here
@@ -420,6 +425,8 @@ class ReplicaSessions:
         if stream is not None and word.kind == "taken" and isinstance(stream.log, StoreLog):
             stream.release()
             stream.log.read_at(word.number)
+        if stream is not None and stream.cursor is None:
+            stream.left = monotonic() + 3 * BEAT  # it is read there, and we are told so at each of its beats
         # While this replica drains, sessions go before their streams have ended
         over = stream is None and not self.draining
         if over or word.kind == "taken":  # it may have grown meanwhile

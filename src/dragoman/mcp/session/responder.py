@@ -34,7 +34,7 @@ _json = msgspec.json.Encoder().encode
 class Refused(Struct, frozen=True):
     """Why a session refuses a message; the wire turns it into its own form."""
 
-    why: Literal["no session", "no stream", "ended", "full", "away", "no batches"]
+    why: Literal["no session", "no stream", "ended", "full", "too large", "away", "no batches"]
     error: RpcError
 
 
@@ -44,9 +44,14 @@ def _invalid(why: Any, text: str) -> Refused:
 
 NO_SESSION: Final = _invalid("no session", "There is no such session: `initialize` begins a new one")
 NO_STREAM: Final = _invalid("no stream", "Last-Event-ID names no stream of this session that could be resumed")
-ENDED: Final = _invalid("ended", "The session ended before the call was done")
+ENDED: Final = Refused("ended", InternalError("The session ended before the call was done"))
 NO_BATCHES: Final = _invalid("no batches", "Invalid Request: this revision has no batches, send one message at a time")
 AWAY: Final = Refused("away", InternalError("Busy: what the replicas of this server share is away", {"retry_after": 1}))
+
+
+def too_much(refusal: Refusal) -> Refused:
+    """A client says more of itself than is kept, or its share is used up."""
+    return Refused("too large" if refusal.kind == "too_large" else "full", MCP.error(refusal))
 
 
 def full(sessions: int) -> Refused:
@@ -173,7 +178,10 @@ class Responder(Struct, eq=False):
             session.responders.pop(self, None)
         if self.begins:
             if answer is None or failed(answer):
-                self._answer(answer)
+                if answer is not None and refusal is not None and refusal.kind in TURNED_AWAY and self.stream is None:
+                    self.reader.turned_away(answer, refusal)
+                else:
+                    self._answer(answer)
                 session.end(Closed("initialize was refused"))
             else:
                 session.run(self._keep(answer))

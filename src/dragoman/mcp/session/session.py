@@ -6,38 +6,45 @@ store that replicas share (`replica`), each of which has a copy of the session. 
 Management"):
 
 - An id has 192 random bits in visible ASCII, and is valid only for the principal that got it.
-- There are at most `HttpOptions.sessions`: unused sessions (nothing after `initialize`) are ended for new ones, the
-  oldest first; if there are none, a new one is refused.
+- There are at most `HttpOptions.sessions`: for a new one beyond, another is ended, first those that are unused (nothing
+  after `initialize`), by the fair shares of `allowance`; if none may give way, the new one is refused.
 - A session ends by DELETE, after its idle time, or with the server; then its id is unknown.
 - A bounded number of finished streams is kept for a returning client; beyond it the oldest are dropped.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import Protocol
 
-from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
+from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver
 from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
 from ...rpc.batch_responder import BatchResponder, forbidden_batch
+from ...rpc.call import InboundCall
+from ...rpc.deadlines import GRAIN
 from ...rpc.observing import Deliver, answers_only, nothing
+from ...rpc.outbound import OutboundCall
 from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ..protocol.admission import SessionState
 from ..protocol.dialect import MCP, of
 from ..protocol.options import HttpOptions
 from ..protocol.revisions import Revision
+from .client_info import keep_client
 from .home import HOME, Home
 from .log import StreamLog
 from .record import Delta, Record
 from .record import session as restored
-from .responder import CHANGING, NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Responder
+from .responder import CHANGING, NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Responder, too_much
 from .stream import Cursor, Run, Stream, event_id
 
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 _EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
 """The id of an event: its stream, its number there, and the leg of the home stream."""
 
@@ -53,6 +60,8 @@ class Keeper(Protocol):
     def draining(self) -> bool: ...
     @property
     def run(self) -> Run: ...
+    @property
+    def unheard(self) -> Unheard: ...
     @property
     def shares(self) -> bool:
         """Whether other processes have copies of a session."""
@@ -130,6 +139,8 @@ class Session:
         "used",
     )
 
+    counts = True
+    """What it knows of its client is counted when it is kept, since HTTP has refusals of its own."""
     duplex = True
     writable = True  # messages without a reader wait in a bounded log
 
@@ -257,7 +268,9 @@ class Session:
         await self.keeper.save(self, change)
 
     async def keep(self) -> Refused | None:
-        return await self.keeper.keep(self)
+        host = self.keeper.host
+        refusal = keep_client(self.peer.state, self.caller.owner, host.call_limit.budget, host.service.limits)
+        return too_much(refusal) if refusal is not None else await self.keeper.keep(self)
 
     # -- the peer's channel
 
@@ -268,11 +281,15 @@ class Session:
         """Send a message outside calls."""
         if self._ended:
             raise Closed("the session is over")
-        self.home.say(message)
+        self.say(message)
 
     def say(self, message: bytes) -> bool:
         """`send`, for messages inside a call that has no stream of its own."""
-        return not self._ended and self.home.say(message)
+        if self._ended:
+            return False
+        if self.home.left is not None and self.peer.conversation.outbound:
+            self.keeper.unheard.add(self)
+        return self.home.say(message)
 
     def _hint(self, message: bytes, number: int) -> None:
         if not self._ended and self.record is not None:
@@ -295,6 +312,7 @@ class Session:
             return
         self._ended = True
         self.keeper.forget(self)
+        self.keeper.unheard.discard(self)
         if self._receiver is not None:
             self._receiver.ended(why)
         responders, self.responders = self.responders, {}
@@ -306,10 +324,15 @@ class Session:
             if not (self.keeper.draining and stream.unsaid):
                 self.streams.pop(stream.name, None)
                 stream.release()
+                stream.log.close()
         for cursor in tuple(self._cursors):
             cursor.release()
         if self._home is not None:
             self._home.release()
+            self._home.close()
+        state: SessionState | None = self.peer.state
+        if state is not None and state.kept is not None:
+            state.kept.release()
 
     def rest(self) -> None:
         """It is not in use any more."""
@@ -347,16 +370,43 @@ class Session:
         last = log.append(answer, last=True)
         if resumable and not self._ended:
             self._keep(name, log)
+        else:
+            log.close()
         reader.complete(answer, event_id(shown, last), first)
 
     def left(self, stream: Stream) -> None:
         self.rest()
+        if not self._ended:
+            stream.left = monotonic()
+            self.keeper.unheard.add(self)
+
+    def unheard(self) -> Iterator[tuple[float, OutboundCall | None]]:
+        """Since when its streams have no reader, each with the questions on it, or None without one."""
+        questions = tuple(self.peer.conversation.outbound.values())
+        for stream in tuple(self.streams.values()):
+            if stream.left is None:
+                continue
+            on_it = [
+                one
+                for one in questions
+                if isinstance(one.reply_stream, Responder) and one.reply_stream.stream is stream
+            ]
+            for question in on_it or (None,):
+                yield stream.left, question
+        # which of several processes has a reader of the home stream is not known here
+        if questions and not self.keeper.shares and self.home.left is not None:
+            since = max(self.home.left, self.used)
+            for question in questions:
+                if not isinstance(question.reply_stream, Responder) or question.reply_stream.stream is None:
+                    yield since, question
 
     def over(self, stream: Stream) -> None:
         self.streams.pop(stream.name, None)
         self.rest()
         if stream.resumable and not self._ended:
             self._keep(stream.name, stream.log)
+        else:
+            stream.log.close()
 
     def _keep(self, name: str, log: StreamLog) -> None:
         """Keep the log of a stream that has ended, and of those the newest."""
@@ -389,9 +439,10 @@ class Session:
         # "MUST NOT replay messages that would have been delivered on a different stream" (basic/transports): the log
         # has this stream's alone, and is found by the session's id
         entries = () if log is None else await log.read(max(sent - 1, 0))
-        if log is None or not entries or self._ended:
-            return False
         stream = self.streams.get(name)
+        # of a stream that goes on there may be no entry any more, where its client has had all of it
+        if log is None or sent < log.lost or not (entries or (stream is not None and log.lost)) or self._ended:
+            return False
         if stream is not None:
             stream.resume(reader, sent)
             return True
@@ -497,3 +548,82 @@ class Session:
         BatchResponder(batch.messages, start, done, service.answers.fault, width=width, allowed=allowed).step()
         if not responder.over:
             responder.wait(owed=asks)
+
+
+# -- questions that may not be heard
+
+
+class Unheard:
+    """The sessions of one keeper with streams that have no reader, whose questions are for a client that may have gone.
+
+    A client that loses its connection may come back for the stream on which it was asked, so its call waits. Once the
+    stream can no longer be resumed (`HttpOptions.resume`) the question is not heard, and the answer of its call cannot
+    be fetched: it is ended, without an error, and its slot is free at once. A server that has no slot left ends the
+    oldest such call before its time rather than refuse a new one. `seconds`: for which a stream can be resumed.
+    """
+
+    def __init__(self, host: Runner, seconds: float) -> None:
+        self._host = host
+        self._seconds = seconds
+        self._sessions: dict[Session, None] = {}
+
+    def add(self, session: Session) -> None:
+        """A reader of this session has gone, or it has asked something without a reader."""
+        if not self._sessions:
+            self._host.clock.set(self, self._seconds)
+            self._host.call_limit.spares.append(self.end_oldest)
+        self._sessions[session] = None
+
+    def discard(self, session: Session) -> None:
+        """The session is over."""
+        if self._sessions.pop(session, self) is None and not self._sessions:
+            self._close()
+
+    def expired(self) -> None:
+        """End what has waited for too long, and look again when the next will have."""
+        now = monotonic()
+        first = now
+        for session in tuple(self._sessions):
+            waits = False
+            for since, question in tuple(session.unheard()):
+                if question is not None and since + self._seconds <= now + GRAIN:
+                    _end(session, question)
+                elif since + self._seconds > now + GRAIN:
+                    waits, first = True, min(first, since)
+                else:  # nothing is asked yet
+                    waits = True
+            if not waits:
+                del self._sessions[session]
+        if self._sessions:
+            self._host.clock.set(self, max(first + self._seconds - now, self._seconds / 4))
+        else:
+            self._close()
+
+    def end_oldest(self) -> bool:
+        """End the question that has waited longest without a reader; False if there is none."""
+        for session in self._sessions:
+            asked = [(since, question) for since, question in session.unheard() if question is not None]
+            if asked:
+                _end(session, min(asked, key=lambda pair: pair[0])[1])
+                return True
+        return False
+
+    def _close(self) -> None:
+        self._host.clock.drop(self)
+        if self.end_oldest in self._host.call_limit.spares:
+            self._host.call_limit.spares.remove(self.end_oldest)
+
+
+def _end(session: Session, question: OutboundCall) -> None:
+    """End a question, and the calls that wait for it."""
+    logger.debug("session of %s: %s cannot be answered any more", session.caller.remote, question.method)
+    session.peer.conversation.forget(question.id)
+    for run in tuple(_asking(session, question)):
+        run.abandon()
+    question.fail(Ended("the client that was asked has gone"))
+
+
+def _asking(session: Session, question: OutboundCall) -> Iterator[InboundCall]:
+    for run in session.peer.conversation.inbound.values():
+        if run.asks and run.reply_stream == question.reply_stream:
+            yield run

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ...bus.contract import Bus, BusLost, Store, Subscription
+from ...bus.contract import Bus, BusLost, Store, Subscription, reader
 from ...jsonrpc.errors import InternalError, LocalError
 from .changes import EntryId, Event, Kind
 
@@ -109,8 +109,8 @@ class Table(Protocol):
         """The replica leaves: send what is queued, release readers."""
 
 
-_word = msgspec.msgpack.Decoder(BusMessage).decode
-_told = msgspec.msgpack.Decoder(_Told).decode
+_word = reader(msgspec.msgpack.Decoder(BusMessage).decode, "messages of replicas")
+_told = reader(msgspec.msgpack.Decoder(_Told).decode, "changes of lists and resources")
 _packed = msgspec.msgpack.Encoder().encode
 
 
@@ -134,6 +134,7 @@ class Shared:
         self._saying = False
         self._looking = False
         self._missed = False
+        self._signed = time.monotonic()
         self._back = asyncio.Event()
         self._state_before = bus.on_state
 
@@ -232,10 +233,11 @@ class Shared:
 
     def _heard(self, message: bytes) -> None:
         word = _word(message)
-        if word.origin == self.name:
+        if word is None or word.origin == self.name:
             return
         if word.kind == "event":
-            self._hear(word.number, _told(word.body))
+            if (told := _told(word.body)) is not None:
+                self._hear(word.number, told)
         else:
             self._pass_on(word)
 
@@ -293,6 +295,9 @@ class Shared:
         with suppress(BusLost):
             if not await self.touch(key, ALIVE):
                 await self.put(key, self.name.encode(), ALIVE)
+                if time.monotonic() - self._signed < ALIVE - BEAT:
+                    logger.warning("%s: the store has lost what it had; sessions begin anew", self.bus.url)
+            self._signed = time.monotonic()
 
     async def lives(self, number: int, name: str) -> bool:
         """Whether the replica of this number and name lives."""
@@ -396,10 +401,15 @@ class Shared:
         try:
             while self._missed:
                 self._missed = False
-                for number, raw in await self.read(self.key("events"), self.events):
+                known = await self.read(self.key("events"), max(0, self.events - 1))
+                if self.events and not known:  # the log is a new one, which has not come as far
+                    self.events = 0
+                    known = await self.read(self.key("events"))
+                for number, raw in known:
                     if number > self.events:
                         self.events = number
-                        self._tell_hub(_told(raw), number)
+                        if (told := _told(raw)) is not None:
+                            self._tell_hub(told, number)
         except BusLost:
             pass  # it is looked at when the engine is back
         finally:
@@ -410,7 +420,8 @@ class Shared:
 
     async def past_events(self, after: int) -> list[tuple[int, Event]]:
         """The changes whose number is greater than this, as far as they are kept, with their numbers."""
-        return [(number, _told(raw).event) for number, raw in await self.read(self.key("events"), after)]
+        read = [(number, _told(raw)) for number, raw in await self.read(self.key("events"), after)]
+        return [(number, told.event) for number, told in read if told is not None]
 
     # -- states that are good for one use
 

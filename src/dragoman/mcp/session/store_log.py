@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..protocol.options import HttpOptions
-from .log import Entry, Position
+from .log import Entry, Position, number_in
 from .shared import Shared
 
 AGAIN: Final = 0.1
@@ -46,6 +46,8 @@ class StoreLog:
     )
 
     immediate = False
+    lost = 0
+    """What the engine keeps is the engine's."""
 
     def __init__(
         self,
@@ -110,6 +112,12 @@ class StoreLog:
         if before is not None and before != number and self.release_at is not None:
             self.release_at(self, before)
 
+    def rest(self, drop: Callable[[], object]) -> None:
+        """No effect: the store keeps it for its time."""
+
+    def close(self) -> None:
+        """No effect: the store keeps it for its time."""
+
     async def read(self, after: int = 0) -> Sequence[Entry]:
         found = []
         for number, raw in await self._shared.read(self.key, after):
@@ -119,7 +127,7 @@ class StoreLog:
         return found
 
     async def furthest(self) -> int:
-        return int(await self._shared.get(f"{self.key}/{HAD}") or 0)
+        return number_in(await self._shared.get(f"{self.key}/{HAD}") or b"")
 
     async def had(self, number: int) -> None:
         await self._shared.put(f"{self.key}/{HAD}", str(number).encode(), self._options.session_idle)

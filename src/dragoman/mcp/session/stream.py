@@ -21,9 +21,11 @@ from msgspec import Raw
 from ...bus.contract import BusLost
 from ...jsonrpc.codec import failure
 from ...jsonrpc.errors import InternalError, LocalError, RpcError
+from ...repeats import Repeats
 from .log import SPARE, StreamLog
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 HEADROOM: Final = 1_000
 """Messages that may be on their way into a log; beyond, notifications are dropped."""
@@ -161,6 +163,9 @@ class Cursor:
         try:
             while self._woken and self.reader is not None and self.active:
                 self._woken = False
+                if self.sent < self.log.lost and self.name:
+                    self.release()  # a part of it was dropped: the far end shall not take it for the whole
+                    return
                 for entry in await self.log.read(self.sent):
                     reader = self.reader
                     if reader is None or not self.active or not reader.writable:
@@ -307,7 +312,7 @@ class StreamWriter:
             except LocalError as error:  # it is larger than the engine takes
                 if self._said(0, kind, message):
                     break
-                logger.error("a message of %s bytes that has no reader here cannot be kept: %s", len(message), error)
+                repeats.error("a message of %s bytes that has no reader here cannot be kept: %s", len(message), error)
                 instead = failing(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
                 if kind != "last" or not instead or len(message) <= len(instead):
                     break
@@ -335,7 +340,18 @@ class Owner(Protocol):
 class Stream:
     """The answer to one request as a stream, and its reader here."""
 
-    __slots__ = ("_owner", "_primed", "_writer", "_written", "cursor", "finished", "log", "name", "resumable")
+    __slots__ = (
+        "_owner",
+        "_primed",
+        "_writer",
+        "_written",
+        "cursor",
+        "finished",
+        "left",
+        "log",
+        "name",
+        "resumable",
+    )
 
     def __init__(self, owner: Owner, name: str, log: StreamLog, *, id: bytes, resumable: bool, primed: bool) -> None:
         """`primed`: it begins with an event that has an id."""
@@ -346,6 +362,8 @@ class Stream:
         self.finished: bool = False
         """Nothing more is sent on it."""
         self.cursor: Cursor | None = None
+        self.left: float | None = None
+        """When its last reader left, or was known to read at another process; None while it has one here."""
         self._owner = owner
         self._written = False
         self._writer = StreamWriter(owner.run, log, self._said, id=id, over=self._over)
@@ -372,6 +390,7 @@ class Stream:
         self.cursor.wake()
 
     def _cursor(self, reader: StreamReader, sent: int) -> Cursor:
+        self.left = None
         name = self.name if self.resumable else ""
         return Cursor(self._owner.run, self.log, reader, name=name, sent=sent, left=self._left)
 

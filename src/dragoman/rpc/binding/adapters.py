@@ -25,11 +25,11 @@ Described: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Adapter(Struct, frozen=True, eq=False):
-    """Decodes and describes one type. `schema(refs, result, prefix)`: `refs` is like "#/$defs/{name}", `result` says
-    that it describes what goes out, `prefix` comes before the names of components of pydantic."""
+    """Decodes and describes one type. `schema(refs, result)`: `refs` is like "#/$defs/{name}", `result` says that it
+    describes what goes out."""
 
     read: Callable[[bytes], Any]
-    schema: Callable[[str, bool, str], Described]
+    schema: Callable[[str, bool], Described]
 
 
 class Adapted(ABC):
@@ -94,4 +94,4 @@ def _text(cls: Any) -> Adapter:
         return make(text.decode(raw))
 
     form = format_of(cls)
-    return Adapter(read, lambda refs, result, prefix: ({"type": "string", "format": form}, {}))
+    return Adapter(read, lambda refs, result: ({"type": "string", "format": form}, {}))

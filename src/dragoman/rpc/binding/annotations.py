@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections.abc
 import datetime
+import decimal
 import enum
 import functools
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,11 @@ from .constraints import (
     CHECKS,
     COMPARED,
     COMPARISONS,
+    FINITE,
+    FINITE_IF_DECIMAL,
+    FINITE_NAMES,
     TOLD,
+    Test,
     comparison,
     constraints,
     described,
@@ -149,6 +154,23 @@ def _foreign(hint: Any) -> Iterator[Any]:
             yield hint
 
 
+def _tested(node: Node, test: Test) -> Node:
+    """The node of values that satisfy a predicate, which has words."""
+    made = checked(node, *test)
+    return Node("model", made, made, made, parts=(node,), adapted=True, integers=node.integers)
+
+
+def _is_decimal(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, decimal.Decimal)
+
+
+def _innermost(node: Node) -> Node:
+    """The node of which predicates were made others."""
+    while node.kind == "model" and node.adapted and len(node.parts) == 1:
+        (node,) = node.parts
+    return node
+
+
 # -- growing the tree -----------------------------------------------------------------------------
 
 
@@ -215,6 +237,8 @@ class _Growth(Struct):
             node.shown = Annotated[str, Meta(extra_json_schema={"format": format_of(hint)})]
             return node
         node = leaf(hint)
+        if _is_decimal(hint):
+            return node if self.result else _tested(node, FINITE)
         if isinstance(hint, type) and issubclass(hint, enum.Flag):
             node.shown = int  # any of its members together
         if node.cls in _TIMES:
@@ -235,7 +259,17 @@ class _Growth(Struct):
 
     def _generic(self, origin: Any, args: tuple[Any, ...]) -> Node:
         parts = tuple(leaf(arg) if arg is Ellipsis else self.grow(arg) for arg in args)
+        if self.result:
+            return self._generic_of(origin, args, parts)
+        # which member of a union is meant, and which names an object may have, is msgspec's to say
+        names = isinstance(origin, type) and issubclass(origin, Mapping)
+        alone = [(origin in UNION or (names and index == 0)) and _is_decimal(arg) for index, arg in enumerate(args)]
+        if not any(alone):
+            return self._generic_of(origin, args, parts)
+        bare = tuple(leaf(arg) if one else part for arg, part, one in zip(args, parts, alone, strict=True))
+        return _tested(self._generic_of(origin, args, bare), FINITE_NAMES if names else FINITE_IF_DECIMAL)
 
+    def _generic_of(self, origin: Any, args: tuple[Any, ...], parts: tuple[Node, ...]) -> Node:
         def rebuilt(args: tuple[Any, ...]) -> Any:
             if origin in UNION:
                 return Union[args]  # noqa: UP007
@@ -304,7 +338,7 @@ class _Growth(Struct):
         tests = [] if self.result else [test for extra in extras if (test := predicate(extra))]
         try:
             foreign = [pair for extra in extras if not predicate(extra) for pair in constraints(extra, self.where)]
-            if node.cls in COMPARED:
+            if _innermost(node).cls in COMPARED:
                 tests += [] if self.result else [comparison(*pair) for pair in foreign if pair[0] in COMPARISONS]
                 foreign = [pair for pair in foreign if pair[0] not in COMPARISONS]
         except LocalError:
@@ -322,9 +356,8 @@ class _Growth(Struct):
             node = found
         elif text := next(filter(None, map(text_of, extras)), ""):
             node = replace(node, shown=Annotated[node.shown, Meta(description=text)], of=_fields_node(node))
-        for function, words in tests:
-            made = checked(node, function, words)
-            node = Node("model", made, made, made, parts=(node,), adapted=True, integers=node.integers)
+        for test in tests:
+            node = _tested(node, test)
         return node
 
     def _plain(self, inner: Any) -> Node | None:

@@ -18,10 +18,9 @@ from .by_pydantic import UNDEFINED, is_field, parameter_field, spread
 from .decoder import Arguments, Later, Plan, compiled, owning
 from .dependencies import Injection, injected, marks, split
 from .hooks import decoder, reader
-from .projection import projection
 from .results import write, writer
 from .schema import REFS, Made, Parameter, described
-from .signature import Signature, Slot, documentation, parameter_docs, read
+from .signature import Signature, Slot, alone, documentation, parameter_docs, read
 from .tree import UNION
 
 SCALARS: Final = (int, float, str, bool, None, type(None))
@@ -93,7 +92,7 @@ def bind(
     Raises LocalError, naming function and parameter and saying what would be right, for annotations
     that cannot be resolved or that no JSON can be decoded to, and for functions that cannot be called.
     """
-    signature = read(function, context_type)
+    signature = read(alone(function), context_type)
     docs = documentation(function)
     context = _context(signature, context_type)
     needs = split(signature, context_type)
@@ -111,7 +110,6 @@ def bind(
     awaited = get_origin(signature.result) in (collections.abc.Awaitable, collections.abc.Coroutine)
     result_type = (get_args(signature.result) or (Any,))[-1] if awaited else signature.result
     translated = translate_result(result_type, f"{plan.name}, result") if result else ANY
-    leave = projection(translated.tree) if result else None
     asynchronous = signature.asynchronous or awaited
     called = _positional(function, signature, slots, given, plan)
     if injection is not None and at is not None:
@@ -119,7 +117,7 @@ def bind(
     return Binding(
         called,
         owning(plan, compiled(plan, True) if by_position else Later(plan)),
-        write if leave is None else writer(leave),
+        writer(plan.name, translated.tree) if result else write,
         "async" if asynchronous else "plain",
         at is not None,
         parameters,

@@ -186,11 +186,10 @@ def type_adapter(hint: Any, where: str) -> Adapter:
             f"{where}: pydantic cannot decode {hint}: {first}; use pydantic models, dataclasses and built-in types in it"
         ) from error
 
-    def schema(refs: str, result: bool, prefix: str) -> Described:
-        found = made.json_schema(
-            ref_template=refs.replace("{name}", prefix + "{model}"), mode="serialization" if result else "validation"
-        )
-        return found, {prefix + name: part for name, part in found.pop("$defs", {}).items()}
+    def schema(refs: str, result: bool) -> Described:
+        mode: Literal["serialization", "validation"] = "serialization" if result else "validation"
+        found = made.json_schema(ref_template=refs.replace("{name}", "{model}"), mode=mode)
+        return found, found.pop("$defs", {})
 
     return Adapter(lambda raw: made.validate_json(bytes(raw)), schema)
 

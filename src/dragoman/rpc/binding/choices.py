@@ -59,8 +59,8 @@ def choice(parts: Sequence[Node]) -> Any:
     return marker(Adapter(read, _schema_of(parts)))
 
 
-def _schema_of(parts: Sequence[Node]) -> Callable[[str, bool, str], Described]:
-    def schema(refs: str, result: bool, prefix: str) -> Described:
+def _schema_of(parts: Sequence[Node]) -> Callable[[str, bool], Described]:
+    def schema(refs: str, result: bool) -> Described:
         found, components = schemas([part.shown for part in parts], refs=refs, result=result)
         return {"anyOf": found}, components
 
@@ -102,7 +102,7 @@ def _told(errors: list[str]) -> str:
 
 def whole(node: Node) -> Any:
     """The marker of a node whose constraints are checked before it is decoded."""
-    return marker(Adapter(decoder(node), lambda refs, result, prefix: _one(node.shown, refs, result)))
+    return marker(Adapter(decoder(node), lambda refs, result: _one(node.shown, refs, result)))
 
 
 def _one(hint: Any, refs: str, result: bool) -> Described:
@@ -131,7 +131,7 @@ def built(hint: Any, fields: Sequence[Field], twin: Any, shown: Any) -> Any:
                 del given[name]
         return cls(**given)
 
-    return marker(Adapter(read, lambda refs, result, prefix: _one(shown, refs, result)))
+    return marker(Adapter(read, lambda refs, result: _one(shown, refs, result)))
 
 
 def checked(node: Node, predicate: Callable[[Any], Any], words: str) -> Any:
@@ -144,4 +144,4 @@ def checked(node: Node, predicate: Callable[[Any], Any], words: str) -> Any:
             raise ValueError(f"Does not satisfy {words}")
         return value
 
-    return marker(Adapter(read, lambda refs, result, prefix: _one(node.shown, refs, result)))
+    return marker(Adapter(read, lambda refs, result: _one(node.shown, refs, result)))

@@ -15,7 +15,7 @@ import decimal
 import operator
 import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 from msgspec import Meta
 
@@ -88,7 +88,7 @@ def _stricter(key: str, one: Any, other: Any) -> Any:
     return min(one, other) if key in ("lt", "le", "max_length") else other
 
 
-def predicate(extra: Any) -> tuple[Callable[[Any], Any], str] | None:
+def predicate(extra: Any) -> Test | None:
     """The function of an `annotated_types.Predicate` and its name; None for other metadata."""
     kinds = {kind.__name__ for kind in type(extra).__mro__ if kind.__module__.partition(".")[0] == "annotated_types"}
     if "Predicate" not in kinds or not callable(getattr(extra, "func", None)):
@@ -107,10 +107,26 @@ COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 }
 
 
-def comparison(key: str, bound: Any) -> tuple[Callable[[Any], Any], str]:
+Test: TypeAlias = tuple[Callable[[Any], Any], str]
+"""A predicate and its words."""
+
+FINITE: Test = decimal.Decimal.is_finite, "a finite number"
+"""What every Decimal satisfies: JSON has no NaN and no Infinity, and as texts they pass a comparison or break it."""
+FINITE_IF_DECIMAL: Test = lambda value: not isinstance(value, decimal.Decimal) or value.is_finite(), FINITE[1]
+FINITE_NAMES: Test = lambda value: all(name.is_finite() for name in value), "names that are finite numbers"
+
+
+def comparison(key: str, bound: Any) -> Test:
     """The predicate of a bound, and its words."""
     compare, words = COMPARISONS[key]
-    return lambda value: compare(value, bound), f"{words} {bound}"
+
+    def holds(value: Any) -> bool:
+        try:
+            return compare(value, bound)
+        except ArithmeticError:  # a Decimal whose remainder has more digits than the context allows
+            return False
+
+    return holds, f"{words} {bound}"
 
 
 def described(hint: Any) -> str:

@@ -6,9 +6,9 @@ JSON are its aliases both ways. Whatever else msgspec does not know cannot be pu
 
 from __future__ import annotations
 
-import functools
+import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CoroutineType
 from typing import Any, get_args, get_origin
 
@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from .adapters import adapter_of, is_text
 from .by_pydantic import is_foreign, written_by
+from .rewriting import renamed, typed
 from .tree import UNION, Node, is_model
 
 
@@ -47,6 +48,8 @@ def encode_hook(value: Any) -> Any:
         return Raw(written_by(kind)(value))
     if is_text(type(value)):
         return str(value)
+    if isinstance(value, Iterator):  # of a function that is declared to return an Iterable
+        return list(value)
     if isinstance(value, CoroutineType):
         value.close()
         raise TypeError("the method returned a coroutine that was not awaited: make it `async def`")
@@ -82,61 +85,93 @@ def decoder_of(type: Any, check: Any = None) -> Callable[[Any], Any]:
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def schemas(hints: Iterable[Any], *, refs: str, result: bool = False) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """JSON Schemas (2020-12) and the components they refer to; `refs` is like "#/$defs/{name}".
+def schemas(
+    hints: Iterable[Any], *, refs: str, result: bool = False, inline: bool = False
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """JSON Schemas (2020-12) and the components they refer to, one for each class with fields and each Enum; `refs` is
+    like "#/$defs/{name}".
 
-    `result`: they describe what goes out, where pydantic's schemas differ.
+    `result`: they describe what goes out, where pydantic's schemas differ. `inline`: pydantic's models are written out
+    where they are used, for readers that follow no reference.
     """
     hints = list(hints)
     if all(isinstance(hint, type) and hint in _TYPES for hint in hints):
         return [{"type": _TYPES[hint]} for hint in hints], {}
-    found, components, models = _generate(hints, refs, result, False)
-    if any(
-        components.get(name, part) != part for name, part in models.items()
-    ):  # two classes of one name: the models take their module's name too
-        found, components, models = _generate(hints, refs, result, True)
-    return found, components | models
+    components = _Components(refs, result, inline)
+    found = components.generate(hints)
+    if clashing := {name for name, part in components.own.items() if components.models.get(name, part) != part}:
+        components = _Components(refs, result, inline, frozenset(clashing))
+        found = components.generate(hints)
+    return found, components.own | components.models
 
 
-def _generate(
-    hints: list[Any], refs: str, result: bool, long: bool
-) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
-    models: dict[str, Any] = {}
+class _Components:
+    """The components of some schemas: msgspec's `own`, and `models`, those of pydantic and of adapters. Of two classes
+    with one name, the second takes its module's name too. `clashing`: names that `own` has."""
 
-    def hook(cls: Any) -> dict[str, Any]:
+    def __init__(self, refs: str, result: bool, inline: bool, clashing: frozenset[str] = frozenset()) -> None:
+        self.own: dict[str, Any] = {}
+        self.models: dict[str, Any] = {}
+        self._refs, self._result, self._inline, self._clashing = refs, result, inline, clashing
+        self._described: dict[str, Any] = {}
+        """The models as they were described, before any of them took another name."""
+
+    def generate(self, hints: list[Any]) -> list[dict[str, Any]]:
+        """The schemas, with what they refer to among the components."""
+        try:
+            found, own = msgspec.json.schema_components(hints, schema_hook=self._hook, ref_template=self._refs)
+        except (TypeError, NotImplementedError):
+            if len(hints) > 1:
+                return [schema for hint in hints for schema in self.generate([hint])]
+            # what msgspec encodes but could not decode: the members of a union one by one, else anything
+            return [{"anyOf": self.generate(list(get_args(hints[0])))} if get_origin(hints[0]) in UNION else {}]
+        self.own |= {name: typed(part) for name, part in own.items()}
+        return [typed(schema) for schema in found]
+
+    def _hook(self, cls: Any) -> dict[str, Any]:
         adapter = adapter_of(cls)
-        if adapter is None and not is_model(cls):
+        if adapter is not None:
+            schema, parts = adapter.schema(self._refs, self._result)
+        elif is_model(cls):
+            schema, parts = _model_schema(cls, self._refs, self._result, self._inline)
+        else:
             raise NotImplementedError
-        describe = functools.partial(_model_schema, cls) if adapter is None else adapter.schema
-        own = "pydantic." if adapter is not None else f"{cls.__module__}."
-        schema, parts = describe(refs, result, own if long else "")
-        if any(models.get(name, part) != part for name, part in parts.items()):
-            schema, parts = describe(refs, result, own)
-        models.update(parts)
-        return schema
+        parts = {name: typed(part) for name, part in parts.items()}
+        names = self._named(parts, "pydantic" if adapter is not None else cls.__module__)
+        for name, part in parts.items():
+            self._described[names.get(name, name)] = part
+            self.models[names.get(name, name)] = renamed(part, names, self._refs)
+        found: dict[str, Any] = renamed(schema, names, self._refs)
+        return found
 
-    try:
-        found, components = msgspec.json.schema_components(hints, schema_hook=hook, ref_template=refs)
-    except (TypeError, NotImplementedError):
-        if len(hints) == 1:
-            return _union(hints[0], refs, result, long)
-        parts = [_generate([hint], refs, result, long) for hint in hints]
-        components = {name: schema for part in parts for name, schema in part[1].items()}
-        return [part[0][0] for part in parts], components, {n: s for part in parts for n, s in part[2].items()}
-    return list(found), components, models
+    def _named(self, parts: Mapping[str, Any], module: str) -> dict[str, str]:
+        """The names of those that cannot have their own, which others have."""
+        names: dict[str, str] = {}
+
+        def other(name: str, known: Mapping[str, Any], part: Any) -> bool:
+            """Whether it must take another name than it has so far; then it has one."""
+            now = names.get(name, name)
+            if now not in self._clashing and known.get(now, part) == part:
+                return False
+            taken = (f"{module}.{name}-{number}" if number > 1 else f"{module}.{name}" for number in itertools.count(1))
+            names[name] = next(one for one in taken if known.get(one, part) == part and one not in self._clashing)
+            return True
+
+        for name, part in parts.items():
+            other(name, self._described, part)
+        for _ in parts:  # what refers to one with another name may have to take another one too
+            for name, part in parts.items():
+                other(name, self.models, renamed(part, names, self._refs))
+        return names
 
 
-def _union(
-    hint: Any, refs: str, result: bool, long: bool
-) -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
-    """For what msgspec encodes but could not decode: the members of a union one by one, else anything."""
-    if get_origin(hint) not in UNION:
-        return [{}], {}, {}
-    members, components, models = _generate(list(get_args(hint)), refs, result, long)
-    return [{"anyOf": members}], components, models
-
-
-def _model_schema(cls: Any, refs: str, result: bool, prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _model_schema(cls: Any, refs: str, result: bool, inline: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     mode = "serialization" if result else "validation"
-    schema: dict[str, Any] = cls.model_json_schema(ref_template=refs.replace("{name}", prefix + "{model}"), mode=mode)
-    return schema, {prefix + name: part for name, part in schema.pop("$defs", {}).items()}
+    schema: dict[str, Any] = cls.model_json_schema(ref_template=refs.replace("{name}", "{model}"), mode=mode)
+    parts = schema.pop("$defs", {})
+    if inline or schema.keys() == {"$ref"}:  # it refers to itself
+        return schema, parts
+    name = "".join(char if char.isalnum() or char in "._-" else "_" for char in cls.__name__)
+    if name in parts:
+        name = f"{cls.__module__}.{name}"
+    return {"$ref": refs.replace("{name}", name)}, parts | {name: schema}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, get_args, get_origin
 
 from ...channel import Identity
-from ...jsonrpc.errors import CallRefused, Refusal
+from ...jsonrpc.errors import NO_IDENTITY, CallRefused
 from .tree import UNION
 
 
@@ -14,7 +14,7 @@ def identified(context: Any) -> Identity:
     """Who the caller is, for a parameter annotated `Identity`. Raises CallRefused ("forbidden") where no one knows."""
     found = perhaps_identified(context)
     if found is None:
-        raise CallRefused(Refusal("forbidden", "Forbidden: this call is for callers that say who they are"))
+        raise CallRefused(NO_IDENTITY)
     return found
 
 

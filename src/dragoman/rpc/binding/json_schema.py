@@ -16,22 +16,20 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from ...jsonrpc.errors import LocalError, needs
+from ...jsonrpc.errors import LocalError
+from .bounded_schema import BoundedSchema
+from .compiled_schema import DEEPEST, compile_schema, deep, reason_of
 from .faults import MOST, Fault, below, fault
 
 Validate: TypeAlias = Callable[[Any], list[Fault]]
 """Every fault of a decoded JSON value; none when it fits."""
 
-DEEPEST: Final = 64
-"""Levels of a schema, arrays and objects alike."""
 LARGEST: Final = 1_048_576
 """Bytes of a schema's JSON text."""
 WAYS: Final = 10_000
 """In how many ways, through compositions and references, one value may be checked."""
 SEARCHED: Final = 32_768
 """Bytes of a value up to which every fault is searched; above, only the first is reported."""
-_BACKTRACKS: Final = 100_000
-"""Steps that a `pattern` may go back; beyond, the value does not fit."""
 
 
 def validator(schema: Any, *, where: str = "this schema") -> Validate:
@@ -40,49 +38,32 @@ def validator(schema: Any, *, where: str = "this schema") -> Validate:
     Raises LocalError, opening with `where`, for what is not a JSON Schema of its dialect, for a dialect that is not
     known, a `$ref` out of the document, what is beyond the bounds, and where jsonschema-rs is not there.
     """
-    try:
-        import jsonschema_rs  # noqa: PLC0415  (an extra, imported when used)
-    except ImportError:
-        raise needs("reading JSON Schemas", "jsonschema-rs", "mcp") from None
     _bounded(schema, where)
     if isinstance(schema, dict) and schema.get("additionalProperties") is False:
         schema = {"properties": {}} | schema  # only beside it are unknown members told by name
-    patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
-    try:
-        # without `$schema` it is 2020-12 ("Default dialect")
-        known = jsonschema_rs.validator_for(schema, retriever=_refused, pattern_options=patterns)
-    except (ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError) as error:
-        raise LocalError(f"{where}: {_reason(error)}") from None
+    known = compile_schema(schema, where)
+    import jsonschema_rs  # noqa: PLC0415  (an extra, imported when used)
+
+    search = _Search(schema)
 
     def validate(value: Any) -> list[Fault]:
         try:
             if known.is_valid(value):
                 return []
-            if _deep(value):
+            if deep(value):
                 return [fault("", "Nested too deep")]
+            if search.needed():
+                return search.first(value)
             if len(msgspec.json.encode(value)) <= SEARCHED:
                 return _faults(known.iter_errors(value))
             known.validate(value)
         except jsonschema_rs.ValidationError as error:
             return _faults([error])
         except (ValueError, RecursionError) as error:  # deeper than the validator goes
-            return [fault("", _reason(error))]
+            return [fault("", reason_of(error))]
         return []
 
     return validate
-
-
-def _refused(uri: str) -> Any:
-    # basic/index, `$ref` Resolution: "Implementations MUST NOT automatically dereference `$ref` values that
-    # resolve to a network URI"
-    raise LookupError("it is not in the document, and nothing is fetched")
-
-
-def _reason(error: BaseException) -> str:
-    text = str(getattr(error, "message", None) or error)
-    if text.startswith("Unknown meta-schema"):
-        return f"its dialect is not known ({text.partition('. ')[0].partition(': ')[2]}); use JSON Schema 2020-12"
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 # -- bounds ---------------------------------------------------------------------------------------
@@ -92,24 +73,13 @@ def _bounded(schema: Any, where: str) -> None:
     """ "Implementations SHOULD apply reasonable bounds" (Composition-Keyword Resource Use)."""
     if not isinstance(schema, dict | bool):
         raise LocalError(f"{where}: a JSON Schema is an object, not {type(schema).__name__}")
-    if _deep(schema):
+    if deep(schema):
         raise LocalError(f"{where}: more than {DEEPEST} levels deep")
     size = len(msgspec.json.encode(schema))
     if size > LARGEST:
         raise LocalError(f"{where}: {size} bytes, and at most {LARGEST} are read")
     if isinstance(schema, dict) and _Ways(schema).too_many():
         raise LocalError(f"{where}: its compositions could be tried in more than {WAYS} ways")
-
-
-def _deep(value: Any) -> bool:
-    """Whether a value has more levels than `DEEPEST`."""
-    todo: list[Any] = [value] if isinstance(value, dict | list) else []
-    for _ in range(DEEPEST + 1):
-        inner = (one for part in todo for one in (part.values() if isinstance(part, dict) else part))
-        todo = [one for one in inner if isinstance(one, dict | list)]
-        if not todo:
-            return False
-    return True
 
 
 _LISTS = ("allOf", "anyOf", "oneOf")
@@ -178,6 +148,29 @@ class _Ways:
 
 
 # -- faults ---------------------------------------------------------------------------------------
+
+
+class _Search:
+    """Looks for the first fault in a bounded number of steps, where looking for all of them can take 2 ** depth: in
+    schemas that lead to themselves."""
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._bounded: Any = None
+
+    def needed(self) -> bool:
+        """Whether the schema is such a one."""
+        if self._bounded is None:
+            try:
+                self._bounded = BoundedSchema(self._schema)
+            except LocalError:
+                self._bounded = False
+        return not self._bounded or self._bounded.rate is None
+
+    def first(self, value: Any) -> list[Fault]:
+        """The first fault of a value that does not fit."""
+        found: list[Fault] = self._bounded(value) if self._bounded else []
+        return found or [fault("", "It does not fit the schema")]
 
 
 def _faults(errors: Iterable[Any]) -> list[Fault]:

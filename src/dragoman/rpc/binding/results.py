@@ -19,26 +19,91 @@ from ...jsonrpc.errors import BadAnswer, LocalError
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.scanner import too_deep
 from .annotations import ANY, translate
-from .faults import find, has_fractions, integral, words
+from .faults import Fault, find, has_fractions, integral, words
 from .hooks import decoder, encode_hook
-from .projection import Leave
+from .projection import projection
+from .tree import Node, is_model
 
 write: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=encode_hook).encode
 """A value as JSON text; non-finite floats become null. Raises TypeError, RecursionError or UnicodeEncodeError
 (lone surrogates) for what has none: the service answers -32603. No function around it: it is on the hot path."""
 
 
-def writer(leave: Leave) -> Callable[[Any], bytes]:
-    """`write` for answers whose result may hold more than its annotation declares: what `leave` lets goes out."""
+def writer(name: str, tree: Node) -> Callable[[Any], bytes]:
+    """Return what writes answers whose result is declared by `tree`: of the result what is declared, checked.
+
+    A scalar is not checked (a function around `write` is a tenth of the shortest call), neither is a result that is
+    `Raw`. The writer raises LocalError, which names `name`, for a result that is not what is declared.
+    """
+    leave, check = projection(tree), None if _is_scalar(tree) else result_check(tree)
+    if leave is None and check is None:
+        return write
 
     def write_declared(envelope: Any) -> bytes:
-        if type(envelope) is not Answer:
-            return write(envelope | {"result": leave(envelope["result"])})
-        value = envelope.result
-        left = leave(value)
-        return write(envelope if left is value else Answer(left, envelope.id))
+        plain = type(envelope) is not Answer
+        value = envelope["result"] if plain else envelope.result
+        if type(value) is Raw:
+            return write(envelope)
+        result = value if leave is None else leave(value)
+        if check is not None:
+            result = Raw(write(result))
+            if (wrong := check(result)) and (wrong := [one for one in wrong if not _is_written_null(one)]):
+                raise LocalError(f"{name} returned what it does not declare: {_listed(wrong)}")
+        return write(envelope | {"result": result} if plain else Answer(result, envelope.id))
 
     return write_declared
+
+
+def _is_scalar(tree: Node) -> bool:
+    """Whether it declares no array and no object of some kind: `dict` and `list` alone declare nothing of them."""
+    return tree.kind == "leaf" or (tree.kind == "union" and all(map(_is_scalar, tree.parts)))
+
+
+def _is_written_null(fault: Fault) -> bool:
+    """Whether it is a null where a number is declared, as which a non-finite float is written."""
+    expected, _, got = fault.message.partition(", got ")
+    return got == "null" and "a number" in expected
+
+
+def result_check(tree: Node) -> Callable[[bytes], list[Fault]] | None:
+    """Return what finds the faults of a result's JSON text; None where JSON cannot be decoded to what is declared: to a
+    union of classes without tags, for one."""
+    try:
+        decode = msgspec.json.Decoder(tree.check, dec_hook=_look_at).decode
+    except (TypeError, ValueError):
+        return None
+
+    def faults(text: bytes) -> list[Fault]:
+        try:
+            decode(text)
+        except msgspec.ValidationError:
+            value = msgspec.json.decode(text)
+            if has_fractions(text):  # 1.0 is an integer to JSON Schema
+                value = integral(value, tree)
+            return find(value, tree, "result")
+        return []
+
+    return faults
+
+
+def _look_at(kind: Any, value: Any) -> Any:
+    """Make a value of a class that msgspec does not know. A pydantic model was checked when it was made: only what is
+    in its place is looked at."""
+    if is_model(kind) and (needed := _needed(kind)) is not None:
+        if not isinstance(value, dict):
+            raise TypeError(f"Expected `object`, got `{type(value).__name__}`")
+        if missing := [name for name in needed if name not in value]:
+            raise ValueError(f"Object missing required field `{missing[0]}`")
+    return kind.__new__(kind)
+
+
+@functools.lru_cache(1024)
+def _needed(kind: Any) -> tuple[str, ...] | None:
+    """The names that each JSON object of a pydantic model has; None where a model is written as something else."""
+    if getattr(kind, "__pydantic_root_model__", False) or kind.__pydantic_decorators__.model_serializers:
+        return None
+    fields = kind.model_fields.items()
+    return tuple(f.serialization_alias or f.alias or name for name, f in fields if f.is_required() and not f.exclude)
 
 
 def to_json(value: Any) -> bytes:
@@ -116,8 +181,12 @@ def _known_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
                 found = find(value, annotation.tree, "result")
         except Exception as error:
             raise BadAnswer(f"the result cannot be read: {error}") from first
-        texts = [f"{f.field}: {f.message}" for f in found[:5]] or [words(str(first))[0]]
-        more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
-        raise BadAnswer(f"the result does not fit: {'; '.join(texts)}{more}") from first
+        raise BadAnswer(f"the result does not fit: {_listed(found) or words(str(first))[0]}") from first
 
     return decode
+
+
+def _listed(found: list[Fault]) -> str:
+    """The first faults in one line, and how many there are besides."""
+    more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
+    return "; ".join(f"{fault.field}: {fault.message}" for fault in found[:5]) + more

@@ -45,8 +45,9 @@ class Parameter(Struct, frozen=True):
 
 
 def described(parameters: Sequence[Parameter], *, refs: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The parameters' JSON Schemas, with descriptions and defaults, and the components they refer to."""
-    found, components = schemas([p.annotation.shown for p in parameters], refs=refs)
+    """The parameters' JSON Schemas, with descriptions and defaults, and the components they refer to. Those that stand
+    alone, with "$defs", have pydantic's models written out: MCP's hosts do not all follow references."""
+    found, components = schemas([p.annotation.shown for p in parameters], refs=refs, inline=refs == REFS)
     whole = []
     for p, schema in zip(parameters, found, strict=True):
         # beside a $ref other words are allowed in 2020-12, and ignored by older readers

@@ -131,6 +131,46 @@ def registrable(function: Any, decorator: str) -> Any:
     raise LocalError(f"@{decorator} registers a function or another callable under a name that is text, not a {kind}")
 
 
+_OF_VALUES = ("__struct_fields__", "__dataclass_fields__", "__pydantic_fields__", "__attrs_attrs__")
+"""What msgspec, dataclasses, pydantic and attrs put on the classes of values."""
+
+
+def alone(function: Any) -> Any:
+    """What can be called without an instance. LocalError for a class, which would make one for each call, unless its
+    instances are values, and for a function of a class that was taken from it with its `self`."""
+    whole = function
+    while isinstance(function, functools.partial) and not function.args:
+        function = function.func
+    if isinstance(function, type) and not any(hasattr(function, mark) for mark in _OF_VALUES):
+        raise LocalError(
+            f"{function.__name__} is a class: register a function, or mark the functions of the class and include an "
+            "instance of it"
+        )
+    if isinstance(function, FunctionType) and "." in function.__qualname__:
+        code = function.__code__
+        owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
+        first = code.co_varnames[: code.co_argcount][:1]
+        if owner != "<locals>" and first in (("self",), ("cls",)) and first[0] not in function.__annotations__:
+            raise LocalError(
+                f"{function.__qualname__} wants {first[0]}: register it of an instance, {owner}(...).{function.__name__}"
+            )
+    return whole
+
+
+def defined_again(before: Any, function: Any) -> bool:
+    """Whether a function is the definition of `before` once more: of the same name and module, where that is a notebook
+    or an interactive session, or the same line of the same file, which was loaded again. Decorators are looked through;
+    a `def` that runs twice, as in a loop, makes two functions."""
+    old, new = _defined(before), _defined(function)
+    if not (isinstance(old, FunctionType) and isinstance(new, FunctionType)) or old.__code__ is new.__code__:
+        return False
+    if (old.__module__, old.__qualname__) != (new.__module__, new.__qualname__) or "<locals>" in new.__qualname__:
+        return False
+    if new.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        return True
+    return all(getattr(old.__code__, name) == getattr(new.__code__, name) for name in ("co_filename", "co_firstlineno"))
+
+
 def _class_body(function: FunctionType) -> str:
     """The class within whose body this is called for one of its functions; empty elsewhere. A function that was taken
     from the class afterwards with its `self` counts too."""
@@ -167,6 +207,15 @@ def _core(function: Any) -> Any:
         else:
             function = call
     return function
+
+
+def _defined(function: Any) -> Any:
+    """The function that stands in the source: `_core`, without the wrappers of decorators (`functools.wraps`)."""
+    found, seen = _core(function), set[int]()
+    while hasattr(found, "__wrapped__") and id(found) not in seen:
+        seen.add(id(found))
+        found = _core(found.__wrapped__)
+    return found
 
 
 def _flags(function: Any) -> int:
@@ -322,29 +371,50 @@ def tidy(text: str) -> str:
 def parameter_docs(text: str) -> dict[str, str]:
     """Descriptions of parameters in a docstring: `:param name: ...` lines (Sphinx), an `Args:` section (Google), or
     one called Parameters with a rule under it (NumPy). Paragraphs after the first are left out."""
+    return _docs(text)[0]
+
+
+def without_parameters(text: str) -> str:
+    """A docstring without what `parameter_docs` reads, and without the heads of those sections."""
+    _, own = _docs(text)
+    if not own:
+        return text
+    rest = "\n".join(line for number, line in enumerate(text.splitlines()) if number not in own)
+    return re.sub(r"\n{3,}", "\n\n", rest).strip()
+
+
+def _docs(text: str) -> tuple[dict[str, str], set[int]]:
+    """The descriptions of parameters, and the numbers of the lines in which they are."""
     found: dict[str, str] = {}
+    own: set[int] = set()
     if "\n" not in text and not text.startswith(":"):
-        return found
+        return found, own
     section, ruled, depth = False, False, 0
     names: list[str] = []
     """Those whose description goes on."""
     field, head, entry, ruled_entry, rule = _patterns()
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines()):
         stripped, indent = line.strip(), len(line) - len(line.lstrip())
+        own.add(number)
         if match := field.fullmatch(stripped):
             section, names, depth = False, [match[1]], indent
             found[match[1]] = match[2]
         elif head.fullmatch(stripped) and not (ruled and names and indent):
             section, ruled, names, depth = stripped.startswith(_OF_PARAMETERS), False, [], -1
+            if not section:
+                own.discard(number)
         elif rule.fullmatch(stripped) and section:
             for name in names:  # it was another section's head
                 del found[name]
+            if names:
+                own -= {number - 1, number}
             section, ruled, names = not names, not names, []
         elif section and ruled and not indent and (match := ruled_entry.fullmatch(stripped)):
             names, depth = [name.strip().lstrip("*") for name in match[1].split(",")], 0
             found |= dict.fromkeys(names, "")
         elif not stripped or stripped.startswith(":"):
             names = []
+            own.discard(number)
         elif names and indent > depth:
             found |= {name: f"{found[name]} {stripped}".strip() for name in names}
         elif section and indent and (match := entry.fullmatch(stripped)):
@@ -352,4 +422,6 @@ def parameter_docs(text: str) -> dict[str, str]:
             found[match[1]] = match[2]
         else:
             section, names = section and bool(indent), []
-    return found
+            if not section:
+                own.discard(number)
+    return found, own

@@ -312,7 +312,14 @@ def reason(error: Exception) -> str:
     return text + next((f"; {words}" for key, words in _REMEDIES if key in text), "")
 
 
+_UNPACKED = (
+    "write the arguments one by one, or as the type of each value, *args: int, **kwargs: int, and a list in place of an "
+    "unpacked tuple"
+)
 _REMEDIES = (
+    ("Enums must contain", "give all members texts or all whole numbers, or write Literal[1, 'one'] for some of each"),
+    ("Type '*", _UNPACKED),
+    ("Unpack[", _UNPACKED),
     ("must be tagged", "give each class a tag: class A(Struct, tag=True)"),
     ("dict-like", "give one object type, or Structs with tags: class A(Struct, tag=True)"),
     ("array-like", "give one array type"),

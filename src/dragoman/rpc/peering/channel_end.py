@@ -8,36 +8,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from weakref import WeakSet
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
-from ...channel import Broken, Caller, Channel, ChannelError, Ended
+from ...channel import Broken, Caller, Channel, ChannelError, Ended, Outgoing
 from ...jsonrpc.codec import Call, failure, key, read
 from ...jsonrpc.conversation import Conversation, nameless
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ...jsonrpc.framing import NO_HEADER
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
-from ...jsonrpc.messages import Failure, Malformed, Notification, Request, Result, Single
+from ...jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message, Notification, Request, Result, Single
 from ...net.strangers import recognised
+from ...repeats import Repeats
 from ..binding.results import to_json
 from ..call import InboundCall
 from ..deadlines import Clock
 from ..declared import UNDECLARED, ErrorRegistry
-from ..dispatch import Origin, Speak
+from ..dispatch import Origin
 from ..method import Method
 from ..notifications import Notifications
-from ..observing import Arrival, Deliver, Watch, nothing, numbers
+from ..observing import Arrival, Deliver, Speak, Watch, nothing, numbers
 from ..outbound import OutboundCall
 from ..runner import Runner
 
 logger: logging.Logger = logging.getLogger("dragoman")
+repeats: Repeats = Repeats(logger)
 
 UNREAD = 10_000
 """Answers that a far end may be sent while it reads none; then its channel is broken."""
+PATIENCE = 1.0
+"""Seconds in which the real answer may follow an error without an id that can be about nothing but the one call in
+flight. Section 5.1 has a far end that could not read a request answer it so; then nothing else will come."""
+GUESSED = frozenset(("tcp", "tls", "unix", "stdio"))
+"""The wires on which another protocol may be at the far end: bytes that nothing has framed before us."""
 
 
 class ChannelEnd:
@@ -49,9 +57,9 @@ class ChannelEnd:
 
     # more attributes than 30 would cost each instance 1.2 KiB for a dict that shares no keys
     __slots__ = (
-        "__weakref__", "_errors", "_idle", "_malformed_in_a_row", "_pumping", "_tasks", "_unread", "alone", "channel",
-        "clock", "conversation", "dialect", "dropped", "lenient", "limits", "listeners", "loop", "mute", "number",
-        "origin", "refusing", "runner",
+        "__weakref__", "_errors", "_idle", "_malformed_in_a_row", "_noted", "_older", "_pumping", "_tasks",
+        "_understood", "_unread", "alone", "channel", "clock", "conversation", "dialect", "dropped", "lenient", "limits",
+        "listeners", "longest", "loop", "mute", "number", "origin", "refusing", "runner",
     )  # fmt: skip
 
     def __init__(
@@ -81,12 +89,20 @@ class ChannelEnd:
         """No incoming message is answered: for a protocol in which this end only sends requests."""
         self.alone: bool = False
         """No other peer uses this one's runner, which is released with the peer."""
+        self.longest: float | None = None
+        """Most seconds from the first progress of a call of ours, which begins its time-out again; None: any number."""
         self._errors = ErrorRegistry(errors) if errors else UNDECLARED
         self._idle: asyncio.Future[None] | None = None
+        self._older: OlderCalls | None = None
         self._tasks: set[asyncio.Task[Any]] | None = None
         self._pumping = False
         self._unread = 0
         self._malformed_in_a_row = 0
+        self._understood = False  # a message has come on this channel: it speaks JSON-RPC
+        self._noted: Note | None = None  # what named no call, while some were in flight
+
+    acknowledges = True
+    """As `Acceptor.acknowledges`: on a channel nothing waits for a notification."""
 
     @property
     def caller(self) -> Caller:
@@ -121,30 +137,35 @@ class ChannelEnd:
         self.origin = Origin(channel.caller, self)
         self.conversation.opened()
         self._unread = self._malformed_in_a_row = 0
+        self._understood = False
+        self._noted = None
 
     # -- the channel's Receiver
 
-    def received(self, raw: bytes) -> None:
-        """A complete message has come. Raises nothing: a fault of ours becomes the answer."""
+    def received(self, raw: bytes, call: Outgoing | None = None) -> None:
+        """A complete message has come, in the exchange of `call` where it came in one. Raises nothing: a fault of ours
+        becomes the answer."""
         service = self.runner.service
         wire = None
         try:
-            if service.quick:
+            if service.quick and call is None:
                 owed, channel = self.conversation, self.channel
-                draining = owed.draining or self.runner.call_limit.draining
-                calm = channel is not None and channel.writable and not draining
+                calm = channel is not None and channel.writable and not owed.draining
                 if calm and not (owed.inbound or owed.waiting):
-                    found = service.answer_inline(raw)
+                    found = service.answer_inline(raw, self.lenient)
                     if isinstance(found, bytes):
                         self._malformed_in_a_row = 0
                         self.answer(found)
                         return
                     wire = found
             message = read(raw, self.limits, self.lenient, wire)
-            if type(message) is Malformed:
+            if call is not None:
+                self._replied(message, call, raw)
+            elif type(message) is Malformed:
                 self._unreadable(message, raw)
             else:
                 self._malformed_in_a_row = 0
+                self._understood = True
                 service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
         except Exception as error:
             if service.watch is not None:
@@ -174,8 +195,10 @@ class ChannelEnd:
     def finished(self) -> None:
         """The far end sends nothing more: our calls get no answer, but we still owe answers."""
         self.conversation.half_closed = True
+        self._fail_noted()
         for pending in self.conversation.abandon():
-            pending.fail(Ended("the far end closed its sending side before it answered").because("hung_up"))
+            why = f"the far end closed its sending side before it answered{self.noted(pending)}"
+            pending.fail(Ended(why).because("hung_up"))
         self.end_standing(None)  # they could not be cancelled any more
         self._settled()
 
@@ -201,19 +224,22 @@ class ChannelEnd:
     def _unreadable(self, malformed: Malformed, raw: bytes) -> None:
         """A malformed message has come. Two peers that answer each other's errors with errors would do so for ever."""
         channel = self.channel
-        if nameless(malformed.id):
-            if self.alone and channel is not None and (other := recognised(raw[:200], self.caller.scheme)) is not None:
+        if nameless(malformed.id) and malformed.spoils is None:
+            guessing = self.alone and not self._understood and self.caller.scheme in GUESSED
+            if guessing and channel is not None and (other := recognised(raw[:200], self.caller.scheme)) is not None:
                 channel.abort(Broken(f"{self._remote} does not send JSON-RPC as it is expected here; {other}"))
                 return
             self._malformed_in_a_row += 1
             words = "%s wrote what is not a message: %.200r (%s)"
             if self.alone and self.caller.scheme == "stdio":
                 words = "%s wrote what is not a message to its standard output: %.200r (%s); print to stderr there"
-                level = logging.WARNING if self._malformed_in_a_row == 1 else logging.DEBUG
+                level = logging.WARNING
             else:
                 level = logging.DEBUG
-            logger.log(level, words, self._remote, raw[:200].decode("utf-8", "backslashreplace"), malformed.reason)
+            repeats.log(level, words, self._remote, raw[:200].decode("utf-8", "backslashreplace"), malformed.reason)
             count, last = self._malformed_in_a_row, malformed.reason
+            if self.alone and self.caller.scheme in ("http", "https"):  # events of a stream, which end nothing
+                count = 0
             if count > self.limits.malformed_in_a_row and channel is not None:
                 why = f"{count} messages in a row were not JSON-RPC (limit malformed_in_a_row); the last: {last}"
                 channel.abort(Broken(why))
@@ -223,7 +249,7 @@ class ChannelEnd:
     def refused(self, malformed: Malformed, raw: bytes = b"") -> None:
         """What is not a message: answered when it can be; a senseless response fails its call at once."""
         answer = None
-        if not self.malformed(malformed):
+        if not self.malformed(malformed, raw):
             expected = malformed.kind == "too_large" or malformed.reason == NO_HEADER
             if expected and self.alone and nameless(malformed.id):
                 # to the end that dialled it is an answer in all likelihood
@@ -231,39 +257,88 @@ class ChannelEnd:
             answer = self.runner.service.answers.malformed(malformed, self.dialect)
         if (watch := self.watch) is not None:
             watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
+        if answer is not None:
+            self.conversation.notified = True
         self.answer(answer)
 
     def spoilt(self, malformed: Malformed) -> bool:
-        """Fail the outgoing call that an unreadable response was for; False if it shows none."""
-        pending = self.conversation.resolve(malformed.spoils)
-        if pending is not None:
-            pending.fail(BadAnswer(malformed.reason))
-        return pending is not None
+        """Fail the outgoing call that an unreadable response was for, or those of a batch; False if it shows none."""
+        return self._fail_answered(malformed.spoils, malformed)
 
-    def malformed(self, malformed: Malformed) -> bool:
+    def _fail_answered(self, id: Any, malformed: Malformed) -> bool:
+        conversation = self.conversation
+        if malformed.batch:
+            found = conversation.resolve_batch(id)
+        else:
+            pending = conversation.resolve(id)
+            found = [] if pending is None else [pending]
+        for one in found:
+            one.fail(BadAnswer(malformed.reason))
+        return bool(found)
+
+    def malformed(self, malformed: Malformed, raw: bytes = b"") -> bool:
         """A malformed message has come. True when it is handled; False if it must be answered."""
         if self.spoilt(malformed):
             return True
         if malformed.answerable:
+            if malformed.kind != "too_large" and nameless(malformed.id):  # it may have been meant for an answer
+                text = f": {_shown(raw)}" if raw else ""
+                self._note(Note(f"what could not be read came ({malformed.reason}){text}"))
             return False
         if malformed.id is UNSET:
-            logger.warning("a notification from %s was dropped: %s", self._remote, malformed.reason)
+            repeats.warning("a notification from %s was dropped: %s", self._remote, malformed.reason)
             return True
         logger.debug("senseless response from %s: %s", self._remote, malformed.reason)
-        error = BadAnswer(malformed.reason)
-        pending = self.conversation.resolve(malformed.id)
-        if pending is not None:
-            pending.fail(error)
+        if self._fail_answered(malformed.id, malformed):
+            pass
+        elif nameless(malformed.id) and malformed.kind == "too_large":
+            self._fail_only(BadAnswer(malformed.reason))
         elif nameless(malformed.id):
-            self._fail_only(error)
+            self._note(Note(f"an answer without an id came ({malformed.reason})"), logging.WARNING)
         return True
+
+    # -- what came in the exchange of one call
+
+    def _replied(self, message: Message, call: Outgoing, raw: bytes) -> None:
+        """What the exchange of a call brought: its answers belong to this call alone, and no fault of it to another."""
+        service, kind = self.runner.service, type(message)
+        elements = message.messages if isinstance(message, Batch) else (message,)
+        kept = tuple(one for one in elements if self._of_exchange(one, call, raw))
+        if not kept:
+            return
+        if kind is Batch:
+            message = Batch(kept)
+        service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
+
+    def _of_exchange(self, message: Single, call: Outgoing, raw: bytes) -> bool:
+        """Whether a message of an exchange is dispatched as one of a channel is."""
+        if isinstance(message, Result | Failure):
+            if not call.awaits(message.id):
+                words = "an answer came that is not this call's"
+                if isinstance(message, Failure) and nameless(message.id):
+                    words = f"an error without an id came: {message.error.message}"
+                self._note(Note(words, call=call))
+                return False
+            return True
+        if not isinstance(message, Malformed):
+            return True
+        id = message.id if message.spoils is None else message.spoils
+        if call.awaits(id):
+            self.spoilt(replace(message, spoils=id))
+        elif message.answerable and not nameless(message.id) and self.channel is not None and self.channel.duplex:
+            return True  # a request, which gets its error
+        else:
+            self._note(Note(f"what makes no sense came ({message.reason}): {_shown(raw)}", call=call))
+        if (watch := self.watch) is not None:
+            watch.refused(message, self, self.caller, None, message.refusal, raw)
+        return False
 
     # -- calls and notifications
 
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run in place now."""
         channel = self.channel
-        if channel is None or not channel.writable or self.runner.call_limit.draining or self.conversation.draining:
+        if channel is None or not channel.writable or self.conversation.draining:
             return False
         return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
@@ -271,7 +346,7 @@ class ChannelEnd:
         self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Start a call, queue it, or refuse it."""
-        channel, call_limit = self.channel, self.runner.call_limit
+        channel, call_limit, conversation = self.channel, self.runner.call_limit, self.conversation
         id, told = None, type(message) is Notification
         if not told:
             id = message.id  # type: ignore[union-attr]
@@ -281,11 +356,12 @@ class ChannelEnd:
         if told:
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
         call = InboundCall(self.runner, method, message, self, origin, answers, size, id)
-        refusal = call_limit.enter(origin.already_accepted, size)
+        # a conversation drains by itself, later than the exchanges of its server
+        refusal = call_limit.enter(origin.already_accepted or not conversation.draining, size)
         if refusal is None:
             try:
                 paused = channel is None or not channel.writable
-                verdict = self.conversation.accept(id, call, paused=paused, already_accepted=origin.already_accepted)
+                verdict = conversation.accept(id, call, paused=paused, already_accepted=origin.already_accepted)
             except BaseException:
                 call_limit.leave(size)
                 raise
@@ -305,7 +381,9 @@ class ChannelEnd:
         if told:
             if call.seen is not None:
                 call.seen.over(None, refusal)
-            logger.warning("notification %r from %s dropped: %s", message.method, self._remote, refusal.kind)
+            # this end closes: that is expected
+            level = logging.DEBUG if refusal.kind == "draining" else logging.WARNING
+            repeats.log(level, "notification %r from %s dropped: %s", message.method, self._remote, refusal.kind)
         deliver(call.refused(refusal), refusal)
 
     def _full(self) -> Refusal:
@@ -332,8 +410,18 @@ class ChannelEnd:
             pending, value = told
             pending.progressed(value)
             return True
+        if message.method == dialect.closing:
+            self.moving()
+            return True
         for listener in self.listeners:
             listener.put(message)
+        return False
+
+    def moving(self) -> None:
+        """The far end has answered all that it took and takes nothing more."""
+
+    def put_back(self, pending: OutboundCall, error: ErrorObject) -> bool:
+        """Whether a call that was refused waits for another channel."""
         return False
 
     def settle(self, call: InboundCall) -> None:
@@ -348,7 +436,7 @@ class ChannelEnd:
         conversation.release()
         if conversation.waiting:
             self._pump()
-        if self._idle is not None or conversation.half_closed:
+        if self._idle is not None or conversation.half_closed or self._older is not None:
             self._settled()
 
     def _pump(self) -> None:
@@ -365,6 +453,8 @@ class ChannelEnd:
         """An answer was settled, or work has ended."""
         if self._idle is not None and not self._idle.done() and self.conversation.idle:
             self._idle.set_result(None)
+        if self._older is not None:
+            self._older.look(self)
         if self.channel is not None and self.conversation.leaves():
             self.later(self.channel.close())
 
@@ -380,6 +470,17 @@ class ChannelEnd:
         for run in [run for run in self.conversation.inbound.values() if run.method.stream]:
             self._end(run, refusal)
 
+    def begin_again(self, of: Callable[[Request | Notification], bool], refusal: Refusal) -> None:
+        """The far end begins anew on the same channel: its calls in flight for whose message `of` is true are refused,
+        and ours, which it has forgotten, fail."""
+        conversation = self.conversation
+        for run in (*conversation.waiting, *conversation.inbound.values()):
+            if of(run.message) and not run.is_here:
+                self._end(run, refusal)
+        for pending in conversation.abandon():
+            pending.fail(Ended("the far end began anew on this channel before it answered").because("hung_up"))
+        self._settled()
+
     def _end(self, run: InboundCall, refusal: Refusal | None) -> None:
         if self.conversation.withdraw(run):
             self.runner.call_limit.leave(run.size)
@@ -387,8 +488,7 @@ class ChannelEnd:
 
     def batched(self, origin: Origin) -> Origin:
         """The origin of the elements of a batch, which were accepted with it."""
-        already_accepted = not (self.conversation.draining or self.runner.call_limit.draining)
-        return Origin(origin.caller, self, origin.reply_stream, already_accepted)
+        return Origin(origin.caller, self, origin.reply_stream, not self.conversation.draining)
 
     # -- answers to our calls
 
@@ -400,19 +500,51 @@ class ChannelEnd:
                 if pending is not None:
                     pending.settle(message.result)
                 elif nameless(message.id):
-                    self._fail_only(BadAnswer("an answer without an id: it must be that of the call"))
+                    self._note(Note("an answer without an id came"), logging.WARNING)
                 else:
                     logger.debug("an answer that no call waits for, from %s", self._remote)
                 return
             error = self._errors.raised_by(message)
             if pending is not None:
-                pending.fail(error)
+                if not self.put_back(pending, message.error):
+                    pending.fail(error)
             elif nameless(message.id):
-                self._fail_only(error)
+                self._note(Note(f"an error without an id came: {error}", error), logging.WARNING)
         except Exception as error:
             if pending is None:
                 raise
             pending.fail(error)
+
+    def _note(self, note: Note, level: int = logging.DEBUG) -> None:
+        """What may be about a call in flight, and names none, has come: the real answer is still waited for."""
+        conversation = self.conversation
+        waited = bool(conversation.outbound)
+        logger.log(level if waited and self._noted is None else logging.DEBUG, "%s: %s", self._remote, note.words)
+        if not waited:
+            return
+        self._noted = note = replace(note, after=conversation.last_id)
+        if note.error is not None and note.call is None and not conversation.notified and conversation.single:
+            self.loop.call_later(PATIENCE, self._unclaimed, note)
+
+    def _unclaimed(self, note: Note) -> None:
+        """Nothing else came within `PATIENCE`."""
+        if note is self._noted and not self.conversation.notified:
+            self._fail_noted()
+
+    def _fail_noted(self) -> None:
+        """An error without an id was for the one call, or the one batch, in flight: no other answer is to come."""
+        note = self._noted
+        if note is None or note.error is None or note.call is not None:
+            return
+        if all(id <= note.after for id in self.conversation.outbound):
+            self._fail_only(note.error)
+
+    def noted(self, pending: OutboundCall) -> str:
+        """What came while this call waited and named no call, for its error; "" for nothing."""
+        note = self._noted
+        if note is None or pending.id > note.after or not (note.call is None or note.call.awaits(pending.id)):
+            return ""
+        return f"; meanwhile {note.words}"
 
     def _fail_only(self, error: Exception) -> None:
         """A response without a readable id belongs to the one call, or the one batch, that is in flight."""
@@ -473,11 +605,46 @@ class ChannelEnd:
         if not channel.writable:
             self.dropped += 1
             return False
+        self.conversation.notified = True
         try:
             channel.send(raw)
         except ChannelError:
             return False
         return True
+
+
+class OlderCalls:
+    """The calls of a channel that were in flight at one moment; `over` is done when they have ended."""
+
+    __slots__ = ("calls", "over")
+
+    def __init__(self, calls: set[InboundCall], over: asyncio.Future[None]) -> None:
+        self.calls: set[InboundCall] = calls
+        self.over: asyncio.Future[None] = over
+
+    def look(self, end: ChannelEnd) -> None:
+        """Whether they have ended by now, or the channel is idle."""
+        runs, waiting = end.runner.runs, end.conversation.waiting
+        self.calls = {call for call in self.calls if call in runs or call in waiting}
+        if not self.over.done() and (not self.calls or end.conversation.idle):
+            self.over.set_result(None)
+
+
+class Note(Struct, frozen=True):
+    """What a far end sent that names no call."""
+
+    words: str
+    error: Exception | None = None
+    """The error, where it was one."""
+    call: Outgoing | None = None
+    """The call in whose exchange it came; it is about no other."""
+    after: int = 0
+    """The id of the last call that had been sent."""
+
+
+def _shown(raw: bytes) -> str:
+    """The beginning of a far end's text, as one line that is safe to print."""
+    return repr(raw[:100])[1:] + ("..." if len(raw) > 100 else "")
 
 
 LAPSED: Refusal = Refusal("forbidden", "Forbidden: the admission has expired, connect anew", {"error": "invalid_token"})

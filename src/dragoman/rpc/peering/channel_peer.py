@@ -12,25 +12,26 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
-from ...channel import LIMITS, Channel, ChannelError, Closed, Ended, again
+from ...channel import LIMITS, Broken, Channel, ChannelError, Closed, Ended, again
 from ...jsonrpc.codec import Call as WireCall
 from ...jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
+from ...jsonrpc.messages import ErrorObject
 from ...jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
 from ..binding.results import encode_call, to_json
-from ..dispatch import Speak
+from ..call import InboundCall
 from ..method import ERROR
 from ..middleware import Call, Middleware, Next, chain
 from ..notifications import Notifications
-from ..observing import Departure, Watch
+from ..observing import Departure, Speak, Watch
 from ..outbound import OutboundCall, OutgoingBatch, decoding
 from ..peer import Peer
 from ..proxy import proxy
 from ..runner import Runner
-from .channel_end import LAPSED, UNDONE, ChannelEnd
+from .channel_end import LAPSED, UNDONE, ChannelEnd, OlderCalls
 
 T = TypeVar("T")
 State: TypeAlias = Literal["connected", "lost", "closed"]
@@ -72,6 +73,7 @@ class ChannelPeer(ChannelEnd):
         "middleware",
         "on_lost",
         "on_state",
+        "parting",
         "redialling",
         "state",
         "timeout",
@@ -106,6 +108,9 @@ class ChannelPeer(ChannelEnd):
         """For the maker of this peer: the state of a protocol on top."""
         self.redialling: asyncio.Task[Any] | None = None
         self._online: asyncio.Future[None] | None = None
+        """Done when it has another channel; None while calls are taken on the one it has, and where none will come."""
+        self.parting: bool = False
+        """Whether it closes because its server drains."""
 
     # -- life
 
@@ -129,12 +134,15 @@ class ChannelPeer(ChannelEnd):
         self._why = None
         self.runner.peers.add(self)
         self.open(channel)
+        if self.runner.call_limit.draining:
+            self.later(self.part(set(), 0))  # it was on its way in
         channel.open(self)
         self._say("connected", None)
         if self._online is not None:
             self._online.set_result(None)
             self._online = None
             for pending in list(self.conversation.outbound.values()):
+                pending.untaken = False
                 try:
                     self.transmit(pending.message, pending)
                 except ChannelError:  # over already: its end is on its way
@@ -143,6 +151,26 @@ class ChannelPeer(ChannelEnd):
     def drain(self) -> None:
         """Refuse new calls from now on."""
         self.conversation.draining = True
+
+    async def part(self, older: set[InboundCall], patience: float) -> None:
+        """Close once this conversation is idle, whatever other channels still wait for: its server drains.
+
+        While calls of before (`older`) are in flight, at most `patience` seconds, new ones are taken too: to the far
+        end it is one channel still. After that they are refused, which does not last, as all that is in flight was sent
+        by one who waits for nothing older."""
+        conversation = self.conversation
+        self.parting = True
+        self.end_standing(self.refusing)
+        older |= set(conversation.waiting)
+        if older:
+            self._older = OlderCalls(older, self.loop.create_future())
+            await asyncio.wait([self._older.over], timeout=patience)
+            self._older = None
+        self.drain()
+        self.end_standing(self.refusing)
+        if self.channel is not None and not conversation.idle:
+            await asyncio.wait([self.idle()])
+        await self._close(0)
 
     def lapse(self) -> None:
         """The far end's admission has expired: end what stands (subscriptions), then `close`."""
@@ -167,7 +195,7 @@ class ChannelPeer(ChannelEnd):
         self.conversation.closing = True
         if self.redialling is not None:
             self.redialling.cancel()
-        waited = self._online is not None
+        waited = self._online is not None and self.channel is None
         self._give_up(Closed("the peer was closed"))
         seconds = self.limits.drain_timeout if drain is None else drain
         if self._ending is None and self.channel is not None and not self.conversation.idle and seconds:
@@ -183,6 +211,8 @@ class ChannelPeer(ChannelEnd):
             for pending in list(self.conversation.outbound.values()):
                 self.abandon(pending)
                 pending.fail(Closed("the peer was closed"))
+            if self.parting and self.dialect.closing is not None and channel.caller.scheme != "stdio":
+                self._notify_closing(channel, self.dialect.closing)
             await channel.close()
         if self._why is None or self.channel is not None or waited:
             self.ended(Closed("the peer was closed"))
@@ -192,6 +222,14 @@ class ChannelPeer(ChannelEnd):
             await asyncio.wait(self._tasks)
         if self.alone:
             self.runner.release()
+
+    def _notify_closing(self, channel: Channel, method: str) -> None:
+        """All calls that were taken are answered: what the far end has sent since is not taken, and may be sent to
+        another."""
+        try:
+            channel.send(to_json(WireCall(method, {})))
+        except ChannelError:
+            logger.debug("%s was gone before it was told of the end", self.caller.remote)
 
     async def __aenter__(self) -> ChannelPeer:
         return self
@@ -214,19 +252,50 @@ class ChannelPeer(ChannelEnd):
             why = Ended("the far end closed the channel").because("hung_up")
         self._over(why)
         self._why = why
+        moving = self._online is not None
+        self._fail_noted()
         back = self.on_lost is not None and not isinstance(why, Closed) and self.on_lost(why)
-        if back:
+        if back and not moving:
             self._online = self.loop.create_future()
         self._say("lost" if back else "closed", why)
         for pending in list(self.conversation.outbound.values()):
-            if not (back and pending.method in self.idempotent):
+            if not (back and (moving or pending.untaken or pending.method in self.idempotent)):
                 self.conversation.forget(pending.id)
-                pending.fail(again(why))
+                pending.fail(self._ending_of(pending, why))
         if not back:
             self.runner.peers.discard(self)
             for listener in tuple(self.listeners):
                 listener.end(self.ending)
         self._settled()
+
+    def moving(self) -> None:
+        if self.on_lost is None or self._online is not None or self.channel is None:
+            return
+        self._online = self.loop.create_future()  # what was not answered waits for the next channel
+        self.conversation.half_closed = self.conversation.leaving = True
+        self.later(self.channel.close())
+
+    def finished(self) -> None:
+        if self._online is None:
+            super().finished()
+
+    def put_back(self, pending: OutboundCall, error: ErrorObject) -> bool:
+        if self.on_lost is None or not self._says_draining(error):
+            return False
+        pending.untaken = True
+        self.conversation.outbound[pending.id] = pending
+        return True
+
+    def _says_draining(self, error: ErrorObject) -> bool:
+        """Whether the error is dragoman's for a call that was not begun, since its server is closing."""
+        if error.code != self.dialect.codes["draining"] or not isinstance(error.data, Raw):
+            return False
+        return error.message.startswith("Draining") and b'"retry_after"' in bytes(error.data)
+
+    def _ending_of(self, pending: OutboundCall, why: ChannelError) -> ChannelError:
+        """Why a call gets no answer, with what came that may have been one."""
+        words = self.noted(pending)
+        return type(why)(f"{why}{words}").because(why.reason) if words and type(why) in (Ended, Broken) else again(why)
 
     def given_up(self, why: ChannelError) -> None:
         """No other channel will come."""
@@ -257,7 +326,7 @@ class ChannelPeer(ChannelEnd):
         params: Any = UNSET,
         *,
         result: Any = Any,
-        timeout: float | Any | None = UNSET,
+        timeout: float | UnsetType | None = UNSET,
         total: float | None = None,
         on_progress: Callable[[Any], object] | None = None,
         extra: Any = None,
@@ -355,9 +424,18 @@ class ChannelPeer(ChannelEnd):
         channel = self.channel
         if channel is None:
             raise self._gone()
-        if call is not None and self.conversation.half_closed:
+        if call is None:
+            self.conversation.notified = True
+        elif self.conversation.half_closed:
+            if self._online is not None:
+                return
             raise Ended("the far end closed its sending side: it can answer nothing more").because("hung_up")
-        channel.send(raw, call)
+        try:
+            channel.send(raw, call)
+        except ChannelError:
+            if self.on_lost is None or not channel.duplex or not isinstance(call, OutboundCall):
+                raise
+            call.untaken = True  # it is over, and we are told of that next
 
     def _gone(self) -> ChannelError:
         return again(self._why) if self._why is not None else Closed("the peer has no channel")
@@ -366,7 +444,7 @@ class ChannelPeer(ChannelEnd):
         """The channel, once it is connected and takes more."""
         try:
             async with asyncio.timeout(timeout):
-                while self.channel is None or not self.channel.writable:
+                while self.channel is None or not self.channel.writable or self._online is not None:
                     if self._online is not None:
                         await asyncio.shield(self._online)
                     elif self.channel is None:
@@ -392,6 +470,7 @@ class ChannelPeer(ChannelEnd):
             message = to_json(WireCall(dialect.cancel, {dialect.cancel_key: pending.id}))
             sent = pending.reply_stream is not None and pending.reply_stream(message)
             if not sent:
+                self.conversation.notified = True
                 try:
                     channel.send(message)
                     sent = True
@@ -416,7 +495,7 @@ class ChannelPeer(ChannelEnd):
             await self._send_note(method, params, broadcast, seen)
 
     async def _send_note(self, method: str, params: Any, broadcast: bool, seen: Departure | None) -> None:
-        if self.channel is None or not self.channel.writable:
+        if self.channel is None or not self.channel.writable or self._online is not None:
             await self.ready(self.timeout)
         if seen is None:
             raw = self.encode(method, params, UNSET)
@@ -435,7 +514,7 @@ class ChannelPeer(ChannelEnd):
         if channel is not None and (not channel.writable or not channel.duplex):
             await channel.flush()
 
-    def batch(self, *, timeout: float | Any | None = UNSET) -> OutgoingBatch:
+    def batch(self, *, timeout: float | UnsetType | None = UNSET) -> OutgoingBatch:
         """As `Peer.batch`."""
         return OutgoingBatch(self, self.timeout if timeout is UNSET else timeout)
 

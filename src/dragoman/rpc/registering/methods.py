@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import msgspec
 
-from ...jsonrpc.errors import LocalError
+from ...jsonrpc.errors import LocalError, RpcError
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.options import CALLABLE, NONE, TEXT, check, many, nearest
 from ..binding.binding import Binding
 from ..binding.dependencies import Dependencies
-from ..binding.signature import name_of, registrable
+from ..binding.signature import defined_again, name_of, registrable
 from ..dispatch import run
 from ..including import (
     Commit,
@@ -24,13 +26,16 @@ from ..including import (
     marked,
     registrable_name,
 )
-from ..method import Handler, LongResult, Method, method_of
+from ..method import Handler, LongResult, Method, declared, method_of
 from ..middleware import Call, Middleware, Next, chain
+from ..reading import arguments_of
 from ..routing.registering import Routed
 from .switching import Switches
 
+logger: logging.Logger = logging.getLogger("dragoman")
+
 if TYPE_CHECKING:
-    from ...access import Access, Protection
+    from ...access import Access, Protection, Verifiers
     from ...channel import Caller
     from ...jsonrpc.errors import Refusal
     from ..lifespan import Lifespan
@@ -57,17 +62,25 @@ class Registered(Routed):
         self._inline: dict[Any, Handler] = {}
         """The methods that may be answered in place, without the dispatcher."""
         self._origin = self
+        self._copies: WeakSet[Registered] = WeakSet()
+        """The same under other limits, where it is served so."""
         self.included: list[Registered] = []
         self.includers: list[Includer] = []
         self._life: Lifespan | None = None
         self.dependencies: Dependencies = Dependencies(self._held)
-        self.auth: Any = None
+        self.auth: Verifiers | None = None
         """What says who is calling, as it was given: a verifier of tokens, or several."""
         self.protection: Protection | None = None
         """The guard of `auth` behind which it is served."""
         self.challenge: Callable[[Refusal, Caller, Any], Refusal] | None = None
         """Adds to the refusal of a forbidden call what its caller must show."""
+        self.finishing: Middleware | None = None
+        """Of a protocol on top, around all middleware: writes values that middleware returns."""
         self._accesses: list[Access] = []
+        self._functions: dict[str, Callable[..., Any]] = {}
+        """Those that were registered one by one, by the names of their methods."""
+        self.errors: tuple[type[RpcError], ...] = ()
+        """Those that each of its methods declares."""
 
     @property
     def demanded(self) -> frozenset[str] | None:
@@ -96,12 +109,19 @@ class Registered(Routed):
 
         def register(function: F) -> F:
             own = name if given is None else None
-            self._put(method_of(registrable(function, "service.method"), own, **options))
+            made = method_of(registrable(function, "service.method"), own, **options)
+            if defined_again(self._functions.get(made.name), function):
+                logger.info("%s: the method %s is defined again, and replaced", self.name, made.name)
+                self.remove(made.name, back=True)
+            self._put(made)
+            self._functions[made.name] = function
             return function
 
         return register if given is None else register(given)
 
     def _put(self, *methods: Method) -> None:
+        for method in methods:
+            method.errors = declared(method.errors, self.errors)
         for commit in self.planned(methods):
             commit()
 
@@ -115,7 +135,7 @@ class Registered(Routed):
             raise LocalError(f"{self.name}: {len(found)} methods would have {taken} names")
         given = {method.name: method.enabled for method in found}
         for method in found:
-            method.enabled = method.enabled and self._switches.allows("method", method.tags)
+            method.enabled = method.enabled and self._switches.takes(method.name, "method", method.tags)
         commits: list[Commit] = [lambda one=one: self._take(one, given[one.name]) for one in found]  # type: ignore[misc]
         for includer in self.includers:
             commits += includer.planned(found)
@@ -131,11 +151,12 @@ class Registered(Routed):
             self._link(method)
             self._table[method.name] = method
 
-    def remove(self, name: str) -> None:
-        """As `Service.remove`."""
+    def remove(self, name: str, *, back: bool = False) -> None:
+        """As `Service.remove`; `back`: as of `Switches.remove`."""
         if self._registered.pop(name, None) is None:
             raise LocalError(f"{self.name} has no method {name!r}; {nearest(name, self._registered)}")
-        self._switches.remove(name)
+        self._switches.remove(name, back=back)
+        self._functions.pop(name, None)
         self._table.pop(name, None)
         self._inline.pop(name, None)
         for includer in self.includers:
@@ -226,7 +247,8 @@ class Registered(Routed):
         if method.life is None:
             method.life = self.life
         around = self.middleware + method.middleware
-        method.handler = chain(around, self._last(method)) if around else None
+        outermost = () if self.finishing is None else (self.finishing,)
+        method.handler = chain((*outermost, *around), self._last(method)) if around else None
         method.quick = method.kind == "inline" and not around and method.concurrency is None
         if method.access is not None and method.access not in self._accesses:
             self._accesses.append(method.access)
@@ -270,7 +292,9 @@ class Registered(Routed):
     def use(self, middleware: Middleware) -> Middleware:
         """As `Service.use`."""
         check("Service.use", {"middleware": CALLABLE}, locals())
-        self.middleware = (*self.middleware, middleware)
+        around = (*self.middleware, middleware)
+        for one in (self, *self._copies):
+            one.middleware = around
         for method in self._internal.values():
             self.link(method)
         self.relink(tuple(self._registered.values()))
@@ -283,7 +307,8 @@ class Registered(Routed):
     @staticmethod
     def _last(method: Method) -> Next:
         async def last(call: Call) -> Any:
-            value = await run(method, method.binding.arguments(call.params, call.context), call.context._site)
+            site = call.context._site
+            value = await run(method, arguments_of(method.binding, call.params, call.context, site), site)
             return value.as_text() if isinstance(value, LongResult) else value
 
         return last
@@ -299,9 +324,12 @@ class _Included:
         self._outer, self._inner, self._joined, self._tags = outer, inner, joined, tags
 
     def _there(self, one: Method) -> Method:
-        guarded(self._outer, self._inner, one)
+        access = guarded(self._outer, self._inner, one)
         around = self._inner.middleware + one.middleware
-        return msgspec.structs.replace(one, name=self._joined(one.name), middleware=around, tags=one.tags | self._tags)
+        name = self._joined(one.name)
+        errors = declared(one.errors, self._outer.errors)
+        tags = one.tags | self._tags
+        return msgspec.structs.replace(one, name=name, middleware=around, tags=tags, access=access, errors=errors)
 
     def planned(self, methods: Iterable[Method]) -> list[Commit]:
         return self._outer.planned([self._there(one) for one in methods])
@@ -311,7 +339,7 @@ class _Included:
 
     def dropped(self, name: str) -> None:
         if self._joined(name) in self._outer.registered:  # it may have been removed there alone
-            self._outer.remove(self._joined(name))
+            self._outer.remove(self._joined(name), back=True)
 
     def switched(self, name: str, on: bool) -> None:
         if self._joined(name) in self._outer.registered:

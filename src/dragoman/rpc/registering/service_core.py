@@ -6,7 +6,7 @@ This module imports no asyncio, so a script that only answers bytes does not pay
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,8 +14,8 @@ from msgspec import UNSET, Raw
 
 from ...channel import Caller
 from ...jsonrpc.codec import Answer, Wire, first_byte, plain, plain_batch
-from ...jsonrpc.errors import LocalError, too_large
-from ...jsonrpc.leniency import STRICT, Leniency
+from ...jsonrpc.errors import LocalError, RpcError, too_large
+from ...jsonrpc.leniency import STRICT, Leniency, chosen
 from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request
 from ...jsonrpc.options import check
@@ -24,13 +24,16 @@ from ...observer import OBSERVER, Observer
 from ..binding.binding import bind
 from ..context import Context
 from ..dispatch import HERE, Dispatcher, LooplessAcceptor, Origin, Router
-from ..method import Handler, Method, living
+from ..method import SERVICE, Handler, Method, living
 from ..middleware import Middleware
 from ..observing import Place, Watch
 from ..responses import Answers, Debug
 from .methods import Registered
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from ...access import Verifiers
     from ..background import Portal
     from ..runner import Runner
 
@@ -49,22 +52,28 @@ class ServiceCore(Registered):
         description: str | None = None,
         limits: Limits = SERVER,
         middleware: Sequence[Middleware] = (),
+        lenient: Leniency | bool = False,
         accept_v1: bool = False,
         null_id: Literal["request", "notification"] = "request",
         string_codes: bool = False,
         debug: bool = False,
         discover: bool = True,
-        auth: Any = None,
+        errors: Iterable[type[RpcError]] = (),
+        servers: Iterable[str] = (),
+        auth: Verifiers | None = None,
     ) -> None:
         super().__init__(name, middleware)
+        self.errors = tuple(errors)
+        check(f"Service {name!r}", {"errors": SERVICE["errors"]}, {"errors": self.errors})  # it may be an iterator
+        self.servers: tuple[str, ...] = tuple(servers)
+        """URLs where it can be reached, for the OpenRPC document."""
         self.auth = auth
         self._bound_by(limits)
         self.version = version
         self.title = title
         self.description = description
-        lenient = Leniency(accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
-        self.lenient: Leniency = STRICT if lenient == STRICT else lenient
-        """What is taken beyond the specification."""
+        self.lenient: Leniency = chosen(lenient, accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
+        """What is accepted beyond the specification."""
         self.answers: Answers = Answers(limits, Debug(debug))
         self.router: Router = self._by_name
         """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
@@ -75,7 +84,8 @@ class ServiceCore(Registered):
         self.watch: Watch | None = None
         """Its observers, where it has some."""
         self.dispatcher: Dispatcher = Dispatcher(self)
-        self._host: Runner | None = None
+        self._hosts: dict[AbstractEventLoop, Runner] = {}
+        """What runs `answer_async`: frameworks call it on a loop for each of their threads."""
         self._behind: Runner | None = None
         self._portal: Portal | None = None
         self._document: tuple[dict[str, Any], Raw] | None = None
@@ -107,7 +117,26 @@ class ServiceCore(Registered):
         """As `Service.observe`."""
         check("Service.observe", {"observer": OBSERVER}, locals())
         self._watched((*self.observers, observer))
-        return lambda: self._watched(tuple(one for one in self.observers if one is not observer))
+        ends = [observer]  # an end that is called twice ends one registration
+
+        def over() -> None:
+            if ends:
+                self.unobserve(ends.pop())
+
+        return over
+
+    def unobserve(self, observer: Observer) -> None:
+        """Take back one `observe`, of this service or of the one that it is a copy of."""
+        found = [at for at, one in enumerate(self.observers) if one is observer]
+        if found:
+            self._watched((*self.observers[: found[-1]], *self.observers[found[-1] + 1 :]))
+
+    def remove(self, name: str, *, back: bool = False) -> None:
+        """As `Registered.remove`."""
+        super().remove(name, back=back)
+        for one in {self._origin, *self._copies}:
+            if isinstance(one, ServiceCore) and one.watch is not None:
+                one.watch.removed(name)
 
     def _watched(self, observers: tuple[Observer, ...]) -> None:
         self.observers = observers
@@ -125,7 +154,9 @@ class ServiceCore(Registered):
         vars(other).update(vars(self))
         other.restrict(limits)
         other.dispatcher = Dispatcher(other)
-        other._host = other._behind = other._portal = None
+        other._hosts = {}
+        other._behind = other._portal = None
+        self._copies.add(other)
         return other
 
     def _by_name(
@@ -168,14 +199,15 @@ class ServiceCore(Registered):
             self.watch.refused(Malformed("too_large", refusal.reason), place, Caller(), answer, refusal, raw)
         return answer
 
-    def answer_inline(self, raw: bytes) -> bytes | Wire | None:
-        """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods.
+    def answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | Wire | None:
+        """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods. `lenient`:
+        of the channel on which it came; None: the service's own.
 
         Of everything else nothing has run: `read` takes it, with the `Wire` where the text was decoded to one.
         """
         try:
             if raw[0] == 91:  # "["
-                return self._batch_inline(raw)
+                return self._batch_inline(raw, self.lenient if lenient is None else lenient)
             wire = plain(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
             return None
@@ -193,7 +225,8 @@ class ServiceCore(Registered):
         try:
             arguments = take(wire.params)
         except (Exception, SystemExit) as error:
-            return wire if self._wordy(wire, raw) else self.answers.failed(_request(wire), error)
+            loose = (self.lenient if lenient is None else lenient) is not STRICT
+            return wire if loose or self._wordy(wire, raw) else self.answers.failed(_request(wire), error)
         if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self.limits.id_length):
             return wire
         try:
@@ -212,7 +245,7 @@ class ServiceCore(Registered):
             or (type(id) is str and len(id) > self.limits.id_length)
         )
 
-    def _batch_inline(self, raw: bytes) -> bytes | None:
+    def _batch_inline(self, raw: bytes, lenient: Leniency) -> bytes | None:
         wires = plain_batch(raw)
         quick = self.quick
         try:
@@ -221,20 +254,20 @@ class ServiceCore(Registered):
             return None
         if not 0 < len(wires) <= self.limits.batch_length or odd(raw, self.limits.depth + 1):
             return None
+        if lenient is not STRICT and any(w.params is not UNSET and first_byte(w.params) == _NULL for w in wires):
+            return None
         longest, minus = self.limits.id_length, _MINUS in raw and b"-0" in raw
         if minus or {type(wire.id) for wire in wires} != _INTEGERS:
             for id in [wire.id for wire in wires]:
                 if id is UNSET or (minus and id == 0) or (type(id) is str and len(id) > longest):
                     return None
-        return self.dispatcher.run_together(calls)
+        return self.dispatcher.run_together(calls, lenient)
 
     async def answer_async(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
         """As `Service.answer_async`."""
-        from ..runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+        from ..runner import runner_here  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
 
-        if self._host is None:
-            self._host = Runner(self)
-        return await self._host.answer(raw, caller)
+        return await runner_here(self._hosts, self).answer(raw, caller)
 
     async def _answer_behind(self, raw: bytes, caller: Caller) -> bytes | None:
         """`answer_async` on the background loop, with a runner of its own, because two loops must not share one."""
@@ -274,6 +307,7 @@ class ServiceCore(Registered):
 
 
 _INTEGERS = {int}
+_NULL = ord("n")
 _MINUS = ord("-")  # one byte is found ten times faster than two, and most texts have none
 
 

@@ -7,6 +7,8 @@ Rules:
   enabled.
 - Each app switches for itself. What an app disabled stays so there, whatever an included app enables; what an included
   app disabled is in no app around it, whatever those enable.
+- What is disabled by its name stays so when it is defined again, or taken out of an included app and put there again.
+  An app that removes a name of its own forgets it.
 """
 
 from __future__ import annotations
@@ -35,18 +37,26 @@ class Switches:
         self._kinds: frozenset[str] = frozenset()
         """Those that are disabled."""
         self._of: dict[Hashable, Switch] = {}
+        self._gone: dict[Hashable, Switch] = {}
+        """Of those that may come back: each was disabled by its name."""
+
+    def takes(self, key: Hashable, kind: str, tags: Collection[str]) -> bool:
+        """Whether a name of this kind with these tags is enabled when it comes, or comes back."""
+        return key not in self._gone and self.allows(kind, tags)
 
     def allows(self, kind: str, tags: Collection[str]) -> bool:
-        """Whether a new name of this kind with these tags is enabled."""
+        """Whether a name of this kind with these tags is enabled, of which nothing was said by its name."""
         return kind not in self._kinds and self._tags.isdisjoint(tags)
 
     def add(self, key: Hashable, kind: str, tags: frozenset[str], given: bool) -> None:
-        """Have a new name."""
-        self._of[key] = Switch(kind, tags, given)
+        """Have a name that comes, or comes back."""
+        self._of[key] = Switch(kind, tags, given, None if self._gone.pop(key, None) is None else False)
 
-    def remove(self, key: Hashable) -> None:
-        """Forget a name."""
-        self._of.pop(key, None)
+    def remove(self, key: Hashable, *, back: bool = False) -> None:
+        """Forget a name; `back`: it may come back, and then is disabled if it was by its name."""
+        one = self._of.pop(key, None)
+        if back and one is not None and one.named is False:
+            self._gone[key] = one
 
     def on(self, key: Hashable) -> bool:
         """Whether a name is enabled."""
@@ -67,6 +77,9 @@ class Switches:
         kinds, tags = frozenset([kind] if kind else ()), frozenset([tag] if tag else ())
         self._kinds = self._kinds - kinds if on else self._kinds | kinds
         self._tags = self._tags - tags if on else self._tags | tags
+        if on:  # what is said last counts, of what is not here too
+            gone = self._gone.items()
+            self._gone = {key: one for key, one in gone if one.kind != kind and tag not in one.tags}
         found = [key for key, one in self._of.items() if one.kind == kind or tag in one.tags]
         for key in found:
             if self._of[key].named is not on:

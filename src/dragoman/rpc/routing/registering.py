@@ -3,11 +3,10 @@ The paths are whole: no part of one is a parameter."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALL_TIME, FLAG, NOT_GIVEN, check
@@ -47,7 +46,7 @@ class Routed:
         *,
         methods: Iterable[str] = ("GET",),
         public: bool = False,
-        timeout: float | Any | None = UNSET,
+        timeout: float | UnsetType | None = UNSET,
     ) -> Callable[[F], F]:
         """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
         not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
@@ -151,6 +150,8 @@ def _kind(path: str, function: object) -> str:
 
 def _takes_context(path: str, function: Callable[..., Any]) -> bool:
     """Whether a handler takes the context beside the request. LocalError for another number of parameters."""
+    import inspect  # noqa: PLC0415  (start-up: for those who have routes)
+
     parameters = inspect.signature(function).parameters.values()
     places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     needed = [one for one in places if one.default is one.empty]

@@ -113,9 +113,9 @@ def _fail(x: RouteExchange, answer: bytes | None, refusal: Refusal | None, diale
 
 
 def _ended(error: RpcError, dialect: Dialect) -> Refusal | None:
-    """The refusal with which a running call was ended: its time was up, or the server closed."""
+    """The refusal with which a running call was ended: its time was up, the server closed, or the caller may not."""
     data = error.data if isinstance(error.data, dict) else {}
-    for kind, word in (("timed_out", "Timed out: "), ("draining", "Draining: ")):
+    for kind, word in (("timed_out", "Timed out: "), ("draining", "Draining: "), ("forbidden", "Forbidden: ")):
         if error.code == dialect.codes[kind] and error.message.startswith(word):
             return Refusal(kind, error.message, data)
     return None

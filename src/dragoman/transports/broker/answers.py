@@ -8,22 +8,28 @@ Rules:
   caller uses, or that is used for another call, is a different key, and its caller does not learn that it is in use.
 - The correlation id of its request is kept with it: for another correlation id (the caller sent the request again, with
   a key of its own) the answer gets the new request's id.
-- `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and what this worker has put in
-  the store. The oldest answers are dropped first; an answer longer than the bound is not kept.
+- Only the answer of a call that began is kept (`began`): what was refused, and what fits no method, ran nothing, so it
+  may be tried again under its key.
+- An answer is kept for `SECONDS`. `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and what
+  this worker has put in the store. The oldest answers are dropped first; an answer longer than the bound is not kept.
+- The store itself drops what has expired. Only what goes before its time is deleted there, by `forget`, which no
+  acknowledgement waits for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from ...jsonrpc.limits import Limits
 from .contract import AGAIN, DEADLINE, DELIVERED, KEY, KIND, BrokerMessage
 
@@ -59,10 +65,22 @@ class _Response(Struct):
     id: Raw | UnsetType = UNSET
 
 
+class _Error(Struct):
+    code: int
+
+
+class _Failed(Struct):
+    error: _Error | None = None
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Answer).decode
 _head = msgspec.json.Decoder(_Head).decode
 _response = msgspec.json.Decoder(_Response).decode
+_failed = msgspec.json.Decoder(_Failed).decode
+_RESULT = b'{"jsonrpc":"2.0","result":'
+_UNFIT = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
+"""The codes of what is wrong with a request itself (specification, 5.1): nothing was begun, or it may begin again."""
 
 
 _OURS = frozenset((KEY, DEADLINE, AGAIN, DELIVERED, KIND, "traceparent", "tracestate", "baggage"))
@@ -112,50 +130,103 @@ def _stored_under(key: BoundKey) -> str:
     return f"answer:{key if isinstance(key, str) else _digest(key[0], key[1], {}, key[2])}"
 
 
+def began(answer: bytes | None) -> bool:
+    """Whether this is the answer of a call that began, as far as the answer says: an error that says what is wrong with
+    the request itself is not. A worker of the next release may know the method."""
+    if not answer or answer.startswith(_RESULT):
+        return True
+    try:
+        error = _failed(answer).error
+    except (msgspec.DecodeError, RecursionError):  # a batch
+        return True
+    return error is None or error.code not in _UNFIT
+
+
 class _Budget:
-    """Names and sizes of the kept answers, the oldest first."""
+    """Names and sizes of the kept answers, the oldest first, and since when they are kept."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._sizes: OrderedDict[BoundKey, int] = OrderedDict()
+        self._kept: OrderedDict[BoundKey, tuple[int, float]] = OrderedDict()
         self._bytes = 0
 
     def fits(self, size: int) -> bool:
         """Whether an answer of this size can be kept at all."""
         return size <= self._limits.answers_kept_size and self._limits.answers_kept > 0
 
-    def add(self, key: BoundKey, size: int) -> list[BoundKey]:
-        """Add an answer; returns the names of those to drop."""
-        self._bytes += size - self._sizes.pop(key, 0)
-        self._sizes[key] = size
+    def add(self, key: BoundKey, size: int, now: float) -> list[BoundKey]:
+        """Add an answer; returns the names of those that go before their time."""
+        self._bytes += size - self._kept.pop(key, (0, 0.0))[0]
+        self._kept[key] = size, now
         gone: list[BoundKey] = []
-        while self._bytes > self._limits.answers_kept_size or len(self._sizes) > self._limits.answers_kept:
-            name, size = self._sizes.popitem(last=False)
-            self._bytes -= size
-            gone.append(name)
+        while self._bytes > self._limits.answers_kept_size or len(self._kept) > self._limits.answers_kept:
+            gone.append(self._drop())
         return gone
+
+    def expire(self, now: float) -> list[BoundKey]:
+        """Drop what is older than `SECONDS`; returns the names."""
+        gone: list[BoundKey] = []
+        while (oldest := self.oldest) is not None and now - oldest >= SECONDS:
+            gone.append(self._drop())
+        return gone
+
+    @property
+    def oldest(self) -> float | None:
+        """Since when the oldest is kept; None without any."""
+        return next(iter(self._kept.values()))[1] if self._kept else None
+
+    def _drop(self) -> BoundKey:
+        name, (size, _) = self._kept.popitem(last=False)
+        self._bytes -= size
+        return name
 
 
 class AnswerCache:
-    """The answers of one listener. `store`: a `bus.Store` or None."""
+    """The answers of one listener. `store`: a `bus.Store` or None. `clock`: seconds."""
 
-    def __init__(self, limits: Limits, store: Any = None) -> None:
+    def __init__(self, limits: Limits, store: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.store = store
+        self._clock = clock
         self._answers: dict[BoundKey, Answer] = {}
         self._here = _Budget(limits)
         self._shared = _Budget(limits)
+        self._doomed: deque[BoundKey] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Answers that are kept in this process."""
+        return len(self._answers)
 
     def keep(self, key: BoundKey, correlation: str, body: bytes) -> None:
         """Keep an answer in this process."""
         if self._here.fits(len(body)):
-            self._answers[key] = Answer(correlation, body, time.monotonic())
-            for old in self._here.add(key, len(body)):
-                del self._answers[old]
+            now = self._clock()
+            self._answers[key] = Answer(correlation, body, now)
+            for old in self._here.expire(now) + self._here.add(key, len(body), now):
+                self._answers.pop(old, None)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(SECONDS, self._expire)
+
+    def _expire(self) -> None:
+        """Drop what has expired, also where nothing new comes."""
+        self._timer = None
+        now = self._clock()
+        for old in self._here.expire(now):
+            self._answers.pop(old, None)
+        if (oldest := self._here.oldest) is not None:
+            wait = max(oldest + SECONDS - now, 0.0)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._expire)
+
+    def close(self) -> None:
+        """Forget all that is kept in this process."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._answers.clear()
 
     def here(self, key: BoundKey) -> Answer | None:
         """The answer that this process has kept."""
         found = self._answers.get(key)
-        return found if found is not None and time.monotonic() - found.at < SECONDS else None
+        return found if found is not None and self._clock() - found.at < SECONDS else None
 
     async def share(self, key: BoundKey, correlation: str, body: bytes) -> None:
         """Keep an answer for every worker. A failure of the store is logged; the answer is sent nevertheless."""
@@ -163,10 +234,25 @@ class AnswerCache:
             return
         try:
             await self.store.put(_stored_under(key), _encode(Answer(correlation, body)), ttl=SECONDS)
-            for old in self._shared.add(key, len(body)):
-                await self.store.delete(_stored_under(old))
         except ConnectionError as why:
             log.warning("an answer could not be stored for the other workers: %s", why)
+            return
+        now = self._clock()
+        self._shared.expire(now)  # the store has dropped them
+        self._doomed.extend(self._shared.add(key, len(body), now))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether answers are above the bounds, for `forget`."""
+        return bool(self._doomed)
+
+    async def forget(self) -> None:
+        """Delete from the store what is above the bounds. What fails stays there until it expires."""
+        while self._doomed:
+            try:
+                await self.store.delete(_stored_under(self._doomed.popleft()))
+            except ConnectionError as why:
+                log.debug("an answer stays in the store until it expires: %s", why)
 
     async def shared(self, key: BoundKey) -> Answer | None:
         """The answer that any worker has kept."""

@@ -30,6 +30,7 @@ from ...net.replies import unanswered
 from ...net.sending import Waiters
 from ...net.sockets import cannot_dial
 from ...net.urls import Url
+from ...repeats import Repeats
 from . import contract
 from .contract import (
     AGAIN,
@@ -43,12 +44,14 @@ from .contract import (
     UNROUTABLE,
     BrokerAdapter,
     BrokerMessage,
+    Denial,
     NotTaken,
     Refused,
     Unroutable,
 )
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
+repeats: Repeats = Repeats(log)
 
 PAUSES = (0.02, 1.0)
 """The first and the longest pause before a message is sent again to a broker that has not said that it is lost."""
@@ -58,11 +61,15 @@ SECONDS_FOR_CANCELS = 2.0
 """Seconds that closing waits for cancels to be sent; they are at most once anyway."""
 
 
+_OURS = frozenset({KIND, DEADLINE, AGAIN, DELIVERED})
+"""Headers that a caller cannot set."""
+
+
 async def reach(adapter: BrokerAdapter, where: Url, options: Options) -> Channel:
     """The channel of an adapter: opens it and makes its mailbox. Raises Broken; then the adapter is closed."""
     try:
         await adapter.open()
-        channel = BrokerChannel(adapter, where, options.limits)
+        channel = BrokerChannel(adapter, where, options.limits, options.headers)
         await channel.begin()
     except BaseException as fault:
         await adapter.close()
@@ -109,10 +116,11 @@ class BrokerChannel:
 
     duplex = False
 
-    def __init__(self, adapter: BrokerAdapter, where: Url, limits: Limits) -> None:
-        self.caller: Caller = Caller(
-            scheme=where.scheme, remote=where.address, path=where.path, tls=where.scheme[-1] == "s"
-        )
+    def __init__(
+        self, adapter: BrokerAdapter, where: Url, limits: Limits, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """`headers`: sent with every message but cancels, such as a token for the workers' guard."""
+        self.caller: Caller = Caller(scheme=where.scheme, remote=where.address, path=where.path, tls=where.tls)
         self.writable: bool = True
         self._adapter = adapter
         self._limits = limits
@@ -121,6 +129,7 @@ class BrokerChannel:
         self._ending: ChannelError | None = None
         self._told = False
         self._mailbox = ""
+        self._headers = {name: text for name, text in (headers or {}).items() if name not in (*_OURS, KEY)}
         self._names = uuid.uuid4().hex
         self._count = 0
         self._online: asyncio.Future[None] | None = None  # set while the broker is away
@@ -150,7 +159,9 @@ class BrokerChannel:
         mapping it is sent in the headers; `{"key": ...}` is the idempotency key."""
         self._check(message)
         ttl = None if call is None else call.left
-        headers = {} if call is None else _headers(call, ttl)
+        headers = dict(self._headers)
+        if call is not None:
+            headers |= _headers(call, ttl)
         sent = _Sent(self, self._message(message, headers), call, ttl)
         if call is not None:
             self._out[sent.message.correlation] = sent
@@ -160,7 +171,7 @@ class BrokerChannel:
     def broadcast(self, message: bytes) -> None:
         """Send a notification to every worker at the address. At most once."""
         self._check(message)
-        sent = _Sent(self, self._message(message, {KIND: BROADCAST}), None, None)
+        sent = _Sent(self, self._message(message, {**self._headers, KIND: BROADCAST}), None, None)
         sent.way = self._adapter.tell
         self._start(sent)
 
@@ -322,12 +333,14 @@ class BrokerChannel:
             return
         if message.headers and message.headers.get(KIND) == AHEAD:
             if len(message.body) > self._limits.message_size:
-                log.warning(
+                repeats.warning(
                     "%s: a message of %d bytes came ahead and is dropped", self.caller.remote, len(message.body)
                 )
             elif self._receiver is not None:
                 self._receiver.received(message.body)
         elif (sent := self._out.pop(message.correlation, None)) is None:
+            if isinstance(message, Denial):
+                self._denied(message.body.decode())
             log.debug("%s: an answer that no call waits for", self.caller.remote)
         else:
             if sent.task is not None and not sent.task.done():  # the answer came before the confirmation
@@ -342,10 +355,18 @@ class BrokerChannel:
                 size, allowed = len(message.body), self._limits.message_size
                 call.failed(BadAnswer(f"the answer has {size} bytes, message_size allows {allowed}"))
             elif self._receiver is not None:
-                self._receiver.received(message.body)
+                self._receiver.received(message.body, call)
             if not call.settled:
                 call.failed(unanswered(message.body))
         message.settle("answered")
+
+    def _denied(self, why: str) -> None:
+        """The broker does not let us send requests."""
+        for sent in [sent for sent in self._out.values() if sent.posted_at is not None]:
+            del self._out[sent.message.correlation]
+            call = cast(Outgoing, sent.call)
+            call.abandon = None
+            call.failed(Refused(f"{self._adapter.name} at {self.caller.remote}: {why}"))
 
     # -- the broker goes and comes ----------------------------------------------------------------
 
@@ -403,8 +424,7 @@ class BrokerChannel:
 def _headers(call: Outgoing, ttl: float | None) -> dict[str, str]:
     headers: dict[str, str] = {}
     if isinstance(call.extra, Mapping):
-        ours = (KIND, DEADLINE, AGAIN, DELIVERED)
-        headers = {str(name): str(value) for name, value in call.extra.items() if name not in ours}
+        headers = {str(name): str(value) for name, value in call.extra.items() if name not in _OURS}
     if ttl is not None:
         headers[DEADLINE] = str(int((contract.now() + ttl) * 1000))
     return headers

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
@@ -96,6 +97,11 @@ class BrokerMessage(Struct, frozen=True, kw_only=True, eq=False):
     """Called exactly once, on the loop, if the broker wants acknowledgements."""
 
 
+class Denial(BrokerMessage, frozen=True, kw_only=True, eq=False):
+    """What an adapter itself puts into the mailbox where the broker says afterwards, and of no message in particular,
+    that it does not let us send requests: all open calls fail. The body says what is not permitted."""
+
+
 def number_in(headers: Mapping[str, str], name: str) -> int:
     """The count in a header, `AGAIN` or `DELIVERED`; 0 if there is none, or no number of at most 5 digits."""
     text = headers.get(name, "")
@@ -152,6 +158,18 @@ class Mailboxes:
             and self._matches(address) is not None
             and bool(self._legal(address))
         )
+
+
+def mailbox_parts(where: Url) -> tuple[str, ...]:
+    """The parts that make the address of a new mailbox one's own: `?mailbox=`, by which the broker's access rules can
+    confine a caller, where the URL has it; and 122 random bits, because a caller that may put a request on the queue
+    may name any address in it. Raises LocalError."""
+    confined = where.query.get("mailbox")
+    if confined is None:
+        return (uuid.uuid4().hex,)
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", confined):
+        raise LocalError(f"{where.shown}: ?mailbox= is made of letters, digits, - and _")
+    return confined, uuid.uuid4().hex
 
 
 class Unroutable(Broken):

@@ -14,7 +14,7 @@ from typing import Protocol
 from ...channel import Broken, Caller, Identity
 from ...jsonrpc.errors import Refusal
 from ...net.reconnect import BackgroundTasks
-from .answers import BoundKey
+from .answers import BoundKey, began
 from .contract import AGAIN, AHEAD, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome, number_in
 from .counts import DeliveryCounts
 
@@ -60,6 +60,7 @@ class Delivery:
         "_over",
         "_pump",
         "_worker",
+        "began",
         "caller",
         "followers",
         "gone",
@@ -86,6 +87,8 @@ class Delivery:
         """The `bound_key` of the request; "" if it has no idempotency key."""
         self.name: BoundKey = key or f" {id(self)}"
         self.message: BrokerMessage = message
+        self.began: bool = False
+        """Its answer is that of a call that began, and that is new: it is kept under the key."""
         self._worker = worker
         self._messages = [message]
         self.followers: list[BrokerMessage] = []
@@ -99,6 +102,12 @@ class Delivery:
         if refusal is not None and refusal.kind in ("busy", "draining"):
             self._worker.put_off(self, refusal.kind)
             return
+        self._over = True
+        self.began = refusal is None and began(answer)
+        self._worker.answer(self, answer)
+
+    def repeat(self, answer: bytes | None) -> None:
+        """Respond with a recent answer, which is kept already."""
         self._over = True
         self._worker.answer(self, answer)
 

@@ -13,6 +13,7 @@ Rules:
   checked: it names a call by a correlation id that only its caller knows.
 - A request whose deadline has passed, or whose cancel came before it, is not run. Deadlines are times of day, so the
   clocks of the machines must agree.
+- The answer of a call that began is kept; a refusal is not, nor an error that says what is wrong with the request.
 - A request with a recent answer (here or in `Options.store`) gets that answer and is not run again; a redelivered
   request without one runs with `Caller.redelivered`. A second copy of a request that runs here joins the first.
 - A request for which there is no slot is kept, and offered again as a new exchange when another exchange has ended, or
@@ -37,6 +38,7 @@ from ...net.reconnect import BackgroundTasks, OutageLog, backoff
 from ...net.sockets import CannotListen, cannot_listen
 from ...net.urls import Url, number, printable
 from ...observer import Rejection, RejectionKind
+from ...repeats import Repeats
 from . import contract
 from .answers import AnswerCache, BoundKey, bound_key, fitting
 from .contract import AGAIN, BROADCAST, CANCEL, DEADLINE, DELIVERIES, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
@@ -44,6 +46,7 @@ from .counts import DeliveryCounts
 from .delivery import Broadcast, Delivery
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
+repeats: Repeats = Repeats(log)
 
 PAUSES = (0.02, 1.0)
 """The first and the longest pause before an answer is sent again to a broker that has not said that it is lost."""
@@ -74,7 +77,7 @@ class BrokerListener:
     def __init__(self, adapter: BrokerAdapter, where: Url, served: Servable, options: Options, name: str) -> None:
         self.adapter = adapter
         self.scheme: str = where.scheme
-        self.tls: bool = where.scheme[-1] == "s"
+        self.tls: bool = where.tls
         self.path = name
         self.url: str = where.bare
         if "queue" in where.query:
@@ -96,6 +99,7 @@ class BrokerListener:
         self._judged = 0
         """Broadcasts about which the guard has not decided: no broker holds them back, as it does requests."""
         self._recent = AnswerCache(options.limits, options.store)
+        self._forgetting: asyncio.Task[None] | None = None
         self._running: dict[BoundKey, Delivery] = {}
         self._waiting: deque[Delivery] = deque()  # those of them for which there was no slot
         self._offering: asyncio.TimerHandle | None = None
@@ -149,6 +153,7 @@ class BrokerListener:
         while self.asides and self._loop.time() < until and self.online:
             await self.asides.wait(0.5)
         await self.asides.end()
+        self._recent.close()
         await self.adapter.close()
 
     # -- messages in ------------------------------------------------------------------------------
@@ -169,7 +174,7 @@ class BrokerListener:
             else:
                 self.asides.begin(self._admit(message, self._guard))
         except Exception:
-            log.exception("%s: a request could not be taken; it is set aside", self.url)
+            repeats.error("%s: a request could not be taken; it is set aside", self.url, exc_info=True)
             self.counts.settle(message, "reject")
 
     def _refuse(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
@@ -201,7 +206,7 @@ class BrokerListener:
                     await self.deliver(message.reply_to, answer)
                 self.counts.settle(message, "answered" if message.reply_to else "nothing_owed")
         except Exception:
-            log.exception("%s: a request could not be judged; it is set aside", self.url)
+            repeats.error("%s: a request could not be judged; it is set aside", self.url, exc_info=True)
             self.counts.settle(message, "reject")
 
     def _handshake(self, message: BrokerMessage) -> Handshake:
@@ -227,7 +232,7 @@ class BrokerListener:
             self.counts.settle(message, "nothing_owed")
             return
         if (deadline := headers.get(DEADLINE)) is not None and self._late(deadline):
-            log.info("%s: a request came after its deadline and is not run", self.url)
+            repeats.log(logging.INFO, "%s: a request came after its deadline and is not run", self.url)
             self.counts.settle(message, "nothing_owed")
             return
         delivery = Delivery(self, message, key, identity)
@@ -270,7 +275,7 @@ class BrokerListener:
         body = fitting(answer, delivery.message.correlation, delivery.request)  # type: ignore[arg-type]
         if body is None:
             return False
-        delivery.respond(body or None)
+        delivery.repeat(body or None)
         return True
 
     async def _look(self, delivery: Delivery) -> None:
@@ -282,7 +287,7 @@ class BrokerListener:
         """Every worker died before it answered: answer with an error and dead-letter the request."""
         count = delivery.message.count
         words = f"Internal error: given up after {count} deliveries, none of which was answered"
-        log.error("%s: a request was delivered %d times and never answered; it is set aside", self.url, count)
+        repeats.error("%s: a request was delivered %d times and never answered; it is set aside", self.url, count)
         self._tell(delivery.message, "failed", words)
         error = RpcError.of(INTERNAL_ERROR, words, {"limit": "deliveries", "allowed": self._deliveries})
         delivery._over = True
@@ -370,12 +375,12 @@ class BrokerListener:
     def answer(self, delivery: Delivery, answer: bytes | None) -> None:
         """The exchange has ended: answer, then settle."""
         key, message = delivery.key, delivery.message
-        if key:
+        if key and delivery.began:
             self._recent.keep(key, message.correlation, answer or b"")
         if answer is not None and not message.reply_to:
             poison = isinstance(decode(delivery.request), Malformed)
             if poison:
-                log.warning(
+                repeats.warning(
                     "%s: a message that is not JSON-RPC, and names no address to answer, is set aside", self.url
                 )
             self._store(delivery, answer, "reject" if poison else "nothing_owed")
@@ -388,7 +393,7 @@ class BrokerListener:
 
     def _store(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
         """Settle a delivery without an answer; if workers share their answers, after it is shared."""
-        if self._recent.store is None or not delivery.key:
+        if self._recent.store is None or not (delivery.key and delivery.began):
             self.settle(delivery, outcome)
         else:
             self._aside(delivery, self._finish(delivery, None, outcome))
@@ -401,22 +406,28 @@ class BrokerListener:
         try:
             await work
         except Exception:
-            log.exception("%s: a request could not be dealt with; it is set aside", self.url)
+            repeats.error("%s: a request could not be dealt with; it is set aside", self.url, exc_info=True)
             self.settle(delivery, "reject")
 
     async def _finish(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
         message = delivery.message
-        if self._recent.store is not None and delivery.key and outcome != "reject":
-            await self._recent.share(delivery.key, message.correlation, answer or b"")
+        if self._recent.store is not None and delivery.key and delivery.began and outcome != "reject":
+            await self._share(delivery.key, message.correlation, answer or b"")
         if delivery._pump is not None:
             await delivery.sent_ahead()
         if answer is not None:
             try:
                 await self.deliver(message.reply_to, BrokerMessage(body=answer, correlation=message.correlation))
             except Broken as why:  # another try would be refused as well
-                log.error("%s: an answer cannot be sent, the request is set aside: %s", self.url, why)
+                repeats.error("%s: an answer cannot be sent, the request is set aside: %s", self.url, why)
                 outcome = "reject"
         self.settle(delivery, outcome)
+
+    async def _share(self, key: BoundKey, correlation: str, answer: bytes) -> None:
+        """Share an answer. What must go for it is deleted beside that, for one listener at a time."""
+        await self._recent.share(key, correlation, answer)
+        if self._recent.crowded and (self._forgetting is None or self._forgetting.done()):
+            self._forgetting = self.asides.begin(self._recent.forget())
 
     async def deliver(self, to: str, message: BrokerMessage) -> None:
         """Send to a mailbox, until the broker has it. Raises Broken when it will never take it."""

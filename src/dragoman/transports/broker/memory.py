@@ -6,9 +6,9 @@ lives.
 
 Rules:
 
-- There is one broker per event loop; the URL's name is the queue. `?prefetch=`, `?deliveries=` and `?reply_to=` as on
-  every broker, `?max=` requests and `?bytes=` bytes are held for a queue (more is `Refused`), `?limit=` is the longest
-  message.
+- There is one broker per event loop; the URL's name is the queue. `?prefetch=`, `?deliveries=`, `?reply_to=` and
+  `?mailbox=` as on every broker, `?max=` requests and `?bytes=` bytes are held for a queue (more is `Refused`),
+  `?limit=` is the longest message.
 - The first worker makes the queue, and it stays: without it a call fails at once (`Unroutable`), with it and without a
   worker calls wait, until their deadline passes.
 - A worker that leaves gives back what it has not settled, with one delivery more on its count. What is rejected is kept
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import uuid
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +33,7 @@ from msgspec.structs import replace
 from ...doors import listed
 from ...net.sharing import OnState, unwatched
 from ...net.urls import Url, address, asked, number, printable
-from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable
+from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable, mailbox_parts
 from .ends import ends
 
 __all__ = ["MemoryBroker", "Queue", "broker", "dial", "listen"]
@@ -48,7 +47,7 @@ BYTES = 64 * 1024 * 1024
 """The same in bytes: they are held in this process's memory."""
 DEAD = 1_000
 """Dead letters kept for one queue; beyond that the oldest is dropped."""
-_QUERY = ("queue", "prefetch", "deliveries", "reply_to", "max", "bytes", "limit")
+_QUERY = ("queue", "prefetch", "deliveries", "reply_to", "mailbox", "max", "bytes", "limit")
 
 
 # -- the broker -----------------------------------------------------------------------------------
@@ -214,6 +213,7 @@ class MemoryAdapter:
         self._worker: _Worker | None = None
         self._heard: Take | None = None
         self._mailbox = ""
+        self._names = mailbox_parts(where)
 
     async def open(self) -> None:
         self._reach()
@@ -239,7 +239,7 @@ class MemoryAdapter:
         self._reach().hearing.setdefault(self.queue, []).append(take)
 
     async def mailbox(self, take: Take) -> str:
-        self._mailbox = f"{self.queue}:to:{uuid.uuid4().hex}"
+        self._mailbox = ":".join((f"{self.queue}:to", *self._names))
         self._reach().mailboxes[self._mailbox] = take
         return self._mailbox
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...channel import Admitted, Denied, Guard, Handshake
 from ...net.guarding import certificate_of, decide
-from .messages import Answer, Decided, Head
+from .messages import Answer, Decided, Head, NamesScopes
 from .refusals import refusal
 
 if TYPE_CHECKING:
@@ -76,13 +76,29 @@ def at_once(
     if standing is None:
         return None
     found = standing.verdict
-    verdict = _refused(head, found) if isinstance(found, Denied) else found
+    if isinstance(found, Denied) and (named := _naming(head, found)) is not found:
+        return _refusal(head, named)  # what is called may need something else tomorrow: it is not kept
+    verdict = _refusal(head, found) if isinstance(found, Denied) else found
     if place is not None and standing.holds is not None:
         place.decided = Decided(verdict, standing.holds)
     return verdict
 
 
 def _refused(head: Head, denied: Denied) -> Answer:
+    return _refusal(head, _naming(head, denied))
+
+
+def _naming(head: Head, denied: Denied) -> Denied:
+    """The denial with the scopes of what the head says is called. RFC 6750 section 3: "The "scope" attribute is a
+    space-delimited list of case-sensitive scope values indicating the required scope of the access token"."""
+    endpoint, protection = head.endpoint, head.protection
+    if protection is None or denied.status not in (401, 403) or not isinstance(endpoint, NamesScopes):
+        return denied
+    scopes = endpoint.scopes_of(head)
+    return protection.naming(denied, scopes) if scopes else denied
+
+
+def _refusal(head: Head, denied: Denied) -> Answer:
     return refusal(head, denied.status, denied.reason, tuple(denied.headers))
 
 

@@ -4,8 +4,9 @@ One `App` has two interfaces: it is an ASGI application (`await app(scope, recei
 `http_server` serves the same object on the native front. Rules of both:
 
 - `route` examines only the head and decides which endpoint gets the request, or which answer refuses it.
-- The path must match exactly ("/a" is not "/a/"); other paths are 404. A JSON-RPC endpoint takes POST (405 else) of
-  JSON that is not compressed (415 else) up to `limits.message_size` (413 else).
+- The path must match exactly, but for a slash at the end of an endpoint's, which clients add and leave out; other paths
+  are 404. A JSON-RPC endpoint takes POST (405 else) of JSON that is not compressed (415 else;
+  `Leniency.any_media_type`) up to `limits.message_size` (413 else).
 - In addition there are the routes of `HasRoutes`, at paths from the root on (405 with Allow for another method), and
   the documents of `Servable.routes()`, `/live` and `/ready`, by GET and HEAD. `/live` is 200 as
   long as the process answers; `/ready` is 503 while it drains, and while `Options.unready` has a reason, so that new
@@ -20,19 +21,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import structs
 
 from ...access import Protectable, Protection
-from ...channel import Admitted, Caller, Document, Guard, Options, Servable, exchanged
+from ...channel import Admitted, Budget, Caller, CallLimit, Document, Guard, Options, Servable, exchanged
+from ...net.forwarded import TrustedProxies
 from ...observer import Rejection
 from ...routes import HasRoutes
 from . import asgi_socket
 from .admission import admitted, at_once, credentials_of, handshake
-from .asgi import Event, Receive, ResponseWriter, RpcExchange, Scope, Send, answered, begin, remote, secure, who
+from .asgi import (
+    Event,
+    Receive,
+    ResponseWriter,
+    RpcExchange,
+    Scope,
+    Send,
+    answered,
+    answered_counted,
+    begin,
+    behind,
+    forwarded_host,
+    remote,
+    secure,
+    who,
+)
 from .documents import document_endpoint
 from .known_heads import KnownFields, RequestFields, length_of
 from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Reply, collect
@@ -41,6 +58,7 @@ from .refusals import failure, kind_of, oversized, reason_of, refusal, to_endpoi
 from .routes import Handler, table
 
 if TYPE_CHECKING:
+    from ...jsonrpc.leniency import Leniency
     from ...jsonrpc.limits import Limits
 
 __all__ = ["Answer", "App", "Endpoint", "Head", "HttpRequest", "Reply"]
@@ -50,6 +68,8 @@ log: logging.Logger = logging.getLogger("dragoman.http")
 NOTHING = {204: b"HTTP/1.1 204 No Content\r\n\r\n", 200: b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}
 """The whole answer where none is owed, by its status."""
 HEALTH = ("/live", "/ready")
+_CACHED = ("Cache-Control", "public, max-age=300")
+"""Of a document for everybody: a change is seen after five minutes."""
 _DIGITS = 20
 """Of a length that is written down."""
 PATHS_TOLD = 5
@@ -64,6 +84,15 @@ class HttpEndpoints(Protocol):
         """The endpoints by path; `at` is the path at which the object is served."""
 
 
+@runtime_checkable
+class Lenient(Protocol):
+    """A served object that says what it accepts beyond the specifications."""
+
+    @property
+    def lenient(self) -> Leniency:
+        """Whether it accepts any media type is used here."""
+
+
 class Life(Protocol):
     """Something that starts before the served objects and stops after them."""
 
@@ -72,6 +101,10 @@ class Life(Protocol):
 
     async def stop(self) -> None:
         """End."""
+
+
+AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+"""An ASGI application, as frameworks mount it and servers run it."""
 
 
 class App:
@@ -97,9 +130,12 @@ class App:
         self.limits: Limits = self.options.limits
         self.nothing: bytes = NOTHING[self.options.empty_status]
         self.guard: OriginPolicy = OriginPolicy(self.options, names)
+        proxies = tuple(self.options.trusted_proxies)
+        self.proxies: TrustedProxies | None = TrustedProxies(proxies) if proxies else None
         self.methods: bool = methods
         self.upgrade: bool = upgrade
         self.served: tuple[Servable, ...] = tuple(served.values())
+        self.budget: Budget | None = next((one.call_limit.budget for one in self.served), None)
         self._before = before
         self.calls: dict[str, Servable] = {}
         self.endpoints: dict[str, Endpoint] = {}
@@ -115,6 +151,8 @@ class App:
         """Those before what is served, by path."""
         self.published: dict[str, Document] = {}
         """Documents for everybody: how to get a token."""
+        self._spellings: dict[str, str] = {}
+        """The paths that differ from those of endpoints by a slash at the end."""
         self._protections: list[Protection] = []
         for below, one in served.items():
             self._serve_at(prefix.rstrip("/") + below.rstrip("/") if below else prefix or "/", one)
@@ -122,6 +160,12 @@ class App:
         self.documents.setdefault("/ready", Document(JSON, lambda: b'{"status":"ready"}'))
         if methods:
             self.own = table(self.served, {*self.calls, *self.endpoints, *self.documents, *self.described})
+        taken = {*self.calls, *self.sockets, *self.endpoints, *self.documents, *self.described, *self.own}
+        both = {_other_spelling(at): at for at in (*self.calls, *self.sockets, *self.endpoints) if at != "/"}
+        self._spellings = {path: at for path, at in both.items() if path not in taken}
+
+    def __repr__(self) -> str:
+        return f"<http_app {', '.join(f'{one.name} at {path}' for path, one in self.sockets.items())}>"
 
     def _serve_at(self, at: str, one: Servable) -> None:
         """Put what is served at a path, its endpoints, documents and routes there."""
@@ -171,12 +215,21 @@ class App:
         return turned_away(431, f"Too large: header_size allows {self.header_size} bytes, received more", lines)
 
     def route(
-        self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: dict[bytes, bytes],
+        *,
+        loopback: bool,
+        upgrade: bool = False,
+        forwarded: bytes = b"",
     ) -> Head:
         """The route of a request, from its head. `loopback`: it came to a loopback address; `upgrade`: it is a
-        WebSocket's."""
+        WebSocket's; `forwarded`: see `OriginPolicy.check`."""
+        path = self._spellings.get(path, path)
         head = Head(method=method, path=path, query=query, headers=headers)
-        head.answer, head.extra = self.guard.check(headers, loopback)
+        head.answer, head.extra = self.guard.check(headers, loopback, forwarded)
         if self.methods and (published := self.published.get(path)) is not None:
             return self._publish(head, published)
         if head.answer is not None and head.answer.status == 421 and path in HEALTH and self.methods:
@@ -192,7 +245,7 @@ class App:
         elif self.methods and (call := self.calls.get(path)) is not None:
             if method != "POST":
                 head.answer = turned_away(405, f"{method} is not for JSON-RPC; POST a message", (("Allow", "POST"),))
-            elif (kind := headers.get(b"content-type")) is None or not is_json(kind):
+            elif ((kind := headers.get(b"content-type")) is None or not is_json(kind)) and not _any_media_type(call):
                 head.answer = unsupported(kind)
             else:
                 head.answer = uncoded(headers)
@@ -228,6 +281,8 @@ class App:
             head.answer = Answer(204, (*lines, ("Access-Control-Allow-Headers", asked)))
         else:
             head.answer = self._document(head.method, head.path, document)
+            if head.answer.status == 200:
+                head.extra = (*head.extra, _CACHED)
         return head
 
     def _route(self, head: Head, own: Mapping[str, Handler]) -> None:
@@ -261,6 +316,8 @@ class App:
                 for one in (*((self._before,) if self._before is not None else ()), *self.served):
                     await one.start()
                     started.push_async_callback(one.stop)
+                for one in self.served:
+                    started.push_async_callback(_idle, one.call_limit, self.limits.drain_timeout)
                 await send({"type": "lifespan.startup.complete"})
                 moment = "shutdown"
                 await receive()
@@ -313,6 +370,8 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application: scopes `http`, `websocket` and `lifespan`."""
+        if self.proxies is not None:
+            scope = behind(self.proxies, scope)
         if scope["type"] == "http":
             await _http(self, scope, receive, send)
         elif scope["type"] == "websocket":
@@ -324,6 +383,15 @@ class App:
 
 
 # -- the ASGI face --------------------------------------------------------------------------------
+
+
+async def _idle(calls: CallLimit, timeout: float) -> None:
+    """Wait for the calls that go on behind their answers (notifications), so many seconds at most."""
+    if calls.in_flight:
+        idle = asyncio.get_running_loop().create_future()
+        calls.idle = lambda: None if idle.done() else idle.set_result(None)
+        await asyncio.wait([idle], timeout=timeout)
+        calls.idle = None
 
 
 async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
@@ -351,22 +419,22 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         app.reject_with(head, answer, remote(scope), secure(scope))
         await answered(told, answer, send)
     elif head.served is not None:
-        exchange = RpcExchange(asked, body, scope, app.options.empty_status, identity)
+        exchange = RpcExchange(asked, body, scope, app.options, identity)
         exchanged(head.served, exchange)
         answer = exchange.answer or await exchange.wait(receive)
         if answer is not None:
-            await answered(told, answer, send)
+            await answered_counted(told, answer, send, app.budget, lambda: exchange.caller.owner)
     elif head.endpoint is not None:
         reject = lambda status, why: app.reject(told, status, why, remote(scope), secure(scope))  # noqa: E731
-        reply = ResponseWriter(told, app.limits, reject)
         request = HttpRequest(head.method, head.path, head.query, body, who(asked, scope, identity), head)
+        reply = ResponseWriter(told, app.limits, reject, app.budget, lambda: request.caller.owner)
         try:
             head.endpoint(request, reply)
         except Exception:
             log.exception("The endpoint at %s raised", head.path)
             reply.fail()
         if reply.answer is not None:
-            await answered(told, reply.answer, send)
+            await answered_counted(told, reply.answer, send, app.budget, lambda: request.caller.owner)
         else:
             await reply.carry(receive, send)
 
@@ -382,7 +450,8 @@ async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
     """The guard's decision about a request; if it denies, the answer."""
     guard = head.guard
     assert guard is not None  # it is guarded
-    seen = handshake(head, scope.get("scheme", "http"), head.headers.get(b"host", b""), scope["headers"], remote(scope))
+    host = forwarded_host(scope) or head.headers.get(b"host", b"")
+    seen = handshake(head, scope.get("scheme", "http"), host, scope["headers"], remote(scope))
     return await admitted(guard, seen, head, app.limits.guard_timeout)
 
 
@@ -397,6 +466,7 @@ def _asked(app: App, scope: Scope) -> RequestFields:
         scope.get("query_string"),
         scope.get("root_path"),
         scope.get("server"),
+        forwarded_host(scope),
     )
     try:
         known = app.known.find(asked, fields)
@@ -418,7 +488,8 @@ def _route(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
     server = scope.get("server")
     loopback = server is not None and is_loopback(server[0])
     query = scope.get("query_string", b"").decode("latin-1")
-    head = app.route(method, path or "/", query, collect(scope["headers"]), loopback=loopback, upgrade=upgrade)
+    headers, forwarded = collect(scope["headers"]), forwarded_host(scope)
+    head = app.route(method, path or "/", query, headers, loopback=loopback, upgrade=upgrade, forwarded=forwarded)
     if head.guarded:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         head.target = raw + b"?" * bool(query) + scope.get("query_string", b"")
@@ -492,3 +563,12 @@ async def _websocket(app: App, scope: Scope, receive: Receive, send: Send) -> No
         await send({"type": "websocket.http.response.body", "body": answer.body})
     else:
         await send({"type": "websocket.close", "code": 1008})
+
+
+def _other_spelling(path: str) -> str:
+    """The path with a slash at its end, or without."""
+    return path.removesuffix("/") if path.endswith("/") else f"{path}/"
+
+
+def _any_media_type(served: Servable) -> bool:
+    return isinstance(served, Lenient) and served.lenient.any_media_type

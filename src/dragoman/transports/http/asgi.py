@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...channel import Caller, Identity
+from ...channel import Budget, Caller, Identity, Options
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.limits import Limits
+from ...net.forwarded import FORWARDED, TrustedProxies
 from ...net.scheme import is_tls
-from ...net.sending import StallWatch
+from ...net.sending import SendWatch
 from ...net.sockets import remote_name
 from .known_heads import RequestFields
 from .messages import JSON, JSON_LINES, Answer, Head, Lines
@@ -55,6 +56,42 @@ async def answered(head: Head, answer: Answer, send: Send) -> None:
             start["headers"].append(length)
     await send(start)
     await send({"type": "http.response.body", "body": b"" if head.method == "HEAD" else answer.body})
+
+
+_COUNTED = 16 * 1024
+"""A whole answer from this length on counts in the budget while the server in front takes it."""
+
+
+async def answered_counted(
+    head: Head, answer: Answer, send: Send, budget: Budget | None, owner: Callable[[], str]
+) -> None:
+    """Send a whole answer, which counts in the budget until the server in front has taken it: servers take the body and
+    return when their own buffer has room. How fast it leaves cannot be seen here, so it has all the time that there is
+    room for it."""
+    size, task = len(answer.body), asyncio.current_task()
+    if size < _COUNTED or budget is None or task is None:
+        await answered(head, answer, send)
+        return
+    cut: list[str] = []
+
+    def too_slow(why: str) -> None:
+        log.debug("%s: the caller of %s %s", head.path, owner(), why)
+        cut.append(why)
+        task.cancel()
+
+    watch = SendWatch(_WITHOUT_CLOCKS, too_slow, budget=budget, owner=owner)
+    watch.beside = size
+    watch.count()
+    try:
+        await answered(head, answer, send)
+    except asyncio.CancelledError:
+        if not cut or task.uncancel():
+            raise
+    finally:
+        watch.end()
+
+
+_WITHOUT_CLOCKS = Limits(write_timeout=None, read_rate=None)
 
 
 class Watch:
@@ -99,12 +136,17 @@ class Watch:
 class RpcExchange:
     """The exchange of one POST on the ASGI face."""
 
-    __slots__ = ("_asked", "_caller", "_empty_status", "_identity", "_scope", "_waiter", "answer", "gone", "request")
+    __slots__ = (
+        "_asked", "_caller", "_empty_status", "_identity", "_scope", "_waiter", "acknowledges", "answer", "gone",
+        "request",
+    )  # fmt: skip
 
     def __init__(
-        self, asked: RequestFields, request: bytes, scope: Scope, empty_status: int, identity: Identity | None = None
+        self, asked: RequestFields, request: bytes, scope: Scope, options: Options, identity: Identity | None = None
     ) -> None:
-        self._empty_status = empty_status
+        self._empty_status = options.empty_status
+        self.acknowledges: bool = not options.await_notifications
+        """Whether a notification is answered when it was accepted."""
         self._identity = identity
         self._asked = asked
         self.request: bytes = request
@@ -126,6 +168,8 @@ class RpcExchange:
         self._caller = caller
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self.answer is not None:
+            return
         self.answer = rpc_answer(answer, refusal, self._empty_status)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -149,7 +193,8 @@ class RpcExchange:
 
 class ResponseWriter:
     """The reply of an endpoint on the ASGI interface. `limits`: more unsent bytes than `send_queue` make it wait, and a
-    server that takes none of them for `write_timeout` ends it; `reject`: as `Reply.reject`."""
+    server that does not take them in time ends it; `reject`: as `Reply.reject`; `owner`: whose part of the budget it
+    takes."""
 
     __slots__ = (
         "_events",
@@ -158,9 +203,9 @@ class ResponseWriter:
         "_left",
         "_over",
         "_size",
-        "_stall",
         "_started",
         "_task",
+        "_unsent",
         "_waiter",
         "answer",
         "doubted",
@@ -169,9 +214,16 @@ class ResponseWriter:
         "resumed",
     )
 
-    def __init__(self, head: Head, limits: Limits, reject: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        head: Head,
+        limits: Limits,
+        reject: Callable[[int, str], None],
+        budget: Budget | None = None,
+        owner: Callable[[], str] = str,
+    ) -> None:
         self._head, self._high, self.reject = head, limits.send_queue, reject
-        self._stall = StallWatch(limits.write_timeout, self._stalled)
+        self._unsent = SendWatch(limits, self._too_slow, budget=budget, owner=owner)
         self._task: asyncio.Task[Any] | None = None
         self.answer: Answer | None = None
         """The complete answer, if nothing of it was sent before."""
@@ -224,16 +276,16 @@ class ResponseWriter:
     def _put(self, event: Event) -> None:
         if not self._over and not self._left:
             self._events.append(event)
-            self._stall.given += len(event.get("body", b""))
-            self._stall.start(self)
+            self._unsent.added(len(event.get("body", b"")))
+            self._unsent.start(self)
             self._wake()
 
     def get_write_buffer_size(self) -> int:
         """As a transport's: bytes that the server in front has not taken."""
         return self._size
 
-    def _stalled(self, seconds: float) -> None:
-        log.debug("%s: the server in front took nothing of a stream for %g s", self._head.path, seconds)
+    def _too_slow(self, why: str) -> None:
+        log.debug("%s: the server in front %s", self._head.path, why)
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -254,6 +306,9 @@ class ResponseWriter:
                         await send(event)
                         self._sent(len(event.get("body", b"")))
                 if self.answer is not None:
+                    if len(self.answer.body) >= _COUNTED:
+                        self._unsent.beside = len(self.answer.body)
+                        self._unsent.count()
                     await answered(self._head, self.answer, send)
                 if self._over:
                     return
@@ -266,7 +321,7 @@ class ResponseWriter:
             if self._task is not None or task is None or task.uncancel():
                 raise  # not by the watch, or not by it alone
         finally:
-            self._stall.end()
+            self._unsent.end()
             self._events.clear()
             self._left = True
             if not self._over and self.gone is not None:
@@ -276,6 +331,7 @@ class ResponseWriter:
     def _sent(self, length: int) -> None:
         was_full = self._size > self._high
         self._size -= length
+        self._unsent.resumed()
         if was_full and self._size <= self._high and self.resumed is not None:
             self.resumed()
 
@@ -291,14 +347,46 @@ def secure(scope: Scope) -> bool:
     return is_tls(scope.get("scheme", ""))
 
 
+_HOST = "dragoman.forwarded_host"
+
+
+def behind(proxies: TrustedProxies, scope: Scope) -> Scope:
+    """The scope of a request as its caller made it, if a trusted proxy says so."""
+    client = scope.get("client")
+    if client is None or not proxies.trusts(client[0]):
+        return scope
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        if raw in _FORWARDED:
+            name, text = raw.decode(), value.decode("latin-1").strip()
+            found[name] = f"{found[name]}, {text}" if name in found else text
+    origin = proxies.origin_of(found)
+    told: Scope = {**scope, _HOST: origin.host.encode()}
+    if origin.address is not None:
+        told["client"] = origin.address
+    if origin.scheme:
+        told["scheme"] = origin.scheme if scope["type"] == "http" else origin.scheme.replace("http", "ws")
+    return told
+
+
+_FORWARDED = frozenset(name.encode() for name in FORWARDED)
+
+
+def forwarded_host(scope: Scope) -> bytes:
+    """The host that the caller addressed at a trusted proxy; b"" where none says so."""
+    host: bytes = scope.get(_HOST, b"")
+    return host
+
+
 def who(asked: RequestFields, scope: Scope, identity: Identity | None = None) -> Caller:
     """The caller of a request."""
     scheme: str = scope.get("scheme", "http")
+    headers, host = asked.told(scope["headers"]), forwarded_host(scope)
     return Caller(
         scheme=scheme,
         remote=remote(scope),
         path=asked.head.path,
-        headers=asked.told(scope["headers"]),
+        headers=headers | {"host": host.decode()} if host else headers,
         tls=is_tls(scheme),
         identity=identity,
     )

@@ -15,6 +15,7 @@ from collections import deque
 from ...channel import (
     Admitted,
     Broken,
+    Budget,
     Caller,
     ChannelError,
     Closed,
@@ -28,7 +29,7 @@ from ...channel import (
 from ...jsonrpc.dropped import overlong
 from ...jsonrpc.errors import too_large
 from ...net.guarding import EXPIRED, LetsFinish
-from ...net.sending import StallWatch, Waiters
+from ...net.sending import SendWatch, Waiters
 from .asgi import Event, Receive, Scope, Send
 
 
@@ -50,7 +51,7 @@ async def run(
     if admitted.headers:
         accepted["headers"] = [(name.lower().encode(), value.encode("latin-1")) for name, value in admitted.headers]
     await send(accepted)
-    channel = AsgiSocket(caller, options, receive, send)
+    channel = AsgiSocket(caller, options, receive, send, served.call_limit.budget)
     served.attach(channel)
     timer = None
     if admitted.expires is not None:
@@ -67,7 +68,9 @@ class AsgiSocket:
 
     duplex = True
 
-    def __init__(self, caller: Caller, options: Options, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, caller: Caller, options: Options, receive: Receive, send: Send, budget: Budget | None = None
+    ) -> None:
         self.caller = caller
         self.writable: bool = True
         self._limits = options.limits
@@ -79,7 +82,7 @@ class AsgiSocket:
         self._size = 0
         self._wake = asyncio.Event()
         self._waiters = Waiters()
-        self._stall = StallWatch(options.limits.write_timeout, self._stalled)
+        self._unsent = SendWatch(options.limits, self._too_slow, budget=budget, owner=lambda: self.caller.owner)
         self._over = asyncio.Event()
         self._why: ChannelError | None = None
         self._close: Event = {"type": "websocket.close", "code": 1000}
@@ -96,8 +99,8 @@ class AsgiSocket:
             raise again(self._why)
         self._queue.append(message)
         self._size += len(message)
-        self._stall.given += len(message)
-        self._stall.start(self)
+        self._unsent.added(len(message))
+        self._unsent.start(self)
         if self._size > self._limits.send_queue:
             self.writable = False
         self._wake.set()
@@ -136,8 +139,8 @@ class AsgiSocket:
         """As a transport's: bytes that the server has not taken."""
         return self._size
 
-    def _stalled(self, seconds: float) -> None:
-        self.abort(Broken(f"the server in front took nothing of what was sent for {seconds:g} s"))
+    def _too_slow(self, why: str) -> None:
+        self.abort(Broken(f"the server in front {why}"))
 
     def _end(self, why: ChannelError) -> None:
         if self._why is None:
@@ -172,7 +175,7 @@ class AsgiSocket:
             for task in tasks:
                 if not task.cancelled() and (why := task.exception()) is not None:
                     self._why = Broken(f"the WebSocket failed: {type(why).__name__}")
-            self._stall.end()
+            self._unsent.end()
             self._end(self._why)
             if self._receiver is not None:
                 self._receiver.ended(self._why)
@@ -212,6 +215,7 @@ class AsgiSocket:
                 else:
                     await self._send({"type": "websocket.send", "text": message.decode()})
                 self._size -= len(message)
+                self._unsent.resumed()
                 if not self.writable and self._size <= self._limits.send_queue:
                     self.writable = True
                     self._waiters.wake()

@@ -24,14 +24,15 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, cast
 
-from ...channel import Admitted, Caller, exchanged
-from ...net.read_buffer import read_buffer
+from ...channel import Admitted, Caller, Identity, exchanged
+from ...net.read_buffer import read_buffer, take_turns
+from ...net.sending import PIECE, SendWatch
 from ...net.sockets import remote_name
 from ...net.urls import printable
 from .admission import Admission, handshake
 from .app import log
 from .known_heads import fields_of
-from .messages import Answer, Head, HttpRequest
+from .messages import Answer, Head, HttpRequest, collect, texts
 from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
 from .parts import ConnectionOwner
 from .refusals import to_endpoint, turned_away
@@ -40,10 +41,14 @@ from .responses import PipelinedResponse, ResponseWriter, RpcExchange, joining
 from .stages import CONTINUE, FLUSHING, IDLE, LINGERING, NEVER, NO_LOOK_YET, NOTHING, PROBING, STAGES, probe, stage_of
 
 if TYPE_CHECKING:
+    from ...net.forwarded import TrustedProxies
     from .app import App
+    from .known_heads import KnownHeads
 
 PIPELINE = 64
 """Requests of one connection that run at once."""
+_FEW = 4 * 1024
+"""Bytes that wait beside the transport and are not counted."""
 _BATCH = 256 * 1024
 """Bytes of answers that are written at once rather than at the end of the wake-up."""
 
@@ -53,8 +58,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_busy", "_fault", "_held", "_into", "_out", "_out_size", "_over", "_paused", "_room", "app", "deadline",
-        "eof", "full", "grace", "last", "owed", "owner", "parser", "probes", "remote", "retiring", "stage",
-        "transport", "unsent", "waiting",
+        "eof", "full", "grace", "heads", "last", "owed", "owner", "parser", "probes", "proxies", "remote", "retiring", "stage",
+        "transport", "unsent", "waiting", "watch", "who",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner) -> None:
@@ -62,6 +67,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.app: App = owner.app
         self.transport: asyncio.Transport | None = None
         self.remote: str = ""
+        """The address of the far end, be it a caller or a proxy."""
+        self.proxies: TrustedProxies | None = None
+        """The far end is one of these."""
+        self.heads: KnownHeads = owner.heads
         self.deadline: float = NEVER
         self.full: bool = False
         """The far end does not read."""
@@ -80,6 +89,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._out_size = self._held = self.probes = 0
         self.unsent: int = 0
+        self.watch: SendWatch | None = None
+        """Made when the far end first leaves something unread."""
+        self.who: Identity | None = None
+        """The caller of the last request that a guard admitted."""
         self._room = self.app.limits.message_size
         """How many more bytes are read and dropped while lingering; what comes then waits in the kernel."""
         self.parser: RequestParser | None = None
@@ -94,15 +107,26 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The caller of a request with a body of this length."""
         admitted = None if asked is None else asked.admitted
         texts = head.told(length) if asked is None or asked.known is None else asked.known.told()
-        tls = self.owner.tls
+        remote, tls = self.remote, self.owner.tls
+        if self.proxies is not None:
+            remote, tls = self.origin(head, asked)
+            if host := self.proxies.origin_of(texts).host:
+                texts = texts | {"host": host}
         return Caller(
             scheme=scheme + "s" if tls else scheme,
-            remote=self.remote,
+            remote=remote,
             path=head.path,
             headers=texts,
             tls=tls,
             identity=None if admitted is None else admitted.identity,
         )
+
+    def origin(self, head: Head, asked: Request | None = None) -> tuple[str, bool]:
+        """The address of a request's caller, and whether the caller sent it by TLS."""
+        if self.proxies is None:
+            return self.remote, self.owner.tls
+        found = self.proxies.origin_of(head.told() if asked is None or asked.known is None else asked.known.told())
+        return found.remote or self.remote, found.scheme == "https" if found.scheme else self.owner.tls
 
     # -- the transport
 
@@ -111,7 +135,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.transport = transport
         peer = transport.get_extra_info("peername")
         self.remote = remote_name(peer) if isinstance(peer, tuple) else ""
-        transport.set_write_buffer_limits(high=self.app.limits.send_queue)
+        if (proxies := self.app.proxies) is not None and isinstance(peer, tuple) and proxies.trusts(str(peer[0])):
+            self.proxies, self.heads = proxies, self.owner.heads_behind
+        transport.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
         if self.owner.admit(self):
             self._settle()
         else:
@@ -132,10 +158,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             data = self._known(data)
         if data and not self.last:
             if parser is None:
-                parser = self.parser = RequestParser(self.app, self.owner.heads, loopback=self.owner.loopback)
+                loopback = self.owner.loopback
+                parser = self.parser = RequestParser(self.app, self.heads, loopback=loopback, proxies=self.proxies)
             self._happened(parser, data)
         self._busy = False
         self._settle()
+        take_turns(self.transport, nbytes, self._read_on)
+
+    def _read_on(self) -> None:
+        """The others had their turn."""
+        if self.transport is not None and not self._paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _happened(self, parser: RequestParser, data: bytes) -> None:
         """Handle what these bytes completed."""
@@ -179,6 +212,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         waiting, self.waiting = self.waiting, None
         self.transport = self.parser = None
         self._over, self.deadline = True, NEVER
+        if self.watch is not None:
+            self.watch.end()
         if waiting:
             waiting.drop_all()
         self.owner.gone(self)
@@ -189,15 +224,54 @@ class ServerConnection(asyncio.BufferedProtocol):
                 turn.gone()
 
     def pause_writing(self) -> None:
-        self.full = True
-        self.unsent = NO_LOOK_YET
-        if not self._busy:
-            self._settle()
+        if self.transport is not None:
+            self._watched().start(self.transport)
+            self._fill()
 
     def resume_writing(self) -> None:
-        self.full = False
-        self._resume()
-        self._settle()
+        if self.watch is not None:
+            self.watch.resumed()
+            if self.full and not self.watch.full:
+                self.full = False
+                self._resume()
+                self._settle()
+
+    def _watched(self) -> SendWatch:
+        if self.watch is None:
+            self.watch = SendWatch(self.app.limits, self._too_slow, budget=self.app.budget, owner=self._owner)
+        return self.watch
+
+    def _fill(self) -> None:
+        """Bytes were written while others are unsent: stop reading if they are many."""
+        if self.watch is not None and self.watch.full and not self.full:
+            self.full = True
+            if not self._busy:
+                self._settle()
+
+    def _owner(self) -> str:
+        """Whose part of the budget what is unsent takes."""
+        remote = self.remote
+        if self.proxies is not None and self.owed:  # whose turn it is
+            turn = self.owed[0]
+            remote = self.origin(turn.head, turn.asked)[0]
+        return Caller(remote=remote, identity=self.who).owner
+
+    def _too_slow(self, why: str) -> None:
+        log.debug("%s %s", self.remote, why)
+        self.abort()
+
+    def _hold(self) -> None:
+        """Count what the transport cannot be given yet: responses that wait for an earlier one or for the far end to
+        read, and requests that wait for these."""
+        held = self._out_size + sum([len(turn.out) for turn in self.owed])
+        if self.waiting:
+            held += self.waiting.size
+        if held < _FEW:  # a request of the usual size that waits for the guard says nothing of how its caller reads
+            held = 0
+        if held or self.watch is not None:
+            watch = self._watched()
+            watch.beside = held
+            watch.count()
 
     def _resume(self) -> None:
         """Tell the endpoint of the first response that it may go on."""
@@ -207,7 +281,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _known(self, data: bytes) -> bytes:
         """Take the requests at the beginning of `data` whose heads are cached; the parser takes the rest."""
-        known = self.owner.heads
+        known = self.heads
         at, end = 0, data.find(b"\r\n\r\n")
         while end > at:
             raw = data[at:end]
@@ -243,7 +317,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         owner, subprotocol = self.owner, head.socket.subprotocol
         caller = self.caller(head, 0, asked, "ws")
-        made = upgrade(raw, caller, self.app.options, owner.gone, owner.partial.kept, subprotocol, joining(asked))
+        more, budget = joining(asked), head.socket.call_limit.budget
+        made = upgrade(raw, caller, self.app.options, owner.gone, owner.partial.kept, subprotocol, more, budget)
         if not isinstance(made, tuple):
             self.refuse(turned_away(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
             return
@@ -276,6 +351,8 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.parser.stop()
         head = Head(method="GET") if head is None else head
         told = Head(method=head.method, path=head.path, length=head.length, socket=head.socket)
+        if self.proxies is not None:
+            told.headers = head.headers
         told.answer, told.extra, told.keep = answer, head.extra, False
         self.take(told, b"")
         if not self._busy:
@@ -300,19 +377,22 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.waiting is None:
             self.waiting = RequestQueue(self._ask)
         self.waiting.add(request)
+        self._hold()
 
     def _start(self, head: Head, body: bytes, asked: Request | None) -> None:
         self.stage = NOTHING  # the stage's event has come
+        if asked is not None and asked.admitted is not None:
+            self.who = asked.admitted.identity
         more = () if asked is None else joining(asked)
         if head.served is not None:
             exchange = RpcExchange(self, head, body, asked, more)
             self.owed.append(exchange)
             exchanged(head.served, exchange)
             return
-        told = ResponseWriter(self, head, more)
+        told = ResponseWriter(self, head, more, asked)
         self.owed.append(told)
         if head.answer is not None:
-            self.app.reject_with(head, head.answer, self.remote, self.owner.tls)
+            self.app.reject_with(head, head.answer, *self.origin(head, asked))
             told.respond(head.answer.status, head.answer.headers, head.answer.body)
         elif head.endpoint is not None:
             request = HttpRequest(head.method, head.path, head.query, body, self.caller(head, len(body), asked), head)
@@ -341,8 +421,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             fields = head.fields if request.body is None else head.sent(len(request.body))
         else:
             fields = fields_of(request.raw)
-        scheme = ("ws" if head.socket is not None else "http") + "s" * self.owner.tls
-        seen = handshake(head, scheme, head.headers.get(b"host", b""), fields, self.remote, self.transport)
+        (remote, tls), host, transport = self.origin(head, request), head.headers.get(b"host", b""), self.transport
+        if self.proxies is not None:
+            host = self.proxies.origin_of(texts(collect(fields))).host.encode() or host
+            transport = transport if remote == self.remote else None  # the certificate is the proxy's
+        scheme = ("ws" if head.socket is not None else "http") + "s" * tls
+        seen = handshake(head, scheme, host, fields, remote, transport)
 
         def decided(verdict: Admitted | Answer) -> None:
             request.decided(verdict)
@@ -356,9 +440,9 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.refuse(answer, request.head)
             return
         self.stage = NOTHING  # the stage's event has come
-        told = ResponseWriter(self, request.head)
+        told = ResponseWriter(self, request.head, (), request)
         self.owed.append(told)
-        self.app.reject_with(request.head, answer, self.remote, self.owner.tls)
+        self.app.reject_with(request.head, answer, *self.origin(request.head, request))
         told.respond(answer.status, answer.headers, answer.body)
 
     def keeps(self, turn: PipelinedResponse) -> bool:
@@ -373,6 +457,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         """A response has bytes to send."""
         owed = self.owed
         if not owed or owed[0] is not turn:
+            if isinstance(turn, RpcExchange):
+                turn.queued()
+            self._hold()
             return
         while owed:
             turn = owed[0]
@@ -398,7 +485,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_size = 0
-            self.transport.write(data)
+            watch = self.watch
+            if (watch is not None and (watch.on or watch.beside)) or len(data) > PIECE:
+                self._watched().write(self.transport, data, tls=self.owner.tls)
+                self._hold()
+                self._fill()
+            else:
+                self.transport.write(data)
+        elif self._out and self.full:
+            self._hold()
 
     def _settle(self) -> None:
         """The end of a wake-up: start waiting requests, send responses, choose the next stage."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -45,9 +46,17 @@ MATTERS = (
 _LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 _LENGTH_NAMES = (b"Content-Length", b"content-length")
 _LENGTH_LINE = re.compile(rb"[Cc]ontent-[Ll]ength: ([0-9]{1,15})")
-_INDIFFERENT = re.compile(
-    rb"(?!(?:%b)[ \t]*:)[A-Za-z0-9!#$%%&'*+.^_`|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*" % MATTERS.encode(), re.IGNORECASE
-)
+BEHIND = MATTERS + "|x-forwarded-host|forwarded"
+"""The same for the requests of trusted proxies, whose host is checked."""
+
+
+@lru_cache(maxsize=2)
+def _indifferent(matters: str) -> re.Pattern[bytes]:
+    """Matches a line that does not matter."""
+    return re.compile(
+        rb"(?!(?:%b)[ \t]*:)[A-Za-z0-9!#$%%&'*+.^_`|~-]+:[^\x00-\x08\x0a-\x1f\x7f]*" % matters.encode(), re.IGNORECASE
+    )
+
 
 _DECIDES = re.compile(
     rb"(?:%b)" % MATTERS.replace("content-[a-z]+", "content-(?!length$)[a-z]+").encode(), re.IGNORECASE
@@ -91,6 +100,7 @@ class KnownHeads:
 
     __slots__ = (
         "_harmless",
+        "_indifferent",
         "_largest",
         "_layouts",
         "_most",
@@ -103,8 +113,9 @@ class KnownHeads:
         "kept",
     )
 
-    def __init__(self, header_size: int, message_size: int, tokens: bool = False) -> None:
-        """`tokens`: heads have tokens in them, which are long."""
+    def __init__(self, header_size: int, message_size: int, tokens: bool = False, *, matters: str = MATTERS) -> None:
+        """`tokens`: heads have tokens in them, which are long. `matters`: the names of lines that decide something."""
+        self._indifferent = _indifferent(matters)
         self.exact: dict[bytes, Similar] = {}
         """By all their bytes, without the blank line."""
         self._shapes: dict[bytes, Head] = {}
@@ -154,7 +165,7 @@ class KnownHeads:
                 if name in _LENGTH_NAMES and (length := _LENGTH_LINE.fullmatch(line)) is not None:
                     lengths.append(int(length[1]))
                 elif not (colon and name in self._names and value.decode("latin-1").isprintable()) and (
-                    _INDIFFERENT.fullmatch(line) is None  # as what is before it, of any line, but slower
+                    self._indifferent.fullmatch(line) is None  # as what is before it, of any line, but slower
                 ):
                     break
             else:
@@ -180,7 +191,7 @@ class KnownHeads:
         """Whether a similar head has come before. Many never come again and are not worth keeping."""
         if len(raw) > self._largest:
             return False
-        mark = hash(_left(raw)[1])
+        mark = hash(self._left(raw)[1])
         if mark in self._seen:
             return True
         if len(self._seen) >= KNOWN_HEADS:
@@ -194,14 +205,14 @@ class KnownHeads:
         if (shape := shaped(raw)) is None:
             return
         _keep(self._shapes, shape[0], head)
-        layout, left = _left(raw)
+        layout, left = self._left(raw)
         _keep(self.kept, (layout, left), head)
         head.settled = texts_of(left[1:])
         lines = raw.split(b"\r\n")
         if len(self._harmless) >= KNOWN_HEADS:
             self._harmless.clear()
             self._names.clear()
-        indifferent = [lines[at] for at in layout if _INDIFFERENT.fullmatch(lines[at]) is not None]
+        indifferent = [lines[at] for at in layout if self._indifferent.fullmatch(lines[at]) is not None]
         self._harmless.update(indifferent)
         self._names.update(line.partition(b":")[0] for line in indifferent)
         if len(self._layouts) >= KNOWN_HEADS:
@@ -209,6 +220,18 @@ class KnownHeads:
         place = left[0], len(left) + len(layout)
         others = tuple(one for one in self._layouts.get(place, ()) if one != layout)
         self._layouts[place] = (layout, *others[: _LAYOUTS - 1])
+
+    def _left(self, raw: bytes) -> _Kept:
+        """The positions of the lines that do not matter, the last first, and the remaining lines of a head."""
+        lines = raw.split(b"\r\n")
+        layout = tuple(
+            at
+            for at in range(len(lines) - 1, 0, -1)
+            if self._indifferent.fullmatch(lines[at]) is not None or _LENGTH_LINE.fullmatch(lines[at]) is not None
+        )
+        for at in layout:
+            del lines[at]
+        return layout, tuple(lines)
 
     def forget(self) -> None:
         """The listener is closed."""
@@ -324,19 +347,6 @@ def _keep(kept: dict[_Key, _Found], key: _Key, found: _Found) -> None:
     if len(kept) >= KNOWN_HEADS:
         kept.clear()
     kept[key] = found
-
-
-def _left(raw: bytes) -> _Kept:
-    """The positions of the lines that do not matter, the last first, and the remaining lines of a head."""
-    lines = raw.split(b"\r\n")
-    layout = tuple(
-        at
-        for at in range(len(lines) - 1, 0, -1)
-        if _INDIFFERENT.fullmatch(lines[at]) is not None or _LENGTH_LINE.fullmatch(lines[at]) is not None
-    )
-    for at in layout:
-        del lines[at]
-    return layout, tuple(lines)
 
 
 def shaped(head: bytes) -> tuple[bytes, int] | None:

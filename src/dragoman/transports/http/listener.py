@@ -22,7 +22,7 @@ from ...net.sockets import bind, inherited, names_of_this_machine
 from ..partial import PartialMessages
 from .app import App
 from .connection import ServerConnection
-from .known_heads import KnownHeads
+from .known_heads import BEHIND, KnownHeads
 from .policy import is_loopback
 from .stages import NEVER, STAGES
 
@@ -39,6 +39,11 @@ class HttpListener:
         self.tls: bool = tls
         self.loopback: bool = loopback
         self.heads: KnownHeads = KnownHeads(app.limits.header_size, app.limits.message_size, app.protected)
+        self.heads_behind: KnownHeads = self.heads
+        """The same for trusted proxies, of whose requests more lines matter."""
+        if app.proxies is not None:
+            sizes = app.limits.header_size, app.limits.message_size
+            self.heads_behind = KnownHeads(*sizes, app.protected, matters=BEHIND)
         self._loop = asyncio.get_running_loop()
         self.now: float = self._loop.time()
         """The time of the last sweep."""
@@ -158,6 +163,7 @@ class HttpListener:
         self._timer.cancel()
         self.partial.close()
         self.heads.forget()
+        self.heads_behind.forget()
         for acceptor in self.acceptors:
             await acceptor.wait_closed()
 

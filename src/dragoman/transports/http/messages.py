@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -128,6 +128,15 @@ LENGTHS = 32
 """Lengths of bodies for which a head keeps its texts; when there are more, all are dropped."""
 
 
+@runtime_checkable
+class NamesScopes(Protocol):
+    """An endpoint whose heads say what is called."""
+
+    def scopes_of(self, head: Head) -> frozenset[str]:
+        """The scopes that the call needs by what the head says, as far as every stranger may know; empty where it says
+        nothing. It may say something else than the body, which no one has read yet. Raises nothing."""
+
+
 class Head(Struct, kw_only=True):
     """What is decided from a request's head before its body: one of `served`, `socket`, `endpoint`, `answer` is set."""
 
@@ -192,8 +201,7 @@ class Head(Struct, kw_only=True):
         """The headers as `Caller.headers` has them. `length`: of the body, where the head may be that of an earlier
         request with a body of another length."""
         if self.texts is None:
-            fields = self.shown.items()
-            self.texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in fields}
+            self.texts = texts(self.shown)
         if length is None or length == self.length or not self.length:
             return self.texts
         found = self.sized.get(length)
@@ -209,6 +217,11 @@ class Head(Struct, kw_only=True):
             return self.fields
         own = b"%d" % length
         return [(name, own if name == b"content-length" else value) for name, value in self.fields]
+
+
+def texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Header fields as text."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in fields.items()}
 
 
 def collect(fields: Fields) -> dict[bytes, bytes]:

@@ -21,9 +21,10 @@ from msgspec import Struct
 
 from ...channel import Admitted
 from ...jsonrpc.limits import Limits
+from ...net.forwarded import TrustedProxies
 from .admission import Admission, at_once, credentials_in, credentials_of
 from .known_heads import KnownHeads, Similar
-from .messages import Answer, Head, collect
+from .messages import Answer, Head, collect, texts
 from .refusals import oversized, turned_away
 
 BETWEEN, HEAD, BODY, OVER = range(4)
@@ -48,9 +49,17 @@ class Rules(Protocol):
         """The answer to a request with more of them."""
 
     def route(
-        self, method: str, path: str, query: str, headers: dict[bytes, bytes], *, loopback: bool, upgrade: bool = False
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: dict[bytes, bytes],
+        *,
+        loopback: bool,
+        upgrade: bool = False,
+        forwarded: bytes = b"",
     ) -> Head:
-        """The route of a request, from its head."""
+        """The route of a request, from its head. `forwarded`: see `OriginPolicy.check`."""
 
 
 class Request(Struct, eq=False):
@@ -134,6 +143,7 @@ class RequestParser:
         "_loopback",
         "_message_size",
         "_parser",
+        "_proxies",
         "_replay",
         "_rules",
         "_silent",
@@ -145,8 +155,12 @@ class RequestParser:
         "state",
     )
 
-    def __init__(self, rules: Rules, known: KnownHeads, *, loopback: bool) -> None:
-        """`known`: the cache of heads, which is filled here; `loopback`: the bytes were sent to a loopback address."""
+    def __init__(
+        self, rules: Rules, known: KnownHeads, *, loopback: bool, proxies: TrustedProxies | None = None
+    ) -> None:
+        """`known`: the cache of heads, which is filled here; `loopback`: the bytes were sent to a loopback address;
+        `proxies`: they come from one of these."""
+        self._proxies = proxies
         self._rules = rules
         self._known = known
         self._loopback = loopback
@@ -191,7 +205,9 @@ class RequestParser:
         if end > 4 and self._known.worth(raw := data[: end - 4]):
             self._feed(data[:end])
             head = self._head
-            if self.state == BODY and head.plain and head.length and not self.received:
+            # whose host is believed, `Forwarded` decides together with lines that do not matter
+            known = self._proxies is None or b"forwarded" not in head.headers
+            if self.state == BODY and head.plain and head.length and known and not self.received:
                 self._known.learn(raw, head)
             data = data[end:]
         if data and self.state != OVER:
@@ -285,7 +301,10 @@ class RequestParser:
             raise self._refuse(fault)
         if authority is not None:
             headers[b"host"] = authority
-        head = self._rules.route(method, path, query, headers, loopback=self._loopback, upgrade=socket)
+        forwarded = b"" if self._proxies is None else self._proxies.origin_of(texts(headers)).host.encode()
+        head = self._rules.route(
+            method, path, query, headers, loopback=self._loopback, upgrade=socket, forwarded=forwarded
+        )
         head.target = self._target
         if head.guarded:
             head.fields = self._fields

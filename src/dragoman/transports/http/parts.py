@@ -22,6 +22,7 @@ class ConnectionOwner(Protocol):
     tls: bool
     loopback: bool
     heads: KnownHeads
+    heads_behind: KnownHeads
     partial: PartialMessages
     now: float
     """The time of its last check of the deadlines."""
@@ -60,6 +61,9 @@ class Connection(Protocol):
     @property
     def state(self) -> int:
         """The position within a request."""
+
+    def origin(self, head: Head, asked: Request | None = None) -> tuple[str, bool]:
+        """The address of a request's caller, and whether the caller sent it by TLS."""
 
     def caller(self, head: Head, length: int, asked: Request | None = None) -> Caller:
         """The caller of a request with a body of this length."""

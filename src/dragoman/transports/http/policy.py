@@ -84,14 +84,15 @@ class OriginPolicy:
         )
         self.cors: set[str] = {one.lower() for one in _strings(options.cors)}
         self._checked: dict[
-            tuple[bytes | None, bytes | None, bool], tuple[Answer | None, tuple[tuple[str, str], ...]]
+            tuple[bytes | None, bytes | None, bool, bytes], tuple[Answer | None, tuple[tuple[str, str], ...]]
         ] = {}
 
     def check(
-        self, headers: Mapping[bytes, bytes], loopback: bool
+        self, headers: Mapping[bytes, bytes], loopback: bool, forwarded: bytes = b""
     ) -> tuple[Answer | None, tuple[tuple[str, str], ...]]:
-        """The answer that refuses a foreign page, or None, and the CORS fields to add to any answer."""
-        key = (headers.get(b"host"), headers.get(b"origin"), loopback)
+        """The answer that refuses a foreign page, or None, and the CORS fields to add to any answer. `forwarded`: the
+        host that a caller addressed at a trusted proxy."""
+        key = (headers.get(b"host"), headers.get(b"origin"), loopback, forwarded)
         found = self._checked.get(key)
         if found is None:
             if len(self._checked) >= 256:
@@ -99,34 +100,48 @@ class OriginPolicy:
             found = self._checked[key] = (self._fault(*key), self._extra(key[1]))
         return found
 
-    def _fault(self, host: bytes | None, origin: bytes | None, loopback: bool) -> Answer | None:
+    def _fault(self, host: bytes | None, origin: bytes | None, loopback: bool, forwarded: bytes = b"") -> Answer | None:
         # A browser always sends Host: a request without one (HTTP/1.0) does not come from a page.
         ours = None
         if host is not None and (self.hosts is not None or self.names is not None):
             ours = host.decode("latin-1").lower()
-            if not self._host(ours, loopback):
+            outer = forwarded.decode("latin-1").lower()
+            # A page of a browser on a proxy's machine can write X-Forwarded-Host, but not Host, so that is checked too.
+            if outer and self.hosts is None:
+                allowed = self._is_known(ours, loopback)
+            elif outer:
+                allowed = self._host(outer, loopback) and (self._is_known(ours, loopback) or self._host(ours, loopback))
+            else:
+                allowed = self._host(ours, loopback)
+            ours = outer or ours
+            if not allowed:
                 return turned_away(421, f"This server does not answer for the host {ours!r}; option hosts allows more")
-        if origin is not None and not self._origin(origin.decode("latin-1").lower(), ours, loopback):
+        if origin is not None and not self._origin(origin.decode("latin-1").lower(), ours, loopback, forwarded != b""):
             return turned_away(403, "Pages of this origin may not call this server; option origins allows more")
         return None
 
     def _host(self, host: str, loopback: bool) -> bool:
-        name = _name(host)
         if self.hosts is not None:
-            return "*" in self.hosts or name in self.hosts or host in self.hosts
+            return "*" in self.hosts or _name(host) in self.hosts or host in self.hosts
+        return self._is_known(host, loopback)
+
+    def _is_known(self, host: str, loopback: bool) -> bool:
+        """Whether this is a name or address at which nobody but this machine's own server can be meant."""
+        name = _name(host)
         # A page cannot rebind a numeric address (DNS rebinding needs a name).
         return name in LOOPBACK if loopback else name in (self.names or ()) or _is_address(name)
 
-    def _origin(self, origin: str, host: str | None, loopback: bool) -> bool:
-        """`host`: the host of the request, if that is known to be this server."""
+    def _origin(self, origin: str, host: str | None, loopback: bool, forwarded: bool) -> bool:
+        """`host`: the host of the request, if that is known to be this server. `forwarded`: a trusted proxy says so."""
         if origin in self.cors or "*" in self.cors:
             return True
         if self.origins is not None:
             return origin in self.origins or "*" in self.origins
-        if loopback:
-            return _LOOPBACK_ORIGIN.fullmatch(origin) is not None
         any_host = self.hosts is not None and "*" in self.hosts
-        return host is not None and not any_host and origin in (f"http://{host}", f"https://{host}")
+        own = host is not None and not any_host and origin in (f"http://{host}", f"https://{host}")
+        if loopback:
+            return _LOOPBACK_ORIGIN.fullmatch(origin) is not None or (forwarded and own)
+        return own
 
     def _extra(self, raw: bytes | None) -> tuple[tuple[str, str], ...]:
         if not self.cors:

@@ -65,7 +65,7 @@ def reason_of(answer: Answer) -> str:
 def rpc_error(error: RpcError) -> bytes:
     """A JSON-RPC error for a request whose id was not read."""
     told: dict[str, Any] = {"code": error.code, "message": error.message}
-    if error.data is not msgspec.UNSET:
+    if error.data is not None:
         told["data"] = error.data
     return msgspec.json.encode({"jsonrpc": "2.0", "error": told, "id": None})
 
@@ -117,7 +117,8 @@ def rpc_answer(answer: bytes | None, refusal: Refusal | None, empty_status: int)
 def unsupported(kind: bytes | None) -> Answer:
     """415, as a JSON-RPC error that says what would be right."""
     got = "there is none" if kind is None else f"not {kind.decode('latin-1')!r}"
-    error = RpcError.of(INVALID_REQUEST, f"Content-Type must be {MEDIA}; {got}")
+    text = f"Content-Type must be {MEDIA}; {got} (a server with the option any_media_type accepts others)"
+    error = RpcError.of(INVALID_REQUEST, text)
     return Answer(415, JSON_LINES, rpc_error(error))
 
 

@@ -11,6 +11,9 @@ from .admission import Admission
 from .messages import Answer
 from .parse import Request
 
+_REQUEST = 512
+"""Bytes that a request takes beside its body: one read may bring some three thousand."""
+
 
 class RequestQueue:
     """Made when the first request has to wait. `ask`: asks the guard about a request."""
@@ -23,6 +26,11 @@ class RequestQueue:
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    @property
+    def size(self) -> int:
+        """Bytes that they take, of the bodies those that have come."""
+        return sum([len(one.body or b"") for one in self._requests]) + _REQUEST * len(self._requests)
 
     @property
     def first(self) -> Request:

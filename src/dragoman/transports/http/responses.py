@@ -91,6 +91,11 @@ class RpcExchange(Struct, eq=False):
     def caller(self, caller: Caller) -> None:
         self.made = caller
 
+    @property
+    def acknowledges(self) -> bool:
+        """Whether a notification is answered when it was accepted."""
+        return not self.front.app.options.await_notifications
+
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self.over:
             return
@@ -102,6 +107,12 @@ class RpcExchange(Struct, eq=False):
             self.out = compose(head, self.more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
         self.over = True
         front.answered(self)
+
+    def queued(self) -> None:
+        """The answer waits for earlier ones: what it answers, which no limit counts any more, is not kept for that."""
+        self.request, self.gone = b"", None
+        if self.asked is not None:
+            self.asked.body = b""
 
     def stream(self, message: bytes) -> bool:
         """False: an answer in JSON cannot have messages ahead of it."""
@@ -115,6 +126,8 @@ class ResponseWriter(Struct, eq=False):
     head: Head
     more: Lines = ()
     """Header fields with which the guard admits the request."""
+    asked: Request | None = None
+    """What is known of this request beside its head."""
     gone: Callable[[], None] | None = None
     resumed: Callable[[], None] | None = None
     doubted: Callable[[], None] | None = None
@@ -130,7 +143,7 @@ class ResponseWriter(Struct, eq=False):
 
     def reject(self, status: int, reason: str) -> None:
         """As `Reply.reject`."""
-        self.front.app.reject(self.head, status, reason, self.front.remote, self.front.owner.tls)
+        self.front.app.reject(self.head, status, reason, *self.front.origin(self.head, self.asked))
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         if self.over:

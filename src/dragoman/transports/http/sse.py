@@ -19,6 +19,8 @@ from msgspec import Struct
 _BOM = b"\xef\xbb\xbf"
 _FIELD = len("data: ")
 _DIGITS = 15
+_SEPARATOR = b"\xe2\x80"
+"""Begins U+2028 and U+2029, the separators of lines and paragraphs."""
 _LF, _CR = b"\n\r"  # numbers: `in` takes bytes for one at first, and raises and drops an error within
 
 
@@ -180,7 +182,8 @@ class Parser:
 def event(data: bytes, id: str | None = None, event: str | None = None, retry: int | None = None) -> bytes:
     """One event in the form of the wire. `retry` in milliseconds.
 
-    Line breaks of any kind in `data` become LF at the reader. Raises ValueError where `id` or `event` has a line
+    `data`: JSON text, or other text in UTF-8. Line breaks of any kind in it become LF at the reader; U+2028 and U+2029
+    are escaped, as JSON may. Raises ValueError where `id` or `event` has a line
     break or a NUL in it, or `retry` is negative.
     """
     head = b""
@@ -192,6 +195,9 @@ def event(data: bytes, id: str | None = None, event: str | None = None, retry: i
         if retry < 0:
             raise ValueError(f"retry: {retry} ms is less than nothing")
         head += b"retry: %d\n" % retry
+    if _SEPARATOR in data:
+        # in JSON text they stand within strings alone, where an escape means the same; some readers end a line there
+        data = data.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     if _LF in data or _CR in data:
         lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         data = b"\ndata: ".join(lines)

@@ -110,7 +110,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(lambda limits: limits.header_timeout, _late_head),  # IN_HEAD
     Stage(lambda limits: limits.body_timeout, _late_body),  # IN_BODY
     Stage(lambda limits: None, _nothing),  # AT_WORK: calls and the guard have clocks of their own
-    Stage(lambda limits: limits.write_timeout, _unread),  # UNREAD: the far end does not read its answers
+    Stage(lambda limits: None, _nothing),  # UNREAD: the far end does not read its answers, which `SendWatch` times
     Stage(lambda limits: LINGER, _close),  # LINGERING: what still comes behind the last answer is dropped
     Stage(lambda limits: 0.0, _probed),  # PROBING: a far end that sends nothing more may have gone
     Stage(lambda limits: limits.write_timeout, _unread),  # FLUSHING: the last bytes leave

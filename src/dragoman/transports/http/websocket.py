@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidHandshake, InvalidState, InvalidStatus
+from websockets.exceptions import InvalidHandshake, InvalidState, InvalidStatus, ProtocolError
 from websockets.frames import CLOSE_CODE_EXPLANATIONS, Close, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
@@ -28,18 +28,28 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
-from ...channel import Broken, Caller, ChannelError, Closed, Ended, Options, Outgoing, Reason, Receiver, again
+from ...channel import Broken, Budget, Caller, ChannelError, Closed, Ended, Options, Outgoing, Reason, Receiver, again
 from ...jsonrpc.errors import LocalError
 from ...net import urls
 from ...net.fields import fields
 from ...net.guarding import EXPIRED, LetsFinish
-from ...net.read_buffer import read_buffer
-from ...net.sending import StallWatch, Waiters
+from ...net.read_buffer import read_buffer, take_turns
+from ...net.sending import PIECE, SendWatch, Waiters
 from ...net.sockets import cannot_dial, connected, remote_name
 from ...net.urls import Url, printable
 
 _CLOSE_TIMEOUT = 10.0
 """Seconds for the far end's part of the closing handshake."""
+_FAILED_TIMEOUT = 1.0
+"""The same where the far end broke a rule or a bound: it is not trusted with more."""
+SLICE = 16 * 1024
+"""Bytes between two looks at how many frames this turn of the loop has had."""
+FRAMES = 1_000
+"""Frames of one turn of the loop; what is behind them waits for the next. A frame of two bytes costs as much time as
+one of a kilobyte."""
+FRAGMENTS = 1_024
+"""Fragments that a message may have however short they are; each further one needs `FRAGMENT` bytes of the message."""
+FRAGMENT = 64
 _BATCH = 64 * 1024
 """Queued bytes that are written at once rather than at the end of the wake-up."""
 _PONG = b"\x8a"
@@ -61,8 +71,10 @@ class WebSocket(asyncio.BufferedProtocol):
         options: Options,
         lost: Callable[[WebSocket], None] | None = None,
         kept: Callable[[WebSocket, int, int], None] | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        """`kept` is called with the number of bytes kept of an incomplete message, and the message's number."""
+        """`kept` is called with the number of bytes kept of an incomplete message, and the message's number. `budget`:
+        of the server."""
         self.caller = caller
         self.writable: bool = True
         self._wire = wire
@@ -77,6 +89,9 @@ class WebSocket(asyncio.BufferedProtocol):
         """Bytes that came before the receiver could take them."""
         self._parts: bytearray | None = None
         """The fragments of a message so far."""
+        self._fragments = 0
+        self._frames = 0
+        self._rest = b""
         self._parts_binary = self._binary = False
         self._reading = self._scheduled = False
         self._queued = 0
@@ -85,7 +100,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._told = False
         self._below = Waiters()
         self._over: asyncio.Future[None] | None = None
-        self._stall = StallWatch(self._limits.write_timeout, self._stalled)
+        self._unsent = SendWatch(self._limits, self._too_slow, budget=budget, owner=self._owner)
         self._end: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -102,13 +117,11 @@ class WebSocket(asyncio.BufferedProtocol):
         self._begun = True
         early, self._early = self._early, []
         self._deliver()
-        for data in early:
-            self._wire.receive_data(data)
-            self._deliver()
         self._count()
-        if self._transport is not None:
-            self._transport.resume_reading()
-        else:
+        if early:
+            self.take_bytes(b"".join(early))
+        self._read_on()
+        if self._transport is None:
             self.connection_lost(None)
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
@@ -157,7 +170,7 @@ class WebSocket(asyncio.BufferedProtocol):
     def take(self, transport: asyncio.Transport) -> None:
         """Start on a connected transport."""
         self._transport = transport
-        transport.set_write_buffer_limits(high=self._limits.send_queue)
+        transport.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._into
@@ -172,9 +185,41 @@ class WebSocket(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.pause_reading()
             return
-        self._wire.receive_data(data)
-        self._deliver()
+        if self._rest:
+            self._rest += data
+            return
+        self._work(data)
+        take_turns(self._transport, len(data), self._read_on)
+
+    def _work(self, data: bytes) -> None:
+        """Take bytes until this turn of the loop has had its frames; the rest waits for the next."""
+        self._frames = 0
+        if len(data) <= SLICE:
+            self._wire.receive_data(data)
+            self._deliver()
+        else:
+            for at in range(0, len(data), SLICE):
+                if self._frames > FRAMES:
+                    self._rest = data[at:]
+                    if self._transport is not None:
+                        self._transport.pause_reading()
+                    self._loop.call_soon(self._take_rest)
+                    break
+                self._wire.receive_data(data[at : at + SLICE])
+                self._deliver()
         self._count()
+
+    def _take_rest(self) -> None:
+        """Another turn."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            self._work(rest)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again, where nothing else is to be done first."""
+        if self._transport is not None and not self._rest and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _count(self) -> None:
         """Report how much is kept of an incomplete message."""
@@ -194,6 +239,7 @@ class WebSocket(asyncio.BufferedProtocol):
         try:
             for event in self._wire.events_received():
                 if isinstance(event, Frame):
+                    self._frames += 1
                     self._frame(event)
         finally:
             self._reading = False
@@ -201,7 +247,7 @@ class WebSocket(asyncio.BufferedProtocol):
         if self._wire.state is not State.OPEN:
             if self._why is None:
                 self._why = self._ending()
-            self._expect_end()
+            self._expect_end(_CLOSE_TIMEOUT if self._wire.parser_exc is None else _FAILED_TIMEOUT)
             if not isinstance(self._why, Closed):
                 self._tell()
 
@@ -211,11 +257,15 @@ class WebSocket(asyncio.BufferedProtocol):
         if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
             binary = opcode is Opcode.BINARY
             if not frame.fin:
-                self._parts, self._parts_binary = bytearray(frame.data), binary
+                self._parts, self._parts_binary, self._fragments = bytearray(frame.data), binary, 1
                 return
             message = bytes(frame.data)
         elif opcode is Opcode.CONT and self._parts is not None:
             self._parts += frame.data
+            self._fragments += 1
+            if (self._fragments - FRAGMENTS) * FRAGMENT > len(self._parts):
+                self._shredded(len(self._parts))
+                return
             if not frame.fin:
                 return
             message, self._parts, binary = bytes(self._parts), None, self._parts_binary
@@ -235,6 +285,15 @@ class WebSocket(asyncio.BufferedProtocol):
         self._binary = binary
         self._receiver.received(message)
 
+    def _shredded(self, size: int) -> None:
+        """Fail the connection: a message comes in more fragments than its bytes are worth."""
+        words = f"a message of {size} bytes so far came in {self._fragments} fragments"
+        self._parts = None
+        self._wire.fail(CloseCode.POLICY_VIOLATION, words)
+        self._wire.parser_exc = ProtocolError(words)
+        if self._why is None:
+            self._why = Broken(f"{words}: {FRAGMENTS} are free, each further one needs {FRAGMENT} bytes")
+
     def _write(self) -> None:
         """Write everything queued to the transport at once."""
         self._scheduled = False
@@ -247,18 +306,27 @@ class WebSocket(asyncio.BufferedProtocol):
         if not self.writable:
             writes = [one for one in writes if one[:1] != _PONG]
         data = writes[0] if len(writes) == 1 else b"".join(writes)
-        if data:
+        unsent = self._unsent
+        if unsent.on or len(data) > PIECE:
+            unsent.write(transport, data, tls=self.caller.tls)
+            self._fill()
+        elif data:
             transport.write(data)
-            self._stall.given += len(data)
-            self._stall.start(transport)
         if end and not transport.is_closing():
             if transport.can_write_eof():
                 transport.write_eof()
             else:
                 transport.close()
 
-    def _stalled(self, seconds: float) -> None:
-        self.abort(Broken(f"the far end read nothing for {seconds:g} s (limit write_timeout)"))
+    def _fill(self) -> None:
+        if self._unsent.full:
+            self.writable = False
+
+    def _owner(self) -> str:
+        return self.caller.owner
+
+    def _too_slow(self, why: str) -> None:
+        self.abort(Broken(f"the far end {why}"))
 
     def expires(self, moment: float) -> None:
         """Begin to end at this Unix time, when the far end's admission expires."""
@@ -284,18 +352,25 @@ class WebSocket(asyncio.BufferedProtocol):
         self._expect_end()
 
     def pause_writing(self) -> None:
-        self.writable = False
+        if self._transport is not None:
+            self._unsent.start(self._transport)
+            self._fill()
 
     def resume_writing(self) -> None:
-        self.writable = True
-        self._below.wake()
-        if self._receiver is not None and self._why is None:
-            self._receiver.resumed()
+        self._unsent.resumed()
+        if not self.writable and not self._unsent.full:
+            self.writable = True
+            self._below.wake()
+            if self._receiver is not None and self._why is None:
+                self._receiver.resumed()
 
-    def _expect_end(self) -> None:
+    def _expect_end(self, seconds: float = _CLOSE_TIMEOUT) -> None:
         """A close frame was sent: the wire must end soon, or is closed."""
+        if self._end is not None and self._end.when() > self._loop.time() + seconds:
+            self._end.cancel()
+            self._end = None
         if self._end is None and self._transport is not None:
-            self._end = self._loop.call_later(_CLOSE_TIMEOUT, self._transport.abort)
+            self._end = self._loop.call_later(seconds, self._transport.abort)
 
     def _ending(self) -> ChannelError:
         """The reason of the end as text."""
@@ -318,7 +393,11 @@ class WebSocket(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._stall.end()
+        if self._rest and self._begun:  # what came before the end
+            rest, self._rest = self._rest, b""
+            self._wire.receive_data(rest)
+            self._deliver()
+        self._unsent.end()
         for timer in (self._end, self._expiry):
             if timer is not None:
                 timer.cancel()
@@ -353,6 +432,7 @@ def upgrade(
     kept: Callable[[WebSocket, int, int], None],
     subprotocol: str | None = None,
     headers: Sequence[tuple[str, str]] = (),
+    budget: Budget | None = None,
 ) -> tuple[WebSocket, bytes] | Response:
     """Answer the handshake whose request head is `head`: the channel and the accepting bytes, or the refusal."""
     offer = options.subprotocol or subprotocol
@@ -371,7 +451,7 @@ def upgrade(
             for name, value in headers:
                 response.headers[name] = value
             wire.send_response(response)
-            return WebSocket(wire, caller, options, lost, kept), b"".join(wire.data_to_send())
+            return WebSocket(wire, caller, options, lost, kept, budget), b"".join(wire.data_to_send())
     return wire.reject(400, "This is not a WebSocket handshake")
 
 

@@ -24,7 +24,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ...channel import Admitted, ChannelError, Closed, Denied, Guard, Handshake, UnixCredentials
+from ...channel import Admitted, ChannelError, Closed, Denied, Guard, Handshake, Outgoing, UnixCredentials
 from ...jsonrpc.messages import Malformed
 from ...net.guarding import EXPIRED, certificate_of, decide, told
 from ...net.reconnect import BackgroundTasks
@@ -38,7 +38,7 @@ log: logging.Logger = logging.getLogger("dragoman.wire")
 class DroppingReceiver:
     """A `Receiver` for a caller that is turned away: what it says is dropped."""
 
-    def received(self, message: bytes) -> None: ...
+    def received(self, message: bytes, call: Outgoing | None = None) -> None: ...
 
     def refused(self, malformed: Malformed) -> None: ...
 

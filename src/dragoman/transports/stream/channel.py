@@ -9,7 +9,10 @@ Rules:
   after the last byte we say so and wait a moment for the far end to do the same, since closing a socket with
   unread bytes resets it, which can destroy answers still under way.
 - What is kept of a message whose rest has not come is told to the listener, which bounds it in time and in all.
-- A write that makes no headway for `limits.write_timeout` above the high-water mark breaks the channel.
+- What the far end does not read in time breaks the channel, and counts in the server's budget (`net.sending`).
+- A half-closed far end may have died, which its silence does not tell. While calls run for it, white space is written
+  in front of their answers where the framing allows that: who is gone resets the channel. Where it does not, and at the
+  latest, they end `limits.half_closed_timeout` after its end of file (`HalfClosedWatch`).
 """
 
 from __future__ import annotations
@@ -18,14 +21,15 @@ import asyncio
 import contextlib
 from typing import Protocol, cast
 
-from ...channel import Broken, Caller, ChannelError, Closed, Ended, Outgoing, Receiver, again
+from ...channel import Broken, Budget, Caller, ChannelError, Closed, Ended, Outgoing, Receiver, again
 from ...jsonrpc.framing import Framing
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Malformed
 from ...net.guarding import LetsFinish
-from ...net.read_buffer import read_buffer
-from ...net.sending import StallWatch, Waiters
+from ...net.read_buffer import read_buffer, take_turns
+from ...net.sending import PIECE, SendWatch, Waiters
 from ...net.sockets import in_words, reason_of
+from .half_closed import HalfClosedWatch
 
 _AT_ONCE = 64 * 1024
 """So many bytes waiting for the end of this turn of the loop are written before it."""
@@ -52,7 +56,9 @@ class Wire(Protocol):
 
 
 class ChannelOwner(Protocol):
-    """By what a channel came in."""
+    """By what a channel came in. `budget`: of the server."""
+
+    budget: Budget
 
     def admit(self, channel: StreamChannel, wire: Wire) -> None:
         """Its wire has come: serve it, or abort it."""
@@ -73,6 +79,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         "_flushing",
         "_framing",
         "_gone",
+        "_half_closed",
         "_held",
         "_limits",
         "_listener",
@@ -82,7 +89,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         "_pending_size",
         "_receiver",
         "_room",
-        "_stall",
+        "_unsent",
         "_waiters",
         "_why",
         "_wire",
@@ -107,12 +114,13 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._pending_size = 0
         self._held = 0  # bytes of a message whose rest has not come, as the listener knows
         self._flushing = False  # a callback will write what is pending
+        self._half_closed: HalfClosedWatch | None = None
         self._finished = False  # the far end says no more
         self._parting: tuple[bytes, ChannelError] | None = None  # the last message of a channel that lapses, and why
         self._why: ChannelError | None = None  # set: closing, or over
         self._gone: asyncio.Future[None] | None = None  # for `close` to wait on
         self._waiters = Waiters()
-        self._stall = StallWatch(limits.write_timeout, self._stalled)
+        self._unsent: SendWatch | None = None  # made when something first stays behind
 
     # -- Channel --
 
@@ -178,10 +186,10 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._write()
         self._why = self._ended() if self._finished else why
         try:
-            wire.set_write_buffer_limits(high=1, low=0)  # "drained" means empty from here on
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.write_timeout):
-                    await self._drained()
+                    while self._unsent is not None and self._unsent.on and self._wire is not None:
+                        await self._waiters.wait()
                 if wire.can_write_eof() and not self._finished and self._receiver is not None:
                     wire.write_eof()
                     await asyncio.wait([gone], timeout=_LINGER)
@@ -212,7 +220,7 @@ class StreamChannel(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         wire = self._wire = cast(Wire, transport)
-        wire.set_write_buffer_limits(high=self._limits.send_queue)
+        wire.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
         if self._listener is not None:
             self._listener.admit(self, wire)
         if self._receiver is None and not wire.is_closing():
@@ -223,6 +231,12 @@ class StreamChannel(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.data_received(bytes(self._room[:nbytes]))
+        take_turns(self._wire, nbytes, self._read_on)
+
+    def _read_on(self) -> None:
+        """The others had their turn."""
+        if self._wire is not None and self._receiver is not None and not self._wire.is_closing():
+            self._wire.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes that were read elsewhere."""
@@ -269,7 +283,10 @@ class StreamChannel(asyncio.BufferedProtocol):
                 )
         self._wire = None
         self._pending.clear()
-        self._stall.end()
+        if self._unsent is not None:
+            self._unsent.end()
+        if self._half_closed is not None:
+            self._half_closed.end()
         self._waiters.wake()
         if self._gone is None:
             self._gone = self._loop.create_future()
@@ -281,16 +298,29 @@ class StreamChannel(asyncio.BufferedProtocol):
             self._receiver.ended(self._why)
 
     def pause_writing(self) -> None:
-        self.writable = False
         if self._wire is not None:
-            self._stall.start(self._wire)
+            self._watched().start(self._wire)
+            self._fill()
 
     def resume_writing(self) -> None:
-        self.writable = True
-        self._stall.stop()
+        unsent = self._watched()
+        unsent.resumed()
         self._waiters.wake()
-        if self._receiver is not None and self._why is None:
-            self._receiver.resumed()
+        if not self.writable and not unsent.full:
+            self.writable = True
+            if self._receiver is not None and self._why is None:
+                self._receiver.resumed()
+
+    def _watched(self) -> SendWatch:
+        if self._unsent is None:
+            listener, patient = self._listener, self.caller.scheme == "stdio"
+            budget = None if listener is None else listener.budget
+            self._unsent = SendWatch(self._limits, self._too_slow, budget=budget, owner=self._owner, patient=patient)
+        return self._unsent
+
+    def _fill(self) -> None:
+        if self._unsent is not None and self._unsent.full:
+            self.writable = False
 
     # -- within --
 
@@ -328,6 +358,8 @@ class StreamChannel(asyncio.BufferedProtocol):
     def _finish(self) -> None:
         self._finished = True
         if self._why is None and self._receiver is not None:
+            if self._listener is not None:
+                self._half_closed = HalfClosedWatch(self._limits.half_closed_timeout, self._framing.gap, self)
             self._receiver.finished()
 
     def _flush(self) -> None:
@@ -342,13 +374,28 @@ class StreamChannel(asyncio.BufferedProtocol):
         pending.clear()
         self._pending_size = 0
         if self._wire is not None and not self._wire.is_closing():
-            self._stall.given += len(data)
-            self._wire.write(data)
+            unsent = self._unsent
+            if len(data) > PIECE or (unsent is not None and unsent.on):
+                self._watched().write(self._wire, data, tls=self.caller.tls)
+                self._fill()
+            else:
+                self._wire.write(data)
 
     async def _drained(self) -> None:
         """Until the wire takes more, or is gone."""
         while not self.writable and self._wire is not None:
             await self._waiters.wait()
 
-    def _stalled(self, seconds: float) -> None:
-        self.abort(Broken(f"{self.caller.remote} took nothing of what was sent to it for {seconds:g} s"))
+    def probe(self, gap: bytes) -> None:
+        """Write what means nothing to a far end that is there."""
+        if self._why is None and self._wire is not None and not self._pending and self.writable:
+            if self._unsent is not None and self._unsent.on:
+                self._unsent.write(self._wire, gap)
+            else:
+                self._wire.write(gap)
+
+    def _too_slow(self, why: str) -> None:
+        self.abort(Broken(f"{self.caller.remote} {why}"))
+
+    def _owner(self) -> str:
+        return self.caller.owner

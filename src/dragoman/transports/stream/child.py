@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shlex
 import signal
 import subprocess
 import threading
@@ -16,12 +15,16 @@ from collections.abc import Callable, Sequence
 from ...channel import Broken, Caller, Channel, ChannelError, Ended, EndedUnread, Options
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import framing
+from ...net.commands import cause_of, command_name
+from ...net.environment import child_environment
 from ...net.sockets import in_words
 from ...net.urls import printable
+from ...repeats import Repeats
 from .channel import StreamChannel
 from .pipe import Pipe
 
 log: logging.Logger = logging.getLogger("dragoman.child")
+repeats: Repeats = Repeats(log)
 
 _PATIENCE = 2.0
 """Seconds between closing the input, SIGTERM and SIGKILL."""
@@ -33,11 +36,15 @@ _LINE = 8 * 1024
 """Longest line of standard error, in bytes; a longer one is cut."""
 _LAST_WORDS = 5
 """Lines of standard error that an ending quotes."""
+_KEPT = 200
+"""Lines of standard error in which the cause of an end is looked for: as many as a long trace."""
+_KEPT_LINE = 500
+"""Characters of each."""
 
 
 async def start(command: Sequence[str], options: Options) -> Channel:
     """Start a command and talk to its standard input and output. LocalError when it cannot be started."""
-    words = printable(shlex.join(command), 80)
+    words = command_name(command)
     wire = framing(options.framing or "newline", options.limits)
     try:
         process = subprocess.Popen(  # noqa: ASYNC220  # it is a millisecond, and gives all we need to watch it ourselves
@@ -47,7 +54,7 @@ async def start(command: Sequence[str], options: Options) -> Channel:
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd=options.cwd,
-            env=None if options.env is None else {**os.environ, **options.env},
+            env=child_environment(options.env, options.env_inherit),
             start_new_session=True,
         )
     except (OSError, ValueError) as fault:
@@ -214,8 +221,11 @@ class Child:
                 how = f"was ended by signal {-status}"
         else:
             how = f"ended with exit status {status}"
-        last = " / ".join(self._errors.last)
-        return f"{self._words} {how}" + (f"; its last words: {printable(last, 600)}" if last else "")
+        lines = list(self._errors.last)
+        cause = cause_of(lines) if status != 0 else ""
+        last = " / ".join(line for line in lines[-_LAST_WORDS:] if line not in cause)
+        said = f": {cause}" if cause else ""
+        return f"{self._words} {how}{said}" + (f"; its last words: {printable(last, 600)}" if last else "")
 
 
 def _keep(fd: int) -> int:
@@ -236,7 +246,7 @@ class _Lines:
         self._name = name
         self._take = take
         self._held = bytearray()
-        self.last: deque[str] = deque(maxlen=_LAST_WORDS)
+        self.last: deque[str] = deque(maxlen=_KEPT)
         self._loop.add_reader(fd, self._read)
 
     def read_now(self) -> None:
@@ -275,11 +285,11 @@ class _Lines:
     def _line(self, raw: bytes) -> None:
         text = raw[:_LINE].decode("utf-8", "backslashreplace").rstrip("\r")
         if text.strip():
-            self.last.append(printable(text.strip()))
+            self.last.append(printable(text.rstrip(), _KEPT_LINE))
         if self._take is None:
             log.info("%s: %s", self._name, printable(text, _LINE))
             return
         try:
             self._take(text)
         except Exception:
-            log.exception("The function given as stderr= failed on a line of %s", self._name)
+            repeats.error("The function given as stderr= failed on a line of %s", self._name, exc_info=True)

@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from ...channel import Caller, Channel, Closed, Guard, Listener, Options, Servable
+from ...channel import Budget, Caller, Channel, Closed, Guard, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
 from ...net.accept import Acceptor, LoadBoard, arrived
@@ -87,6 +87,7 @@ class StreamListener:
         self._scheme = url.scheme
         self._served = served
         self._limits = options.limits
+        self.budget: Budget = served.call_limit.budget
         self._rejected = options.rejected
         self._framing = framing_name(url, options)
         self._tls: ssl.SSLContext | None = options.server_tls if url.tls else None

@@ -253,6 +253,109 @@ async def test_a_client_that_is_denied_does_not_try_another_era(status: str) -> 
     assert methods(server) == ["server/discover"]
 
 
+BUSY = {"code": -32603, "message": "Busy", "data": {"retry_after": 1}}
+OVERLOADED = {"code": -32000, "message": "Server overloaded"}
+
+
+def speaks_both(first: Handler) -> Any:
+    """A server of both eras that says `first` to its first request."""
+    asked: list[str] = []
+
+    async def script(seen: Seen, talk: Talk) -> None:
+        method = seen.message["method"]
+        asked.append(method)
+        if len(asked) == 1:
+            waits = first(seen, talk)
+            if waits is not None:
+                await waits
+        elif method == "server/discover":
+            talk.result(seen, discovered().value)
+        elif method == "initialize":
+            talk.result(seen, initialized().value)
+        else:
+            talk.say(None, "202 Accepted")
+
+    return scripted(_posts(script))
+
+
+@pytest.mark.parametrize("revision", [None, "2026-07-28"])
+@pytest.mark.parametrize(
+    ("status", "failure", "own"),
+    [
+        ("503 Service Unavailable", BUSY, True),
+        ("503 Service Unavailable", OVERLOADED, True),
+        ("503 Service Unavailable", OVERLOADED, False),
+        ("503 Service Unavailable", None, False),
+        ("429 Too Many Requests", OVERLOADED, True),
+        ("429 Too Many Requests", None, False),
+        ("425 Too Early", OVERLOADED, True),
+        ("408 Request Timeout", None, False),
+        ("502 Bad Gateway", None, False),
+        ("504 Gateway Timeout", OVERLOADED, True),
+        ("401 Unauthorized", OVERLOADED, True),
+        ("403 Forbidden", None, False),
+        ("400 Bad Request", BUSY, True),
+        ("200 OK", BUSY, True),
+    ],
+)
+async def test_what_says_later_says_nothing_of_the_era(
+    status: str, failure: Any, own: bool, revision: str | None
+) -> None:
+    """basic/versioning: only what a server of a revision says tells that revision."""
+
+    def first(seen: Seen, talk: Talk) -> None:
+        found = None if failure is None else {"jsonrpc": "2.0", "id": seen.id if own else None, "error": failure}
+        talk.say(found, status)
+
+    async with speaks_both(first) as server:
+        with pytest.raises((RpcError, HttpRefused)) as caught:
+            await Client(server.url, revision=revision).__aenter__()
+        assert "does not speak" not in str(caught.value)
+        assert methods(server) == ["server/discover"]
+        async with Client(server.url) as client:
+            assert client.revision is R2026_07
+
+
+@pytest.mark.parametrize("first", ["500 Internal Server Error", "not JSON", "another result"])
+async def test_what_may_be_a_fault_of_the_moment_is_not_remembered(first: str) -> None:
+    def says(seen: Seen, talk: Talk) -> None:
+        if first.startswith("500"):
+            talk.say(None, first)
+        else:
+            talk.say(b"<html>" if first == "not JSON" else {"jsonrpc": "2.0", "id": seen.id, "result": {"a": 1}})
+
+    async with speaks_both(says) as server:
+        async with Client(server.url) as client:
+            assert client.revision is R2025_11
+        async with Client(server.url) as client:
+            assert client.revision is (R2025_11 if first == "another result" else R2026_07)
+
+
+async def test_a_busy_server_of_the_stateful_era_stays_one() -> None:
+    busy = False
+
+    async def script(seen: Seen, talk: Talk) -> None:
+        if seen.message["method"] == "server/discover":
+            talk.say(None, "400 Bad Request")
+        elif busy:
+            talk.say({"jsonrpc": "2.0", "id": seen.message.get("id"), "error": BUSY}, "503 Service Unavailable")
+        elif seen.message["method"] == "initialize":
+            talk.result(seen, initialized().value)
+        else:
+            talk.say(None, "202 Accepted")
+
+    async with scripted(_posts(script)) as server:
+        async with Client(server.url):
+            pass
+        busy = True
+        with pytest.raises(RpcError, match="Busy"):
+            await Client(server.url).__aenter__()
+        busy = False
+        async with Client(server.url) as client:
+            assert client.revision is R2025_11
+    assert methods(server).count("server/discover") == 1
+
+
 async def test_the_era_of_an_endpoint_is_remembered_and_looked_for_again() -> None:
     """basic/versioning: cache per origin, "re-probing if the cached assumption later fails"."""
     new = False

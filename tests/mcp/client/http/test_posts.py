@@ -282,9 +282,14 @@ NONSENSE: dict[str, tuple[Script, type[Exception], str]] = {
     "empty stream": (streams(), Broken, "ended before the answer"),
     "cut stream": (cut_stream, Broken, "broke before the answer"),
     "event of nonsense": (
-        streams(b"data: nonsense\n\n", end=False),
+        streams(b"data: nonsense\n\n"),
+        Broken,
+        "ended before the answer; meanwhile an event that is not JSON-RPC came: nonsense",
+    ),
+    "event of nonsense with its id": (
+        streams(b'data: {"jsonrpc":"2.0","id":1,"result":NaN}\n\n', end=False),
         BadAnswer,
-        "an event that is not JSON-RPC: nonsense",
+        "Parse error",
     ),
     "event of another id": (streams(b'data: {"id":77,"result":1}\n\n', end=False), BadAnswer, "id does not match"),
     "event too large": (streams(b"data: " + b"x" * 5000, end=False), BadAnswer, "message_size allows 4096"),

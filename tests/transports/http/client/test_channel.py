@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from dragoman import CallTimeout, Context, MethodNotFound, Service, connect, serve
-from dragoman.channel import Broken, Channel, ChannelError, Closed, Options
+from dragoman.channel import Broken, Channel, ChannelError, Closed, Options, Outgoing
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.jsonrpc.messages import Malformed
@@ -142,11 +142,11 @@ class Taker:
         self.ended_once = asyncio.Event()
         self.resumptions = asyncio.Event()
 
-    def received(self, message: bytes) -> None:
-        for call in self.open:
-            if call.answers(message):
-                call.future.set_result(message)
-                self.open.remove(call)
+    def received(self, message: bytes, call: Outgoing | None = None) -> None:
+        for one in self.open:
+            if one.answers(message):
+                one.future.set_result(message)
+                self.open.remove(one)
                 return
 
     def refused(self, malformed: Malformed) -> None:
@@ -172,6 +172,9 @@ class Pending:
         self.id = id
         taker.open.append(self)
         self.taker = taker
+
+    def awaits(self, id: object) -> bool:
+        return str(id).encode() == self.id
 
     def answers(self, message: bytes) -> bool:
         return not self.settled and b'"id":' + self.id + b"}" in message.replace(b" ", b"")
@@ -276,6 +279,9 @@ async def test_headers_of_the_user_are_added_and_replace_ours() -> None:
     ("options", "words"),
     [
         (Options(headers={"X Y": "1"}), "'X Y' is not a name of an HTTP header"),
+        (Options(headers={"Content-Length": "1"}), "headers: Content-Length is for the wire to say"),
+        (Options(headers={"transfer-encoding": "chunked"}), "headers: transfer-encoding is for the wire to say"),
+        (Options(headers={"Connection": "close"}), "headers: Connection is for the wire to say"),
         (Options(headers={"X": "a\r\nY: b"}), "the value of x has a line break"),
         (Options(auth="hush\n"), "the value of authorization has a line break"),
         (Options(auth=("a:b", "c")), "has no colon"),

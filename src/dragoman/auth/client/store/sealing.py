@@ -18,6 +18,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from ....jsonrpc.errors import installing
 from .contract import ENTRY_SIZE, Key, Stored, TokenStoreError
 
 FORMAT = b"dragoman-token-1"
@@ -137,7 +138,7 @@ def _key() -> bytes:
         import keyring  # noqa: PLC0415  (an extra, and slow to load)
         from keyring.errors import KeyringError  # noqa: PLC0415  (the same)
     except ImportError:
-        raise KeyringAway("the package keyring is not installed (pip install 'dragoman[keyring]')") from None
+        raise KeyringAway(f"the package keyring is not installed ({installing('keyring')})") from None
     if keyring.get_keyring().priority <= 0:
         raise KeyringAway("this machine has no keyring that can be used")
     try:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from ....channel import Broken
 from ....jsonrpc.errors import BadAnswer
+from ....repeats import Repeats
 from ....transports.http.client.connection import Reply
 from ....transports.http.sse import Parser, TooLong
 
@@ -24,6 +25,7 @@ LONGEST_PAUSE = 30.0
 """Seconds at most between attempts that fail, unless the server asks for more."""
 
 log: logging.Logger = logging.getLogger(__name__)
+repeats: Repeats = Repeats(log)
 
 
 class Events:
@@ -96,7 +98,7 @@ async def stay(
                     # "or else return HTTP 405 Method Not Allowed, indicating that the server does not offer an SSE
                     # stream at this endpoint"
                     if reply.status != 405:
-                        log.warning("%s: no home stream: %s", name, reply.line)
+                        repeats.warning("%s: no home stream: %s", name, reply.line)
                     return
             finally:
                 reply.close()

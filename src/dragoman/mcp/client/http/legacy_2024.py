@@ -15,11 +15,13 @@ import logging
 from urllib.parse import urljoin
 
 from ....channel import Broken, Caller, ChannelError, Ended, Options, Outgoing, Receiver
+from ....jsonrpc.codec import decode
 from ....jsonrpc.errors import BadAnswer, LocalError, too_large
 from ....jsonrpc.limits import Limits
 from ....jsonrpc.messages import NULL, Malformed
 from ....net.replies import excerpt
 from ....net.urls import Url, parse, printable
+from ....repeats import Repeats
 from ....transports.http.client.authorized import Requests, requests_to
 from ....transports.http.client.connection import Reply
 from ....transports.http.client.posts import Lane, PendingPost, Posts
@@ -30,6 +32,7 @@ from .posts import EVENTS
 from .refusals import HttpRefused, look
 
 log: logging.Logger = logging.getLogger(__name__)
+repeats: Repeats = Repeats(log)
 
 
 async def dial_2024(url: str, options: Options) -> HttpSse:
@@ -162,7 +165,10 @@ class HttpSse:
                 continue
             elif look(event.data) is None:
                 reason = f"an event that is not JSON-RPC: {excerpt(event.data)}"
-                receiver.refused(Malformed("invalid", reason, NULL, answerable=False))
+                repeats.warning("%s: %s", self._place, reason)
+                found = decode(event.data)
+                spoils = found.spoils if isinstance(found, Malformed) else None
+                receiver.refused(Malformed("invalid", reason, NULL, answerable=False, spoils=spoils))
             else:
                 receiver.received(event.data)
 

@@ -23,11 +23,12 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urljoin
 
 from ....channel import Broken, Caller, ChannelError, Closed, Options, Outgoing, Receiver
-from ....jsonrpc.errors import BadAnswer, LocalError, too_large
+from ....jsonrpc.errors import BadAnswer, LocalError, RpcError, too_large
 from ....jsonrpc.limits import Limits
-from ....net.replies import excerpt
+from ....net.replies import excerpt, unanswered
 from ....net.scheme import lacking
 from ....net.urls import Url, parse, printable
+from ....repeats import Repeats
 from ....transports.http.client.posts import Lane, PendingPost, Posts
 from ....transports.http.sse import TooLong
 from ..authorization import operation
@@ -54,6 +55,7 @@ DELETE_TIMEOUT = 5.0
 """Seconds for the server to answer the DELETE of the session."""
 
 log: logging.Logger = logging.getLogger(__name__)
+repeats: Repeats = Repeats(log)
 
 KEPT = 3
 """Connections reserved: for the home stream, and for one message of each of the two lanes without one."""
@@ -314,11 +316,11 @@ class StreamableHttp:
         if looks is None:
             return BadAnswer(f"{reply.line} with a body that is not JSON-RPC: {excerpt(body)}")
         if len(looks) == 1 and looks[0].kind == "orphan":
-            return error_of(body)
+            return error_of(body) or BadAnswer(f"an answer without an id: {excerpt(body)}")
         if not _settles(sent, looks):
             return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
-        self._deliver(body)
-        return None
+        self._deliver(body, sent.call)
+        return unanswered(body)  # where it did not settle the call
 
     def _refused(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
         """Deliver a JSON-RPC error in a refusal, or return what the refusal is."""
@@ -335,12 +337,12 @@ class StreamableHttp:
             self.on_status(sent.call, reply.status)
         if orphan:  # it has no id, but is meant for this call
             return refused.error
-        self._deliver(body)
-        return None
+        self._deliver(body, sent.call)
+        return refused  # where it did not settle the call
 
-    def _deliver(self, message: bytes) -> None:
+    def _deliver(self, message: bytes, call: Outgoing | None) -> None:
         if self._posts.receiver is not None:
-            self._posts.receiver.received(message)
+            self._posts.receiver.received(message, call)
 
     # -- a call's event stream --------------------------------------------------------------------
 
@@ -355,6 +357,9 @@ class StreamableHttp:
                 if await events.read(reply, lambda data, own=own: self._said(sent, data, own)):  # type: ignore[misc]
                     self._leave(reply)
                     return sent.why
+                if isinstance(sent.why, RpcError):  # an error without an id, and nothing else in this stream
+                    reply.close()
+                    return sent.why
             except Broken as error:
                 broke = error
             except BaseException:
@@ -364,6 +369,8 @@ class StreamableHttp:
             if sent.call is None:
                 return None
             how = f"the event stream of {self._place.address} {'broke' if broke else 'ended'} before the answer"
+            if sent.why is not None:
+                how += f"; meanwhile {sent.why}"
             if sent.stateless or not events.last_id:
                 return StreamLost(f"{how}, and gave no event id to take it up by" if not sent.stateless else how)
             own = False
@@ -394,20 +401,27 @@ class StreamableHttp:
             sent.why = BadAnswer(f"an event: {too_large('message_size', data.allowed, None).reason}")
             return True
         looks = look(data)
-        if looks is None:
-            sent.why = BadAnswer(f"an event that is not JSON-RPC: {excerpt(data)}")
-            return True
-        if len(looks) == 1 and looks[0].kind == "orphan":
-            sent.why = error_of(data)
-            return True
+        if looks is None or (len(looks) == 1 and looks[0].kind == "orphan"):
+            return self._pass_over(sent, data)
         # "The server MUST NOT send independent JSON-RPC requests on this stream", and no answer may be sent
         if sent.stateless and any(one.kind == "request" for one in looks):
-            log.warning("%s asks, which it must not in this era: passed over", self._place)
+            repeats.warning("%s asks, which it must not in this era: passed over", self._place)
             return False
         return self._hear(data, looks, sent if own else None, sent)
 
+    def _pass_over(self, sent: Sent, data: bytes) -> bool:
+        """An event that no call can be told from; True where it is the answer of this stream's call all the same."""
+        self._deliver(data, sent.call)  # which fails the call where the id can be read, and else notes what came
+        if sent.call is not None and sent.call.settled:
+            return True
+        error = error_of(data)
+        sent.why = error or BadAnswer(f"an event that is not JSON-RPC came: {excerpt(data)}")
+        repeats.warning("%s: an event that answers no call is passed over: %s", self._place, excerpt(data))
+        return False
+
     def _hear(self, data: bytes, looks: list[Look], strict: Sent | None, sent: Sent | None) -> bool:
         """Deliver a message of a stream, and settle the calls that it answers."""
+        owners: list[Outgoing | None] = []
         for one in looks:
             if one.kind != "answer":
                 continue
@@ -419,9 +433,10 @@ class StreamableHttp:
                 strict.why = BadAnswer(f"the reply's id does not match the call: {excerpt(data)}")
                 return True
             owner.owed.discard(one.id)
+            owners.append(owner.call)
             if owner is not sent and not owner.owed and owner.call is not None and owner.call.abandon is not None:
                 owner.call.abandon()  # its own stream is not needed any more
-        self._deliver(data)
+        self._deliver(data, owners[0] if len(owners) == 1 else None)
         return sent is not None and not sent.owed
 
     def _leave(self, reply: Reply) -> None:
@@ -438,8 +453,8 @@ class StreamableHttp:
     def _unasked(self, data: bytes | TooLong) -> bool:
         """One event of the home stream; always False, because it never ends."""
         looks = None if isinstance(data, TooLong) else look(data)
-        if looks is None or isinstance(data, TooLong):
-            log.warning("%s: an event of the home stream makes no sense and is passed over", self._place)
+        if looks is None or isinstance(data, TooLong) or (len(looks) == 1 and looks[0].kind == "orphan"):
+            repeats.warning("%s: an event of the home stream makes no sense and is passed over", self._place)
         else:
             self._hear(data, looks, None, None)
         return False

@@ -89,7 +89,7 @@ class Look(Struct, frozen=True, gc=False):
     """The kind, id and method of a message."""
 
     kind: Literal["request", "notification", "answer", "orphan"]
-    """An orphan is an error without the id of a call."""
+    """An orphan is an answer without the id of a call."""
     id: bytes = b""
     """Its id in its JSON text."""
     method: bytes = b""
@@ -108,12 +108,12 @@ def look(raw: bytes) -> list[Look] | None:
         id = b"" if glance.id is UNSET else bytes(glance.id)
         if glance.method is not UNSET:
             looks.append(Look("request" if id else "notification", id, bytes(glance.method)))
-        elif glance.error is not UNSET and (not id or id == b"null"):
-            looks.append(Look("orphan"))
-        elif id and (glance.result is not UNSET or glance.error is not UNSET):
-            looks.append(Look("answer", id))
-        else:
+        elif glance.result is UNSET and glance.error is UNSET:
             return None
+        elif not id or id == b"null":
+            looks.append(Look("orphan"))
+        else:
+            looks.append(Look("answer", id))
     return looks or None
 
 
@@ -129,5 +129,5 @@ def error_of(body: bytes) -> RpcError | None:
         try:
             data = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-            data = UNSET
+            data = None
     return RpcError.of(message.error.code, message.error.message, data)

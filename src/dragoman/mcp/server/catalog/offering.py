@@ -3,6 +3,7 @@ and who may call."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -10,8 +11,11 @@ import msgspec
 
 from ....channel import Caller
 from ....jsonrpc.errors import LocalError
+from ....jsonrpc.leniency import Leniency
+from ....jsonrpc.limits import Limits
 from ....jsonrpc.options import TEXT, check, many
 from ....rpc.binding.dependencies import Dependencies
+from ....rpc.binding.signature import defined_again
 from ....rpc.including import acyclic
 from ....rpc.lifespan import Lifespan
 from ....rpc.method import DEMANDS, RUNNING
@@ -21,8 +25,10 @@ from ....rpc.routing.registering import RoutedServer
 from ...asking.request_state import Seal
 from ...protocol.admission import Admitted
 from ...protocol.extension import Extensions
+from ...protocol.options import ArgumentErrors
 from ...protocol.params import CacheScope
 from ...protocol.results import Stamp
+from ...protocol.uri import normal
 from ..extensions import extension_method
 from ..handlers import Options
 from ..outcomes import Finished, demand
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from ....access import Protection
 
 F = TypeVar("F", bound=Callable[..., Any])
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
 class Offering(RoutedServer):
@@ -53,12 +60,24 @@ class Offering(RoutedServer):
     outcomes: Mapping[type, Finished]
     stamp: Stamp
     seal: Seal
+    _functions: dict[str, Callable[..., Any]]
+    """Those that answer methods of extensions."""
     once: bool
     """Whether a sealed state can be used only once."""
     ttl: float
     """Seconds that clients may keep lists and resources."""
     cache_scope: CacheScope
     """For whom they may: "private", the same caller, or "public"."""
+
+    argument_errors: ArgumentErrors
+    """Whether wrong arguments are a result in each revision."""
+    limits: Limits
+    """The bounds that a message is held to."""
+
+    @property
+    def lenient(self) -> Leniency:
+        """What is accepted beyond the specifications."""
+        return self.service.lenient
 
     @property
     def debug(self) -> bool:
@@ -113,7 +132,11 @@ class Offering(RoutedServer):
             demand(admitted, extension)
 
         method = extension_method(self.extensions.methods[name], function, self, made)
-        self.table.add(name, method, declared)
+        again = defined_again(self._functions.get(name), function)
+        self.table.add(name, method, declared, again=again)
+        self._functions[name] = function
+        if again:
+            logger.info("the method %s is defined again, and replaced", name)
         self.service.link(method)
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
@@ -155,6 +178,7 @@ class Offering(RoutedServer):
 
     def notify_resource_updated(self, uri: str) -> None:
         """As `Server.notify_resource_updated`."""
+        uri = normal(uri)
         self.subscriptions.updated(uri)
         for includer in self.catalog.includers:
             includer.updated(uri)

@@ -7,29 +7,33 @@ Both eras use this.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from logging import Logger, getLogger
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ....channel import Channel, Document, Exchange
 from ....jsonrpc.codec import read
 from ....jsonrpc.errors import LocalError
+from ....jsonrpc.leniency import Leniency, chosen, without_v1
 from ....jsonrpc.limits import Limits
 from ....observer import Observer
-from ....rpc.middleware import Middleware
+from ....rpc.method import LongResult
+from ....rpc.middleware import Call, Middleware, Next
 from ....rpc.peering.channel_peer import ChannelPeer
 from ....rpc.registering.service_core import ServiceCore
 from ....rpc.runner import Runner
-from ...asking.request_state import SECRET, Seal
+from ....secret import SECRET
+from ...asking.request_state import Seal
 from ...protocol.admission import EVERYTHING, offer
 from ...protocol.dialect import MCP
 from ...protocol.extension import Extension
-from ...protocol.options import HttpOptions
+from ...protocol.options import ArgumentErrors, HttpOptions
 from ...protocol.params import CacheScope
-from ...protocol.results import stamp
+from ...protocol.results import finish, stamp
 from ...protocol.revisions import Revision
 from ...protocol.types import Icon, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ...session.mailbox import Mailboxes
@@ -47,6 +51,7 @@ from ..table import MethodTable
 from .offering import Offering
 
 if TYPE_CHECKING:
+    from ....access import Verifiers
     from ....bus.contract import Bus
     from ....channel import CallLimit
     from ....rpc.binding.dependencies import Dependencies
@@ -58,7 +63,10 @@ if TYPE_CHECKING:
     from ..outcomes import Finished
 
 
-logger: logging.Logger = logging.getLogger("dragoman.mcp")
+logger: Logger = getLogger("dragoman.mcp")
+
+_CALLED = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
+"""The methods by which what is registered is called."""
 
 
 class ServerCore(Offering):
@@ -78,13 +86,14 @@ class ServerCore(Offering):
         icons: Sequence[Icon],
         instructions: str | None,
         website_url: str | None,
-        page_size: int,
+        page_size: int | None,
         ttl: float,
         cache_scope: CacheScope,
         tools: bool,
         resources: bool,
         prompts: bool,
         completions: bool,
+        logging: bool,
         keys: Sequence[str | bytes] | str | None,
         state_life: float,
         once: bool,
@@ -93,8 +102,10 @@ class ServerCore(Offering):
         http: HttpOptions | None,
         limits: Limits,
         middleware: Sequence[Middleware],
+        lenient: Leniency | bool,
+        argument_errors: ArgumentErrors,
         debug: bool,
-        auth: Any,
+        auth: Verifiers | None,
     ) -> None:
         self.name = name
         self.info: Implementation = info_of(name, version, title, description, icons, website_url)
@@ -107,25 +118,34 @@ class ServerCore(Offering):
         self.once = once
         self.ttl: float = ttl
         self.cache_scope: CacheScope = cache_scope
-        service = ServiceCore(name, version=version, limits=limits, middleware=middleware, debug=debug, discover=False)
+        self.argument_errors: ArgumentErrors = argument_errors
+        lenient = without_v1(f"Server {name!r}", chosen(lenient))
+        service = ServiceCore(
+            name, version=version, limits=limits, middleware=middleware, lenient=lenient, debug=debug, discover=False
+        )
         self.service: ServiceCore = service
         self.service.auth = auth
+        self.service.finishing = self._finished
         self.dependencies: Dependencies = self.service.dependencies
         self.service.answers = msgspec.structs.replace(self.service.answers, dialect=MCP)
+        self._logs = logging
         declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
         self._declared = frozenset(kind for kind, said in declared.items() if said)
         self._assemble(extensions, page_size)
 
-    def _assemble(self, extensions: Sequence[Extension | ServerExtension], page_size: int) -> None:
+    def _assemble(self, extensions: Sequence[Extension | ServerExtension], page_size: int | None) -> None:
         """Make the parts: what runs and routes calls, what is registered, and what changes are told by."""
         self.host: Runner = Runner(self.service)
         self.call_limit: CallLimit = self.host.call_limit
         """The calls in flight on all wires."""
         self.subscriptions: Subscriptions = Subscriptions(self)
         self._mailboxes = Mailboxes(self)
+        self._functions = {}
         self.extensions: Extensions = declared_by(extensions)
         self.outcomes: dict[type, Finished] = outcomes(self, self.stamp, self.extensions)
-        self.catalog: Registry = Registry(self, page_size=page_size, changed=self._changed, link=self.service.link)
+        self.catalog: Registry = Registry(
+            self, page_size=page_size, changed=self._changed, link=self.service.link, removed=self._removed
+        )
         own = builtin.methods(self)
         self.table: MethodTable = MethodTable(self.extensions.methods, own, self.catalog.lookups(own))
         for method in self.table.methods():
@@ -136,8 +156,12 @@ class ServerCore(Offering):
                     self.add_method(function, wanted)
         self.service.router = Router(self).route
         self._users = 0
-        self.shared: Shared | None = None
+        self._common = _Common()
+
+    @property
+    def shared(self) -> Shared | None:
         """The state that this server shares with its replicas; None without a bus."""
+        return self._common.shared
 
     subprotocol = "mcp"
     """The WebSocket subprotocol."""
@@ -160,10 +184,21 @@ class ServerCore(Offering):
 
         return measured(self.host) | self.subscriptions.measures()
 
+    async def _finished(self, call: Call, next: Next) -> Any:
+        """Around all middleware: a value that it returns in place of JSON text is written for the caller's revision."""
+        value = await next(call)
+        if isinstance(value, Struct) and not isinstance(value, LongResult) and hasattr(value, "meta"):
+            return finish(value, call.params.revision, self.stamp)
+        return value
+
     # -- telling clients
 
     def _changed(self, kind: Any, entry: Entry) -> None:
         self.subscriptions.changed(kind, entry.id, entry.shown_to)
+
+    def _removed(self, kind: str, key: str) -> None:
+        if (watch := self.service.watch) is not None:
+            watch.removed(_CALLED[kind], key)
 
     def capabilities(self) -> ServerCapabilities:
         """The declared capabilities: kinds of which something is registered, and those that were declared
@@ -180,6 +215,19 @@ class ServerCore(Offering):
             tools=ToolsCapability(True) if has("tools") else UNSET,
             extensions=self.extensions.declared,
         )
+
+    def stateless_capabilities(self) -> ServerCapabilities:
+        """The same for the stateless era: logging, which is deprecated there, only where a function may log."""
+        found = self.capabilities()
+        return found if self._logs or self.catalog.contextual else msgspec.structs.replace(found, logging=UNSET)
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """As `mcp.http.serving.Serving`."""
+        own = self.table.get(method)
+        found = self.catalog.known_to_all(method, name)
+        methods = (None if own is None else own.method, None if found is None else found.method)
+        demanded = [one.access for one in methods if one is not None and one.access is not None]
+        return frozenset[str]().union(*(one.scopes for one in demanded if not one.hides))
 
     # -- Servable
 
@@ -225,10 +273,16 @@ class ServerCore(Offering):
 
         Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.
         """
+        from ....bus.sealed import sealed_bus, tell_unsealed  # noqa: PLC0415  (start-up: what only replicas need)
+
+        bus = sealed_bus(bus, self.seal.keys)
         if self.shared is not None:
-            if self.shared.bus is bus:
+            if sealed_bus(self.shared.bus, ()) is sealed_bus(bus, ()):
                 return
-            raise LocalError(f"{self.name} is on the bus {self.shared.bus.url} already")
+            raise LocalError(
+                f"{self.name} is on the bus {self.shared.bus.url} already, which another serve opened: open it once for "
+                "all of them, bus=await dragoman.bus.open_bus(url)"
+            )
         if self.seal.own and self.offered.stateless:
             raise LocalError(
                 f"{self.name}: servers on a bus share the keys of sealed states, and there is none to share: give all "
@@ -237,7 +291,9 @@ class ServerCore(Offering):
             )
         from ...session.shared import Shared  # noqa: PLC0415  (start-up: what only replicas need)
 
-        self.shared = await Shared.open(bus, self.name, self.subscriptions)
+        if not self.seal.keys:
+            tell_unsealed(bus)
+        self._common.shared = await Shared.open(bus, self.name, self.subscriptions)
         if bus.store is None and self.offered.stateful:
             logger.warning(
                 "%s: the bus %s keeps nothing, so there are no sessions over HTTP: %s alone is spoken there",
@@ -245,6 +301,16 @@ class ServerCore(Offering):
                 bus.url,
                 " and ".join(self.offered.stateless) or "nothing",
             )
+
+    def for_serving(self) -> ServerCore:
+        """Return what one `serve` serves of this: the same tools and subscribers, with calls, channels and sessions of
+        its own, for several may serve it at once, and each drains its own."""
+        one = copy(self)
+        one.host = Runner(self.service)
+        one.call_limit = one.host.call_limit
+        one._mailboxes = Mailboxes(one)
+        one._users = 0
+        return one
 
     async def start(self) -> None:
         """Count one more user: begin serving, also again after a drain, and the lifespan of this event loop, if there
@@ -256,26 +322,35 @@ class ServerCore(Offering):
         if self.life is not None:
             await self.life.start()
         self._users += 1
+        self._common.users += 1
 
     async def drain(self, timeout: float) -> None:
-        """End subscriptions in order, refuse new calls, let those in flight end within `timeout` seconds; leave the
-        bus, and `stop`."""
+        """End subscriptions in order, refuse new calls, let those in flight end within `timeout` seconds; `stop`."""
         self.call_limit.draining = True
-        await self.subscriptions.close()
+        await self.subscriptions.close(self.host.runs)
         await self.host.drain(timeout)
-        await self._leave()
         await self.stop()
 
     async def stop(self) -> None:
         """One user less. The last one leaves the bus, and ends the lifespan of its event loop; a `start` begins
         anew."""
-        self._users = max(0, self._users - 1)
-        if not self._users:
-            await self._leave()
-        if self.life is not None:
+        common, counted = self._common, self._users > 0
+        if counted:
+            self._users -= 1
+            common.users -= 1
+        if not common.users:
+            shared, common.shared = common.shared, None
+            if shared is not None:
+                await shared.leave()
+        if self.life is not None and (counted or not common.users):
             await self.life.stop()
 
-    async def _leave(self) -> None:
-        shared, self.shared = self.shared, None
-        if shared is not None:
-            await shared.leave()
+
+class _Common:
+    """What all that serve one server at once have in common: how many they are, and the bus."""
+
+    __slots__ = ("shared", "users")
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.shared: Shared | None = None

@@ -92,7 +92,7 @@ class _HttpChannel:
         call.abandon = None
         if why is None:
             if self._posts.receiver is not None:
-                self._posts.receiver.received(body)
+                self._posts.receiver.received(body, call)
             if call.settled:
                 return None
             why = unanswered(body)
@@ -121,6 +121,19 @@ class _HttpChannel:
 # -- what came back -------------------------------------------------------------------------------
 
 
+class NotAdmitted(Broken):
+    """The server does not let this caller in: HTTP 401 or 403."""
+
+    def __init__(self, text: str, status: int, challenge: str) -> None:
+        super().__init__(text, status, challenge)
+        self.status = status
+        self.challenge = challenge
+        """Its WWW-Authenticate, as it came; "" without one."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class _Named(Struct):
     method: str = "an answer"
 
@@ -143,6 +156,11 @@ def _unusable(post: PendingPost, reply: Reply, body: bytes) -> Broken | BadAnswe
         return BadAnswer(f"{_answered(post, reply)} with {printable(reply.kind)} that is not JSON-RPC: {excerpt(body)}")
     if holds_response(body):
         return None
+    if status in (401, 403):
+        asked = printable(reply.headers.get("www-authenticate", ""))
+        said = excerpt(body)
+        parts = [_answered(post, reply), said, asked and f"it asks for {asked}"]
+        return NotAdmitted(": ".join(part for part in parts if part), status, reply.headers.get("www-authenticate", ""))
     if 300 <= status < 400:
         said = f"it redirects to {printable(reply.headers.get('location', 'nowhere'))}, which is not followed; connect there"
     else:

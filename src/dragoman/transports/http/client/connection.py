@@ -15,7 +15,7 @@ import httptools
 
 from ....channel import Broken, Reason, again
 from ....jsonrpc.errors import BadAnswer, too_large
-from ....net.read_buffer import read_buffer
+from ....net.read_buffer import read_buffer, take_turns
 from ....net.sockets import reason_of
 from ....net.strangers import recognised
 from ....net.urls import printable
@@ -37,11 +37,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         head_limit: int,
         free: Callable[[ClientConnection], None],
         lost: Callable[[ClientConnection], None],
+        *,
+        unknown: bool = True,
     ) -> None:
+        """`unknown`: nothing has been heard of the far end, which may speak something else than HTTP."""
         self.where = where
         """The far end's address as text."""
         self.usable: bool = False
         """Whether it is idle and can take another request."""
+        self._unknown = unknown
         self._head_limit = head_limit
         self._free = free
         self._lost = lost
@@ -128,6 +132,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         if self._reply is None and self._waiter is not None and self._fed > self._head_limit:
             self._fail(self._big())
+        take_turns(self._transport, count, self._read_on)
+
+    def _read_on(self) -> None:
+        """The others had their turn."""
+        held = self._reply is not None and self._reply.held
+        if self._transport is not None and not held and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _big(self) -> BadAnswer:
         refusal = too_large("header_size", self._head_limit, None)
@@ -140,10 +151,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif isinstance(said, BadAnswer):
             self._fail(said)
         else:
-            why = (
-                recognised(came, "http")
-                or f"{said}; the server, or a proxy before it, must send a head as RFC 9112 has it"
-            )
+            guess = recognised(came, "http") if self._unknown else None
+            why = guess or f"{said}; the server, or a proxy before it, must send a head as RFC 9112 has it"
             self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {why}")))
 
     def eof_received(self) -> bool:
@@ -195,6 +204,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         headers = self._headers
         until_end = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()
+        self._unknown = False
         self._reply = Reply(self, status, self._reason, headers, until_end)
         if not self._waiter.done():
             self._waiter.set_result(self._reply)
@@ -269,6 +279,11 @@ class Reply:
     def line(self) -> str:
         """The status as text."""
         return printable(f"HTTP {self.status} {self._reason.decode('latin-1')}".rstrip())
+
+    @property
+    def held(self) -> bool:
+        """Whether reading is paused until more of the body was read."""
+        return self._held
 
     @property
     def ended(self) -> bool:

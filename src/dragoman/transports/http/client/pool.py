@@ -4,7 +4,9 @@ Rules:
 
 - Connections are kept alive and reused, one request at a time each; the caller (`posts`) bounds their number.
   A connection that was idle for `KEEPALIVE` is not reused, because servers close idle ones and a POST could be lost.
-- Nothing is repeated, and a redirect is never followed: only the caller knows whether a request may run twice.
+- A POST is never repeated, and a redirect never followed: only the caller knows whether a request may run twice. A GET
+  or a DELETE goes out once more where a connection that was kept open is closed in place of an answer; a POST fails,
+  by "connection refused" where the server is not there any more.
 - A failure is `Broken`; a reply that is not HTTP or is too large is `BadAnswer`, both in one line that is safe to
   print.
 - No cookies, no proxy or netrc from the environment; compression is not requested, but gzip and deflate are understood.
@@ -20,7 +22,7 @@ from urllib.parse import quote
 
 from ....channel import Broken, Options
 from ....jsonrpc.errors import LocalError
-from ....net.fields import NAME, VALUE, fields
+from ....net.fields import FRAMING, NAME, VALUE, fields
 from ....net.scheme import SCHEMES
 from ....net.sockets import cannot_dial, connected
 from ....net.urls import Url, printable
@@ -46,6 +48,7 @@ class Pool:
         "_live",
         "_loop",
         "_place",
+        "_spoken",
         "_sweeping",
         "_target",
         "_tls",
@@ -68,6 +71,7 @@ class Pool:
         self._kind = b"content-type: %b\r\n" % headers.pop("content-type").encode()
         self._headers = headers
         self._lines = _lines(headers)
+        self._spoken = False  # a reply has come: at this place is HTTP
         self._live: set[ClientConnection] = set()
         self._idle: list[tuple[float, ClientConnection]] = []
         self._sweeping: asyncio.TimerHandle | None = None
@@ -88,8 +92,23 @@ class Pool:
         `timeout`: seconds from when there is a connection to the end of the body. Raises Broken, BadAnswer.
         """
         head = self._head(method, self._target if target is None else _target(target), body, headers)
-        wire = self._unused() or await self._connect()
-        return await wire.ask(head, body or b"", timeout)
+        wire = self._unused()
+        if wire is None:
+            reply = await (await self._connect()).ask(head, body or b"", timeout)
+        else:
+            try:
+                reply = await wire.ask(head, body or b"", timeout)
+            except Broken as why:
+                if why.reason != "hung_up":
+                    raise
+                # the far end closed what it had kept open: is it there at all?
+                wire = await self._connect()
+                if method == "POST":
+                    wire.abort()
+                    raise
+                reply = await wire.ask(head, body or b"", timeout)
+        self._spoken = True
+        return reply
 
     def _head(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str] | None) -> bytes:
         lines = self._lines
@@ -100,6 +119,8 @@ class Pool:
                     raise Broken(
                         f"the header {printable(name)} has characters that no header may have: nothing was sent"
                     )
+                if name in FRAMING:
+                    raise Broken(f"the header {name} is for the wire to say: nothing was sent")
             if "content-type" in headers:
                 kind = b""
             if self._headers.keys().isdisjoint(headers):
@@ -126,7 +147,9 @@ class Pool:
         place = self._place
         if place.tls and self._tls is None:
             self._tls = ssl.create_default_context()  # once: it is slow to make
-        make = lambda: ClientConnection(place.address, self._limit, self._free, self._lost)  # noqa: E731
+        make = lambda: ClientConnection(  # noqa: E731
+            place.address, self._limit, self._free, self._lost, unknown=not self._spoken
+        )
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 _, wire = await connected(make, place, self._tls, self._address)

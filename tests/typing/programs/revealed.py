@@ -1,8 +1,5 @@
-# pyright: strict, reportAny=false, reportUnusedParameter=false, reportCallInDefaultInitializer=false
-"""What a user writes with dragoman, to be read by type checkers: `python -m pytest tests/typing`.
-
-Each `reveal_type` stands with the type that mypy and basedpyright must say, in the table of `test_user_code.py`.
-"""
+"""Expressions and their types: each `reveal_type` stands with the type that mypy and basedpyright must say, in the
+table of `test_programs.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""PURE: names faults by what really came: the error of a connection, the first bytes, the head of an HTTP reply.
+"""PURE: the one finder of faults, behind the doctor, the advice after a failed command, and `auth explain`: it names a
+fault by what really came, the error of a connection, the first bytes, the head of an HTTP reply.
 
 What other protocols send is recognised where every wire recognises it, in `net.strangers`; why a connection failed is
 named by `net.sockets.reason_of`.
@@ -7,29 +8,44 @@ named by `net.sockets.reason_of`.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from urllib.parse import urljoin
 
 import msgspec
+from msgspec import Struct
 
-from ...channel import ChannelError, Reason
-from ...jsonrpc.check import problems
-from ...jsonrpc.codec import decode
-from ...jsonrpc.errors import PARSE_ERROR, BadAnswer, CallTimeout
-from ...jsonrpc.framing import FramingName, framing
-from ...jsonrpc.limits import CLIENT
-from ...jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
-from ...net.replies import excerpt
-from ...net.sockets import in_words, reason_of
-from ...net.strangers import recognised
-from ...net.urls import Url
-from .record import Fault
+from ..auth.challenge import parsed
+from ..channel import ChannelError, Reason
+from ..jsonrpc.check import problems
+from ..jsonrpc.codec import decode
+from ..jsonrpc.errors import PARSE_ERROR, BadAnswer, CallTimeout
+from ..jsonrpc.framing import FramingName, framing
+from ..jsonrpc.limits import CLIENT
+from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
+from ..net.replies import excerpt
+from ..net.sockets import in_words, reason_of
+from ..net.strangers import recognised
+from ..net.urls import Url, printable
+
+
+class Fault(Struct, frozen=True):
+    """What is wrong, and what to do about it."""
+
+    kind: str
+    """The fault in a word, for programs."""
+    what: str
+    mend: str
+    answers: bool = True
+    """False: there is no connection, or no answer."""
+
 
 MENDS: Mapping[Reason, str] = {
     "unresolved": "check the spelling of {host}, and whether this machine can resolve names: getent hosts {host}",
     "refused": "nothing listens at {address}: start the server there, or check host and port",
     "unreachable": "there is no way to {host} from here: check the network, the VPN and the firewall",
-    "late": "no answer from {host}: check that the machine is up, and that no firewall drops what goes to {address}",
+    "late": "no answer from {host}: check that the machine is up, and that no firewall drops what goes to {address}, or wait longer: "
+    "--timeout SECONDS",
     "no_socket": "there is no socket {address}: start the server; a relative path begins in the current folder",
     "denied": "the file's permissions keep you out: be its user, or let the server set others",
     "not_tls": "write {plain}:// for {scheme}://, or give the server a certificate",
@@ -44,6 +60,12 @@ MENDS: Mapping[Reason, str] = {
     "login": "a person has to log in: dragoman login URL",
     "other": "look into the server's log",
 }
+BROKERS = ("amqp", "mqtt", "nats", "redis")
+_LOOSE: Mapping[str, str] = {
+    "the null one must be absent": "leave the null out of its answers (specification 5)",
+    "`error.code` must be an integer, not '": "send a number as the code of an error (specification 5.1)",
+}
+"""What is said of answers that are refused and that `--lenient` accepts, and what their server must do."""
 NO_CONNECTION: frozenset[Reason] = frozenset(
     ("unresolved", "refused", "unreachable", "late", "no_socket", "denied", "reset", "hung_up")
 )
@@ -73,14 +95,65 @@ STATUS: Mapping[int, tuple[str, str]] = {
 """HTTP status -> the fault in a word, and its mend."""
 
 
+_LATE = "did not answer within"
+"""What a connection says whose answer did not come in time."""
 _CUT = (" broke off", "ended before the answer")
 """What a connection says whose answer has begun."""
+
+
+_NO_LOGIN = re.compile(
+    r"(?i)noauth|wrongpass|invalid username|invalid password|authori[sz]ation violation|not authori[sz]ed"
+    r"|access[_ ]refused|bad user ?name or password|authentication (?:failed|required|timeout)|user authentication"
+)
+"""How brokers refuse a login."""
+_NO_RIGHT = re.compile(r"(?i)noperm|permissions? violation|no permissions|access to .* refused|does not let this user")
+_HTTP = re.compile(r": HTTP (\d{3})\b")
+"""How the WebSocket says what came instead of it."""
+
+
+def log_in_at_broker(url: Url, said: str) -> Fault:
+    """The fault of a broker that does not let a user in."""
+    name = url.plain.upper()
+    mend = (
+        f"give the broker's user and password: {url.scheme}://USER:PASSWORD@{url.address}{url.path}, or "
+        f"DRAGOMAN_{name}_USER and DRAGOMAN_{name}_PASSWORD"
+    )
+    return Fault("login", f"{url.shown} does not let us in: {said}", mend)
+
+
+def _of_broker(said: str, url: Url) -> Fault | None:
+    """The fault that a broker told, if it is one that is known."""
+    if "no worker serves" in said:
+        mend = f"start one there: dragoman serve FILE {url.shown}; or check the name in the URL"
+        return Fault("no_worker", said, mend, False)
+    if _NO_RIGHT.search(said):
+        return Fault("denied", said, "let this user of the broker have the rights that the page of the wire names")
+    return log_in_at_broker(url, said) if _NO_LOGIN.search(said) else None
+
+
+def _of_handshake(said: str, url: Url) -> Fault | None:
+    """The fault of an endpoint that answers a WebSocket's handshake with HTTP."""
+    if (found := _HTTP.search(said)) is None:
+        return None
+    status = int(found[1])
+    if status in (401, 403):
+        mend = "give --user NAME:PASSWORD or --bearer TOKEN; its log says whether host name and origin are allowed"
+        return Fault("login", said, mend)
+    words = _words(url)
+    if status in (407, 413, 421, 429) or (status >= 500 and status != 501):
+        word, mend = STATUS.get(status) or STATUS[500]
+        return Fault(word, said, mend.format(**words))
+    return Fault("not_websocket", said, MENDS["not_websocket"].format(**words))
 
 
 def of_connection(error: BaseException, url: Url) -> Fault:
     """The fault of a connection that failed."""
     reason = error.reason if isinstance(error, ChannelError) else reason_of(error)
     said = str(error) if isinstance(error, ChannelError) else f"cannot connect to {url.shown}: {in_words(error)}"
+    if isinstance(error, ChannelError) and url.plain in BROKERS and (told := _of_broker(said, url)) is not None:
+        return told
+    if isinstance(error, ChannelError) and url.plain == "ws" and (told := _of_handshake(said, url)) is not None:
+        return told
     mend = _mend(reason, url)
     if reason in ("hung_up", "reset") and url.tls:
         mend += "; if it asks for client certificates, give one: --cert FILE"
@@ -104,12 +177,14 @@ def _words(url: Url) -> dict[str, str]:
     }
 
 
-def of_call(error: Exception, url: Url | None, place: str) -> Fault:
-    """The fault of a call that had no answer."""
-    if isinstance(error, CallTimeout):
-        return silent(place)
+def of_call(error: Exception, url: Url | None, place: str, seconds: float) -> Fault:
+    """The fault of a call that had no answer. `seconds`: how long it could wait."""
+    if isinstance(error, CallTimeout) or _LATE in str(error):
+        return silent(place, seconds)
     if isinstance(error, BadAnswer):
-        return _split("bad_answer", str(error), "no JSON-RPC server is there, or a faulty one: look into its log")
+        return of_loose_answer(str(error)) or _split(
+            "bad_answer", str(error), "no JSON-RPC server is there, or a faulty one: look into its log"
+        )
     if url is not None and any(sign in str(error) for sign in _CUT):
         mend = "the server, or a proxy on the way, ends an answer before its end: compare Content-Length with the body"
         return Fault("cut", str(error), f"{mend}, and look into both logs")
@@ -118,12 +193,34 @@ def of_call(error: Exception, url: Url | None, place: str) -> Fault:
     return Fault("hung_up", str(error), "look into the program's own messages", False)
 
 
-def silent(place: str) -> Fault:
-    """The fault of a far end that takes a request and says nothing."""
+def of_loose_answer(said: str) -> Fault | None:
+    """The fault of an answer that is refused, and that `--lenient` accepts; None for any other."""
+    found = next((mend for sign, mend in _LOOSE.items() if sign in said), None)
+    return None if found is None else Fault("loose", said, f"accept it: --lenient; the server must {found}")
+
+
+def silent(place: str, seconds: float, said: str = "", request: str = "a request") -> Fault:
+    """A far end that took a request and has said nothing. `said`: what is known besides."""
+    what = f"{place} takes {request} and has not answered within {_seconds(seconds)}{said and '; '}{said}"
     mend = (
-        "check that a JSON-RPC or MCP server is there, that it is not stuck, and how it separates messages (--framing)"
+        f"if it is slow, give it longer: --timeout {_longer(seconds)}; else check that a JSON-RPC or MCP server is there, "
+        "that it is not stuck, and how it separates messages (--framing content-length)"
     )
-    return Fault("silent", f"{place} takes a request and does not answer", mend, False)
+    return Fault("silent", what, mend, False)
+
+
+def slow(place: str, seconds: float) -> Fault:
+    """A far end whose answer came after the time that it had."""
+    what = f"{place} answers, and later than within {_seconds(seconds)}"
+    return Fault("slow", what, f"it is slow, not faulty: give it longer, --timeout {_longer(seconds)}", False)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _longer(seconds: float) -> str:
+    return f"{max(1.0, 3 * seconds):.0f}"
 
 
 # -- bytes ----------------------------------------------------------------------------------------
@@ -163,6 +260,14 @@ class Heard:
         return any(isinstance(message := _read(one), Request) and message.method == "ping" for one in self.messages)
 
     @property
+    def calm(self) -> bool:
+        """What came may be followed by the answer: requests, notifications, and the beginning of a message."""
+        if self.messages:
+            return all(isinstance(_read(one), Request | Notification) for one in self.messages)
+        raw = self.raw.lstrip()
+        return raw[:1] == b"{" if self._lines else bool(raw)
+
+    @property
     def settled(self) -> bool:
         """Nothing more needs to come."""
         return self.answered or self.echoed
@@ -190,6 +295,11 @@ def _read(one: bytes | Malformed) -> Message:
     return one if isinstance(one, Malformed) else decode(one)
 
 
+def whole(raw: bytes) -> bool:
+    """Whether a text is a whole message."""
+    return not problems(raw)
+
+
 def of_bytes(heard: Heard, scheme: str, place: str, content_length: bool) -> Fault | None:
     """The fault in what came instead of the answer; None where nothing came but silence or the end."""
     raw = heard.raw.lstrip()
@@ -199,7 +309,7 @@ def of_bytes(heard: Heard, scheme: str, place: str, content_length: bool) -> Fau
         what = f"{place} sends JSON without Content-Length headers"
         return Fault("framing", what, "leave --framing content-length out: it separates messages by lines")
     if not content_length and (words := recognised(raw, scheme)) is not None:
-        return _stranger(words, place)
+        return stranger(words, place)
     if heard.echoed:
         mend = "this is not a server: it must send answers, not what it gets"
         return Fault("echo", f"{place} sends the request back", mend)
@@ -218,7 +328,7 @@ def of_bytes(heard: Heard, scheme: str, place: str, content_length: bool) -> Fau
     return _not_json(raw, place)
 
 
-def _stranger(words: str, place: str) -> Fault:
+def stranger(words: str, place: str) -> Fault:
     """The fault of bytes that were recognised."""
     framed = "Content-Length" in words or "as its end" in words
     encoded = any(sign in words for sign in ("byte order", "UTF-16", "gzip"))
@@ -260,15 +370,17 @@ def of_message(raw: bytes, place: str) -> Fault:
     if isinstance(message, Result | Failure):
         return _of_message(raw, place) or _not_json(raw, place)
     if (words := recognised(raw, "")) is not None:
-        return _stranger(words, place)
+        return stranger(words, place)
     if raw.strip()[:1] not in (b"{", b"["):
         return _not_json(raw, place)
+    if isinstance(message, Malformed) and (loose := of_loose_answer(message.reason)) is not None:
+        return loose
     found = next((one for one in problems(raw) if one.severity == "error"), None)
     if found is None:
         return Fault("no_answer", f"{place} sends what answers nothing: {excerpt(raw)}", "look into the server's log")
     if b'"jsonrpc"' not in raw and b'"id"' in raw and (b'"result"' in raw or b'"error"' in raw):
         return Fault("version_1", f"{place} answers as JSON-RPC 1.0: {excerpt(raw)}", "speak it: --v1")
-    mend = "the server must send JSON-RPC 2.0; dragoman check lists every fault of its messages (--lenient takes some)"
+    mend = "the server must send JSON-RPC 2.0; dragoman check lists every fault of its messages"
     return Fault("not_jsonrpc", f"{place} sends what is not JSON-RPC: {found.path}: {found.message}", mend)
 
 
@@ -316,13 +428,70 @@ def of_reply(status: int, headers: Mapping[str, str], body: bytes, url: Url) -> 
     return of_message(body, place)
 
 
+def of_challenge(
+    status: int, challenge: str, url: Url, authorized: bool = False, *, stored: bool = False
+) -> Fault | None:
+    """The fault of a caller that is not let in; None where a token is asked for, and none was given. `authorized`: it
+    gave credentials; `stored`: those of `dragoman login`."""
+    place = url.shown
+    found = {one.scheme.lower(): one.params for one in parsed(challenge)}
+    params = found.get("bearer") or found.get("dpop") or {}
+    login = f"dragoman login {shlex.quote(url.bare)}"
+    if status == 403 and params.get("error") == "insufficient_scope":
+        scopes = params.get("scope", "").split()
+        more = "".join(f" --scope {shlex.quote(printable(one))}" for one in scopes)
+        mend = f"get a token with the scope {printable(' '.join(scopes)) or 'that the server names'}: {login}{more}"
+        return Fault("scope", f"{place}: the token's scopes do not suffice", mend)
+    if status == 403:
+        mend = "the server lets this caller in nowhere: check host name, origin and rights (its log says which)"
+        return Fault("forbidden", f"{place} answers HTTP 403", mend)
+    if authorized:
+        why = params.get("error_description") or params.get("error") or "it does not say why"
+        mend = "check user, password or token, and whether it has expired; get a new one"
+        mend = f"log in again: {login}" if stored else mend
+        return Fault("refused_login", f"{place} refuses these credentials (HTTP {status}): {why}", mend)
+    if "bearer" in found or "dpop" in found:
+        return None
+    if "basic" in found or "digest" in found:
+        mend = "give --user NAME:PASSWORD, or set DRAGOMAN_USER"
+        if "basic" not in found:
+            mend = "let the server take Basic or Bearer: Digest is not spoken here"
+        return Fault("login", f"{place} answers HTTP {status} and wants a user and a password", mend)
+    if found:
+        names = ", ".join(found)
+        mend = f"give what it wants yourself: --header 'Authorization: {next(iter(found)).title()} ...'"
+        return Fault("login", f"{place} answers HTTP {status} and wants a log-in by {printable(names)}", mend)
+    mend = "try --bearer TOKEN or --user; the server should say which, by WWW-Authenticate (RFC 9110, 11.6.1)"
+    return Fault("no_challenge", f"{place} wants a log-in (HTTP {status}) and does not say which", mend)
+
+
+def of_failure(error: Exception, url: Url, seconds: float, authorized: bool) -> Fault:
+    """The fault of a call or a connection that failed, whatever was raised for it. `authorized`: credentials went with
+    it; `seconds`: how long it could wait."""
+    status, headers = getattr(error, "status", None), getattr(error, "headers", {})
+    if status in (401, 403):
+        challenge = getattr(error, "challenge", "") or headers.get("www-authenticate", "")
+        return of_challenge(status, challenge, url, authorized) or wants_token(url)
+    if isinstance(error, ChannelError) and error.reason == "login":
+        return wants_token(url)
+    if isinstance(status, int) and (found := of_reply(status, headers, getattr(error, "body", b""), url)) is not None:
+        return found
+    return of_call(error, url, url.shown, seconds)
+
+
+def wants_token(url: Url, issuer: str = "") -> Fault:
+    """The fault of a caller without a token."""
+    mend = f"log in{f' at {issuer}' if issuer else ''}: dragoman login {shlex.quote(url.bare)}"
+    return Fault("login", f"{url.shown} wants a token", f"{mend}; or give one: --bearer TOKEN, or set DRAGOMAN_BEARER")
+
+
 def _redirected(status: int, location: str, url: Url) -> Fault:
     """The fault of a redirection: redirections are not followed, because a POST may become a GET, and keys leak."""
     if not location:
         mend = "the server must name another place by Location, or answer here"
         return Fault("redirect", f"{url.shown} redirects to nowhere (HTTP {status} without Location)", mend)
     there = urljoin(url.shown, location)
-    if there.rstrip("/") == url.shown.rstrip("/"):
+    if there == url.shown or (url.path in ("", "/") and there == f"{url.shown}/"):
         mend = "the server must answer there instead: look for a proxy's rule about slashes, https or host names"
         return Fault("redirect", f"{url.shown} redirects to itself (HTTP {status})", mend)
     return Fault("redirect", f"{url.shown} redirects to {there} (HTTP {status})", f"write {there} for {url.shown}")

@@ -1,18 +1,27 @@
-"""What type checkers, and so editors, say of a user's code: mypy --strict and basedpyright, from one table."""
+"""What type checkers, and so editors, say of users' programs: mypy --strict and basedpyright in its mode "strict".
+
+The programs are in `programs`: a line that ends with `# wrong: why` must be an error, and no other may be one. Each
+checker reads all of them in one run.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE = "tests/typing/user_code.py"
+FOLDER = Path(__file__).with_name("programs")
+PROGRAMS = sorted(one for one in FOLDER.glob("*.py") if one.name != "__init__.py")
+REVEALING = FOLDER / "revealed.py"
 
 REVEALED = [
     ("ctx.state", "AppState"),
@@ -102,38 +111,87 @@ def _plain(type: str) -> str:
     return type.replace("CoroutineType[", "Coroutine[")
 
 
-def _lines() -> list[tuple[int, str]]:
+def _revealing() -> list[tuple[int, str]]:
     """The line and the text of what each `reveal_type` is given."""
     calls = [
         node
-        for node in ast.walk(ast.parse((ROOT / CODE).read_text("utf-8")))
+        for node in ast.walk(ast.parse(REVEALING.read_text("utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "reveal_type"
     ]
     return sorted((call.lineno, ast.unparse(call.args[0])) for call in calls)
 
 
+def _expected() -> dict[int, str]:
+    return {line: type for (line, _), (_, type) in zip(_revealing(), REVEALED, strict=True)}
+
+
+class Said(NamedTuple):
+    """What a checker says of all programs: by program and line the errors, and by line the types that are revealed."""
+
+    errors: dict[tuple[str, int], str]
+    revealed: dict[int, str]
+
+
 def _run(*command: str) -> str:
-    done = subprocess.run([sys.executable, "-m", *command, CODE], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr  # there are errors to find
     return done.stdout
 
 
+@functools.cache
+def _mypy() -> Said:
+    report = _run("mypy", "--strict", "--no-error-summary", "--hide-error-context", *map(str, PROGRAMS))
+    said = re.findall(r"^(?:.*/)?(\w+)\.py:(\d+): (error|note): (.*)$", report, re.MULTILINE)
+    told = re.compile(r'Revealed type is "(.*)"')
+    return Said(
+        {(name, int(line)): text for name, line, kind, text in said if kind == "error"},
+        {int(line): _plain(found[1]) for _, line, _, text in said if (found := told.fullmatch(text))},
+    )
+
+
+@functools.cache
+def _basedpyright() -> Said:
+    report = json.loads(_run("basedpyright", "-p", str(FOLDER), "--pythonpath", sys.executable, "--outputjson"))
+    said = [
+        (Path(one["file"]).stem, one["range"]["start"]["line"] + 1, one["severity"], one["message"])
+        for one in report["generalDiagnostics"]
+    ]
+    return Said(
+        {(name, line): text for name, line, severity, text in said if severity in ("error", "warning")},
+        {
+            line: _plain(text.rsplit('" is "', 1)[1][:-1])
+            for _, line, severity, text in said
+            if severity == "information"
+        },
+    )
+
+
+CHECKERS = [pytest.param(_mypy, id="mypy"), pytest.param(_basedpyright, id="basedpyright")]
+
+
+def _marked(program: Path) -> set[int]:
+    """The lines of a program in which something is wrong."""
+    return {line for line, text in enumerate(program.read_text("utf-8").splitlines(), 1) if "  # wrong: " in text}
+
+
 def test_the_table_has_each_expression() -> None:
-    assert [text for _, text in _lines()] == [ast.unparse(ast.parse(code, mode="eval")) for code, _ in REVEALED]
+    assert [text for _, text in _revealing()] == [ast.unparse(ast.parse(code, mode="eval")) for code, _ in REVEALED]
 
 
-def test_mypy_reveals_these_types() -> None:
-    said = re.findall(r':(\d+): note: Revealed type is "(.*)"', _run("mypy", "--strict", "--no-error-summary"))
-    assert {int(line): _plain(type) for line, type in said} == _expected()
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_the_types_of_expressions(checker: Callable[[], Said]) -> None:
+    assert checker().revealed == _expected()
 
 
-def test_basedpyright_reveals_these_types() -> None:
-    pytest.importorskip("basedpyright")
-    report = json.loads(_run("basedpyright", "--pythonpath", sys.executable, "--outputjson"))
-    said = [one for one in report["generalDiagnostics"] if one["severity"] == "information"]
-    found = {one["range"]["start"]["line"] + 1: _plain(one["message"].rsplit('" is "', 1)[1][:-1]) for one in said}
-    assert found == _expected()
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_what_is_wrong_is_found_and_nothing_else_is(checker: Callable[[], Said], program: Path) -> None:
+    found = {line: text for (name, line), text in checker().errors.items() if name == program.stem}
+    wrong = _marked(program)
+    assert {line: text for line, text in found.items() if line not in wrong} == {}
+    assert wrong - found.keys() == set()
 
 
-def _expected() -> dict[int, str]:
-    return {line: type for (line, _), (_, type) in zip(_lines(), REVEALED, strict=True)}
+def test_most_programs_hold_wrong_uses() -> None:
+    assert len(PROGRAMS) > 20
+    assert sum(bool(_marked(program)) for program in PROGRAMS) > 20

@@ -1,0 +1,106 @@
+"""Rewrites JSON Schemas, part by part. Values in them (`default`, `examples`, what users add) are left as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+Part: TypeAlias = dict[str, Any]
+
+_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+"""Words of a schema whose members are schemas."""
+_BELOW = frozenset(
+    {
+        *("items", "prefixItems", "contains", "unevaluatedItems", "additionalItems", "additionalProperties"),
+        *("unevaluatedProperties", "propertyNames", "anyOf", "oneOf", "allOf", "not", "if", "then", "else"),
+    }
+)
+"""Words whose value is a schema, or a list of them."""
+_KINDS: Mapping[Any, str] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
+
+
+def each_part(schema: Any, change: Callable[[Part], Part]) -> Any:
+    """The schema with `change(part)` in the place of each of its parts, the inner ones first."""
+    if isinstance(schema, list):
+        return [each_part(item, change) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {}
+    for key, value in schema.items():
+        if key in _BELOW:
+            value = each_part(value, change)
+        elif key in _MAPS and isinstance(value, dict):
+            value = {name: each_part(part, change) for name, part in value.items()}
+        found[key] = value
+    return change(found)
+
+
+def typed(schema: Any) -> Any:
+    """The schema with a `type` beside each `enum` and `const`: generators of code take it for anything without. And
+    with the tag of each discriminated union required, as it is: in pydantic's schemas a tag with a default is not."""
+    return each_part(schema, lambda part: _typed(_tagged(part)))
+
+
+def _tagged(part: Part) -> Part:
+    choice = part.get("discriminator")
+    if not isinstance(choice, dict) or "oneOf" not in part or not isinstance(tag := choice.get("propertyName"), str):
+        return part
+    return part | {"required": list(dict.fromkeys([*part.get("required", ()), tag]))}
+
+
+def _typed(part: Part) -> Part:
+    values = part["enum"] if isinstance(part.get("enum"), list) else [part["const"]] if "const" in part else []
+    kinds = list(dict.fromkeys(_KINDS.get(type(value), "") for value in values))
+    if not kinds or "" in kinds or part.keys() & {"type", "anyOf", "oneOf", "allOf", "$ref"}:
+        return part
+    return part | {"type": kinds[0] if len(kinds) == 1 else kinds}
+
+
+def renamed(schema: Any, names: Mapping[str, str], refs: str) -> Any:
+    """The schema with references to components that have these other names; `refs` is like "#/$defs/{name}"."""
+    place = refs.removesuffix("{name}")
+    there = {place + name: place + other for name, other in names.items()}
+
+    def change(part: Part) -> Part:
+        found = part
+        if isinstance(ref := part.get("$ref"), str) and ref in there:
+            found = found | {"$ref": there[ref]}
+        choice = part.get("discriminator")
+        if isinstance(choice, dict) and isinstance(mapping := choice.get("mapping"), dict):
+            tags = {tag: there.get(to, to) for tag, to in mapping.items()}
+            found = found | {"discriminator": choice | {"mapping": tags}}
+        return found
+
+    return each_part(schema, change) if names else schema
+
+
+def references(schema: Any) -> list[str]:
+    """Each `$ref` in a schema."""
+    found: list[str] = []
+
+    def note(part: Part) -> Part:
+        if isinstance(ref := part.get("$ref"), str):
+            found.append(ref)
+        return part
+
+    each_part(schema, note)
+    return found
+
+
+def as_draft_7(schema: Any) -> Any:
+    """A schema of 2020-12 with tuples as draft 7 has them: `items` is their list, `additionalItems` is for the rest."""
+    return each_part(schema, _as_draft_7)
+
+
+def _as_draft_7(part: Part) -> Part:
+    if not isinstance(lead := part.get("prefixItems"), list):
+        return part
+    found = {key: value for key, value in part.items() if key not in ("prefixItems", "items")}
+    more = "items" in part and part.get("maxItems") != len(lead)  # else nothing follows
+    return found | {"items": lead} | ({"additionalItems": part["items"]} if more else {})

@@ -1,0 +1,56 @@
+"""The secrets that processes which serve together share: what one of them seals, all of them open.
+
+The first secret seals, every one opens: put a new one first, and keep the old one until nothing of its time is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
+
+from .jsonrpc.errors import LocalError
+
+SECRET = "DRAGOMAN_SECRET"
+"""The environment variable with the secrets, several separated by white space or commas."""
+SHORTEST = 16
+"""Bytes a secret must have."""
+
+C = TypeVar("C", bound=type)
+
+
+def holds_secret(cls: C) -> C:
+    """A decorator of classes whose values hold a secret and do not change: they are not pickled, since nobody looks
+    there for one, and a copy is the value itself."""
+
+    def not_pickled(self: Any) -> NoReturn:
+        raise LocalError(f"{type(self).__name__} is not pickled: it holds a secret; make it anew where it is needed")
+
+    made: Any = cls
+    made.__reduce__ = not_pickled
+    made.__copy__ = lambda self: self
+    made.__deepcopy__ = lambda self, memo: self
+    return cls
+
+
+def read_secrets(given: Sequence[str | bytes] | str | bytes | None = None) -> list[bytes]:
+    """The secrets in an option, or (None) in the environment: none where that has none. Raises LocalError for an option
+    without one, and for a secret that is too short."""
+    if given is None:
+        given = os.environ.get(SECRET)
+        if not given:
+            return []
+    if isinstance(given, str):
+        given = [key for key in re.split(r"[\s,]+", given) if key]
+    elif isinstance(given, bytes):
+        given = [given]
+    keys = [key.encode() if isinstance(key, str) else key for key in given]
+    if not keys:
+        raise LocalError(f"keys for sealed state: give at least one, in keys= or {SECRET}")
+    if any(len(key) < SHORTEST for key in keys):
+        raise LocalError(
+            f"a key for sealed state has at least {SHORTEST} bytes; "
+            "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return keys

@@ -1,0 +1,131 @@
+"""The work of one wake-up is bounded on every loop: who has more to read waits until the others had their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from dragoman.channel import Broken, Options
+from dragoman.net.read_buffer import SIZE
+from dragoman.transports.http.listener import listen as listen_http
+from dragoman.transports.stream.listener import listen as listen_stream
+from tests.servable import Idle
+from tests.transports.ends import until
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+RUNNERS = [asyncio.run, uvloop.run]
+LINE = b"x" * 63 + b"\n"
+MOST = 64 * 1024 * 1024
+
+
+def fill(port: int, first: bytes, piece: bytes) -> socket.socket:
+    """A connection on which as many bytes wait as the system holds, before the loop has read one."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setblocking(False)
+    sent, data = 0, first + piece * (SIZE // len(piece))
+    try:
+        while sent < MOST:
+            sent += sock.send(data)
+            data = piece * (SIZE // len(piece))
+    except BlockingIOError:
+        pass
+    assert sent > 2 * SIZE
+    return sock
+
+
+class Turns:
+    """The most that was counted in one turn of the loop."""
+
+    def __init__(self) -> None:
+        self.count = self.most = self.all = 0
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._turn)
+
+    def add(self) -> None:
+        self.count += 1
+        self.all += 1
+        self.most = max(self.most, self.count)
+
+    def _turn(self) -> None:
+        self.count = 0
+        self._loop.call_soon(self._turn)
+
+
+class Lines(Idle):
+    """Counts the messages of channels."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self.turns = turns
+
+    def attach(self, channel: Any) -> None:
+        self.channel = channel
+        channel.open(self)
+
+    def received(self, message: bytes, call: Any = None) -> None:
+        self.turns.add()
+
+    def refused(self, malformed: Any) -> None: ...
+
+    def finished(self) -> None: ...
+
+    def ended(self, why: Any) -> None: ...
+
+
+@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+def test_a_stream_takes_one_buffer_in_a_turn(run: Run) -> None:
+    async def main() -> None:
+        turns = Turns()
+        served = Lines(turns)
+        listener = await listen_stream("tcp://127.0.0.1:0", {"": served}, Options())
+        sock = fill(int(listener.url.rpartition(":")[2]), b"", LINE)
+        try:
+            await until(lambda: turns.all > 2 * SIZE // len(LINE))
+        finally:
+            sock.close()
+            await listener.close()
+            served.channel.abort(Broken("the test is over"))
+            await listener.closed()
+        most.append(turns.most)
+
+    most: list[int] = []
+    run(main())
+    assert most[0] <= SIZE // len(LINE) + 1
+
+
+class Posts(Idle):
+    """Counts the POSTs."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self.turns = turns
+
+    def exchange(self, x: Any) -> None:
+        self.turns.add()
+        x.respond(None)
+
+
+@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+def test_http_takes_one_buffer_in_a_turn(run: Run) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+    async def main() -> None:
+        turns = Turns()
+        listener = await listen_http("http://127.0.0.1:0", {"": Posts(turns)}, Options())
+        sock = fill(int(listener.url.rpartition(":")[2]), b"", post)
+        try:
+            await until(lambda: turns.all > SIZE // len(post))
+        finally:
+            sock.close()
+            await listener.close()
+            await listener.closed()
+        most.append(turns.most)
+
+    most: list[int] = []
+    run(main())
+    assert most[0] <= SIZE // len(post) + 1
