@@ -1,4 +1,4 @@
-"""A tool that works three times as long as either end waits, and reports progress, ends in its result: nobody has to
+"""A tool that works longer than either end waits, and reports progress, ends in its result: nobody has to
 look at the progress."""
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from dragoman import serve
 from dragoman.mcp import Client, Context, Server
 from dragoman.mcp.client import blocking
 
-PATIENCE = 1.0
-"""Seconds of both ends without progress."""
-STEPS = 30
+PATIENCE = 5.0
+"""Seconds of both ends without progress: what a busy machine may hold either up is less."""
+STEPS = 40
+LENGTH = 1.5 * PATIENCE
+"""Seconds that the work takes."""
 
 
 def working() -> Server:
@@ -22,7 +24,7 @@ def working() -> Server:
     async def work(ctx: Context) -> str:
         for step in range(STEPS):
             await ctx.progress(step + 1, STEPS)
-            await asyncio.sleep(3 * PATIENCE / STEPS)
+            await asyncio.sleep(LENGTH / STEPS)
         return "done"
 
     @server.resource("work://page", timeout=PATIENCE)
