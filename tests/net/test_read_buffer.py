@@ -129,3 +129,30 @@ def test_http_takes_one_buffer_in_a_turn(run: Run) -> None:
     most: list[int] = []
     run(main())
     assert most[0] <= SIZE // len(post) + 1
+
+
+@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+def test_a_websocket_takes_one_buffer_in_a_turn(run: Run) -> None:
+    upgrade = (
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    frame = b"\x81\xfe\x04\x00" + bytes(4) + b"x" * 1024  # so large that the bytes bound a turn, not the frames
+
+    async def main() -> None:
+        turns = Turns()
+        served = Lines(turns)
+        listener = await listen_http("ws://127.0.0.1:0", {"": served}, Options())
+        sock = fill(int(listener.url.rpartition(":")[2]), upgrade, frame)
+        try:
+            await until(lambda: turns.all > 2 * SIZE // len(frame))
+        finally:
+            sock.close()
+            await listener.close()
+            served.channel.abort(Broken("the test is over"))
+            await listener.closed()
+        most.append(turns.most)
+
+    most: list[int] = []
+    run(main())
+    assert most[0] <= SIZE // len(frame) + 1

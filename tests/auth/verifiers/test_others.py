@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman.auth import Introspection, IssuerAway, MutualTls, Static, TokenRefused
@@ -61,6 +62,25 @@ async def test_limits_hold_for_what_is_asked() -> None:
     with pytest.raises(TokenRefused, match="has 9 bytes: 8 are taken"):
         await verifier.verify("123456789", PLAIN)
     assert len(fake.asked) == 1
+
+
+async def test_questions_are_shared_out_among_addresses() -> None:
+    fake = FakeIssuer()
+    fake.gate = asyncio.Event()
+    verifier = introspection(fake, limits=AuthLimits(questions=4))
+    flood, honest = (msgspec.structs.replace(PLAIN, remote=f"192.0.2.{n}:1000") for n in (1, 2))
+    asked = [asyncio.ensure_future(verifier.verify(f"junk{n}", flood)) for n in range(4)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    with pytest.raises(IssuerAway):
+        await verifier.verify("junk4", flood)
+    let_in = asyncio.ensure_future(verifier.verify("good", honest))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    fake.gate.set()
+    assert (await let_in).subject == "ada"
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in found].count(IssuerAway) == 1, "one of the flood's gave way"
 
 
 async def test_an_answer_is_believed_for_a_minute() -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,13 @@ class User:
 
     def __call__(self, *words: str) -> Done:
         return self.command.run(*words, env=self.env)
+
+
+class Wrong(Protected):
+    """A server that answers each call with 400."""
+
+    async def _answered(self, path: str, fields: list[str], body: bytes) -> tuple[int, dict[str, str], Any]:
+        return 400, {}, {}
 
 
 @pytest.fixture
@@ -96,6 +104,17 @@ def test_a_command_uses_what_is_stored(server: Protected, dragoman: User) -> Non
     server.tokens.clear()
     done = dragoman("call", server.url, "echo", "1")
     assert (done.status, done.out.strip()) == (0, "[1]"), done.err
+    assert None not in server.tokens
+
+
+def test_the_doctor_uses_what_is_stored(server: Protected, dragoman: User) -> None:
+    done = dragoman("doctor", server.url)
+    assert (done.status, "dragoman login" in done.out) == (1, True), done
+    assert dragoman("login", server.url).status == 0
+    server.tokens.clear()
+    done = dragoman("doctor", server.url)
+    assert ("ok     http" in done.out, "dragoman login" in done.out) == (True, False), done
+    assert server.tokens
     assert None not in server.tokens
 
 
@@ -182,6 +201,12 @@ def test_explain_says_why(dragoman: User) -> None:
         done = dragoman("auth", "explain", server.url, "--json")
         assert done.status == 1
         assert "issuer=" in json.loads(done.out)["steps"][-1]["said"]
+
+
+def test_explain_tells_an_answer_that_is_no_challenge(dragoman: User) -> None:
+    with LocalIssuer() as issuer, Wrong(issuer, lambda token: True) as server:
+        done = dragoman("auth", "explain", server.url)
+    assert (done.status, "HTTP 400" in done.out, "what to do" in done.out) == (1, True, True), done
 
 
 def test_a_server_that_asks_for_nothing(dragoman: User, server: Protected) -> None:

@@ -107,6 +107,16 @@ REPLIES: list[tuple[bytes, str, str]] = [
         "login",
         "log in at https://login.example: dragoman login http://127.0.0.1:",
     ),
+    (
+        b'401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata="/good"',
+        "login",
+        "log in at https://login.example: dragoman login http://127.0.0.1:",
+    ),
+    (
+        b'401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata="{place}/prefix"',
+        "other_resource",
+        "let it name this one",
+    ),
     (b"403 Forbidden", "forbidden", "check host name, origin and rights"),
     (
         b'403 Forbidden\r\nWWW-Authenticate: Bearer error="insufficient_scope", scope="tools:call"',

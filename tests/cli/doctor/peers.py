@@ -98,6 +98,18 @@ def posts(answers: dict[str, object], late: float = 0.0, keep: bool = True, head
 ACCEPTED = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 
 
+def oldest(status: bytes, kind: bytes) -> Peer:
+    """Answers a POST with 404, and the GET that begins a session of HTTP+SSE with `status`."""
+
+    async def peer(reader: Reader, writer: Writer) -> None:
+        fields = await reader.readuntil(b"\r\n\r\n")
+        start = status if fields.startswith(b"GET") else b"404 Not Found"
+        writer.write(b"HTTP/1.1 %b\r\nContent-Type: %b\r\nConnection: close\r\n\r\n" % (start, kind))
+        await writer.drain()
+
+    return peer
+
+
 def greets(hello: bytes, then: bytes) -> Peer:
     """Speaks first, and says `then` to what comes."""
 
@@ -159,6 +171,8 @@ FAULTY: list[tuple[str, str, Peer, str, str]] = [
     ("ws:/calc", "wants a login", says(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"), "login", "--bearer"),
     ("ws:/calc", "is away", says(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"), "unavailable", "try again later"),
     ("ws:/calc", "a server of lines", says(UNREAD), "not_websocket", "check the path"),
+    ("http:/sse", "HTTP+SSE", oldest(b"200 OK", b"text/event-stream"), "sse", "start the server again"),
+    ("http:/sse", "HTTP+SSE that has its client", oldest(b"500 No", b"text/plain"), "sse", "start the server again"),
     ("http:/rpc", "a patient server of lines", lines({}), "other_protocol", "write tcp://"),
     ("tls:", "lines without TLS", lines({}), "not_tls", "write tcp://"),
     ("https:/rpc", "lines without TLS", lines({}), "not_tls", "write tcp://"),

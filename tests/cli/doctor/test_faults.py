@@ -49,6 +49,7 @@ DOCUMENTS = {
     b"/broken": b"{",
     b"/none": b'{"resource":"{place}"}',
     b"/other": b'{"resource":"https://other.example","authorization_servers":["https://login.example"]}',
+    b"/prefix": b'{"resource":"{place}/rp","authorization_servers":["https://login.example"]}',
     b"/good": b'{"resource":"{place}","authorization_servers":["https://login.example"]}',
 }
 AUTHORITY = trustme.CA()

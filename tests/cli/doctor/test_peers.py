@@ -51,5 +51,7 @@ async def test_a_slow_peer_is_not_faulty(place: str, what: str, peer: Peer, pati
         record = await examined(url, link(timeout=patience), Wire())
         await asyncio.sleep(0)
     assert record.verdict != "faulty", record
+    if "never answers" in what:
+        assert record.verdict == "silent", record
     if record.fault is not None:
         assert "--timeout" in record.fault.mend

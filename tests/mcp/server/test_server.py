@@ -818,3 +818,20 @@ def test_names_of_other_libraries_are_told(name: str, here: str) -> None:
     with pytest.raises(AttributeError, match=here):
         getattr(Server("s"), name)
     assert not hasattr(Server("s"), name)
+
+
+@pytest.mark.parametrize(("name", "here"), [("report_progress", "progress(value, total)"), ("list_roots", "roots()")])
+async def test_names_of_other_libraries_are_told_of_a_context(name: str, here: str) -> None:
+    app, found = Server("s"), []
+
+    @app.tool
+    def look(ctx: Context) -> bool:
+        try:
+            getattr(ctx, name)
+        except AttributeError as error:
+            found.append(str(error))
+        return hasattr(ctx, name)
+
+    async with Client(app) as client:
+        assert (await client.call_tool("look")).text == "false"
+    assert here in found[0]
