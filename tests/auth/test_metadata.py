@@ -10,8 +10,8 @@ from dragoman.auth.metadata import (
     MetadataRefused,
     ProtectedResource,
     canonical,
-    check_issuer,
-    check_resource,
+    check_document_issuer,
+    check_document_resource,
     decoded,
     origin_of,
     resource_locations,
@@ -51,7 +51,7 @@ def test_what_is_no_issuer(issuer: str) -> None:
 @pytest.mark.parametrize("url", NONE)
 def test_what_is_no_url_is_refused_wherever_a_document_has_it(url: str) -> None:
     with pytest.raises(MetadataRefused):
-        check_resource(ProtectedResource(resource=url), "https://h/mcp")
+        check_document_resource(ProtectedResource(resource=url), "https://h/mcp")
     with pytest.raises(MetadataRefused):
         resource_locations(url)
     with pytest.raises(MetadataRefused):
@@ -106,8 +106,8 @@ def test_what_is_no_document(body: bytes) -> None:
 )
 def test_an_issuer_is_compared_byte_for_byte(named: str) -> None:
     with pytest.raises(MetadataRefused, match="issuer="):
-        check_issuer(AuthorizationServer(issuer=named), "https://as.example")
-    check_issuer(AuthorizationServer(issuer=named), named)
+        check_document_issuer(AuthorizationServer(issuer=named), "https://as.example")
+    check_document_issuer(AuthorizationServer(issuer=named), named)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_issuer_is_compared_byte_for_byte(named: str) -> None:
 def test_whose_metadata_a_document_is(named: str, ours: str, good: bool) -> None:
     document = ProtectedResource(resource=named)
     if good:
-        check_resource(document, ours)
+        check_document_resource(document, ours)
     else:
         with pytest.raises(MetadataRefused, match="resource="):
-            check_resource(document, ours)
+            check_document_resource(document, ours)

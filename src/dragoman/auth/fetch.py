@@ -31,6 +31,7 @@ from ..net.scheme import lacking
 from ..net.urls import Url, masked, parse, printable
 from .errors import AuthError
 from .metadata import origin_of
+from .urls import is_loopback
 
 try:
     from ..transports.http.client.pool import Pool
@@ -261,17 +262,6 @@ def _redirected(url: str, target: str) -> str:
         return urljoin(url, target)
     except ValueError:
         raise FetchRefused(f"{_shown(url)} redirects to what is not a URL") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host as written is loopback: 127.0.0.0/8, ::1, localhost (RFC 6761 section 6.3)."""
-    host = host.lower().rstrip(".")
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 Kind = Literal["public", "private", "loopback", "forbidden"]

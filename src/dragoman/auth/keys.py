@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeVar
 from .errors import AuthError, IssuerAway, TokenRefused, UnknownKey
 from .jose import Key, KeySet, Secret, Token, Unverified, checked
 from .limits import DEFAULTS, AuthLimits
-from .metadata import AuthorizationServer, decoded, server_locations
+from .metadata import AuthorizationServer, check_document_issuer, decoded, server_locations
 from .tokens import Issuer
 
 log: logging.Logger = logging.getLogger("dragoman.auth")
@@ -292,10 +292,7 @@ async def published(
         except (AuthError, OSError) as error:
             why = str(error)
             continue
-        # RFC 8414 section 3.3: "If these values are not identical, the data contained in the response MUST NOT be
-        # used."
-        if found.issuer != issuer and found.issuer not in aliases:
-            raise AuthError(f"its metadata are those of another issuer, {found.issuer!r}")
+        check_document_issuer(found, issuer, aliases)
         return found
     raise AuthError(why)
 

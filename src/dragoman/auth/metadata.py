@@ -6,6 +6,7 @@ URLs stay the strings that they were, because issuers and resources are compared
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeVar
 from urllib.parse import SplitResult, urlunsplit
 
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import AuthError
-from .urls import split, split_web
+from .urls import split, split_issuer
 
 _SERVER = "oauth-authorization-server"
 _OPENID = "openid-configuration"
@@ -85,11 +86,10 @@ def _parts(url: str) -> SplitResult:
 
 
 def server_locations(issuer: str) -> list[str]:
-    """Where the metadata of this issuer may be, in the order in which to ask. Raises MetadataRefused for an issuer
-    that cannot be one: "a URL that uses the "https" scheme and has no query or fragment components" (RFC 8414 section
-    2; whether http will do on loopback is decided where it is fetched)."""
-    parts = split_web(issuer)
-    if parts is None or parts.query or parts.fragment or parts.username:
+    """The URLs at which the metadata of this issuer may be, in the order in which to request them. Raises
+    MetadataRefused for an issuer that cannot be one."""
+    parts = split_issuer(issuer)
+    if parts is None:
         raise MetadataRefused("an issuer is an https URL with a host and without query, fragment or user")
     # "any terminating "/" MUST be removed before inserting "/.well-known/"" (RFC 8414 section 3.1)
     path = parts.path.rstrip("/")
@@ -125,17 +125,18 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def check_issuer(document: AuthorizationServer, issuer: str) -> None:
+def check_document_issuer(document: AuthorizationServer, issuer: str, aliases: Collection[str] = ()) -> None:
     """ "The "issuer" value returned MUST be identical to the authorization server's issuer identifier value into which
-    the well-known URI string was inserted" (RFC 8414 section 3.3). Raises MetadataRefused."""
-    if document.issuer != issuer:
+    the well-known URI string was inserted", and if not "MUST NOT be used" (RFC 8414 section 3.3). `aliases`: other
+    names that the issuer has. Raises MetadataRefused."""
+    if document.issuer != issuer and document.issuer not in aliases:
         raise MetadataRefused(
             f"the metadata of the issuer {issuer!r} names another issuer, {document.issuer!r}: it is not used. If you "
             f"trust it, pin what it says: issuer={document.issuer!r}"
         )
 
 
-def check_resource(document: ProtectedResource, url: str) -> None:
+def check_document_resource(document: ProtectedResource, url: str) -> None:
     """ "The "resource" value returned MUST be identical to the protected resource's resource identifier value" (RFC
     9728 section 3.3): the URL that is called, or its origin, where one document stands for the whole host. Raises
     MetadataRefused."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+REDIRECT_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+"""The loopback hosts of redirect URIs and of our own issuer: the IP literals of RFC 8252 section 7.3, and `localhost`,
+which clients in use register. Not all that `is_loopback` takes: where a browser is sent with a code, no resolver that
+sends `a.localhost` elsewhere may decide (RFC 6761 section 6.3 only says SHOULD)."""
 
 
 def split(url: str) -> SplitResult | None:
@@ -26,3 +33,22 @@ def split_web(url: str) -> SplitResult | None:
     """The parts of an absolute https or http URL with a host; None for any other text."""
     parts = split(url)
     return parts if parts is not None and parts.scheme in ("https", "http") and parts.hostname else None
+
+
+def split_issuer(issuer: str) -> SplitResult | None:
+    """The parts of an issuer's URL; None for what cannot be one: "a URL that uses the "https" scheme and has no query
+    or fragment components" (RFC 8414 section 2). Plain http passes: whether it is loopback is decided where it is
+    fetched or served."""
+    parts = split_web(issuer)
+    return None if parts is None or "?" in issuer or "#" in issuer or "@" in parts.netloc else parts
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host as written is loopback: 127.0.0.0/8, ::1, localhost (RFC 6761 section 6.3)."""
+    host = host.lower().rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -8,20 +8,20 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ..challenge import Challenge
 from ..errors import AuthError
-from ..fetch import By, Fetched, FetchFailed, is_loopback
+from ..fetch import By, Fetched, FetchFailed
 from ..metadata import (
     AuthorizationServer,
     MetadataRefused,
     ProtectedResource,
     canonical,
-    check_issuer,
-    check_resource,
+    check_document_issuer,
+    check_document_resource,
     decoded,
     origin_of,
     resource_locations,
     server_locations,
 )
-from ..urls import split_web
+from ..urls import is_loopback, split_web
 from .errors import AuthorizationFailed, LoginFailed
 from .steps import Flow, Get, Say
 
@@ -89,7 +89,7 @@ def _resource(url: str, challenge: Challenge | None, wanted: Wanted) -> Flow[Pro
             continue
         document = decoded(got.body, ProtectedResource, place)
         if wanted.resource is UNSET:
-            check_resource(document, url)
+            check_document_resource(document, url)
         return document
     if away:  # it may have metadata: a server must not look older than it is because it fails
         raise FetchFailed(away)
@@ -138,7 +138,7 @@ def issuer_metadata(issuer: str, by: By) -> Flow[AuthorizationServer | None]:
                 raise FetchFailed(f"{place} answers HTTP {got.status}")
             continue
         document = decoded(got.body, AuthorizationServer, place)
-        check_issuer(document, issuer)
+        check_document_issuer(document, issuer)
         for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
             check_endpoint(getattr(document, name), name)
         return document

@@ -25,7 +25,7 @@ from .messages import Parameters, Request, Response, of_form, of_query, redirect
 from .model import Approved, Client, Code, Device, Pending, Settings
 from .pages import error_page, form, hidden, page, plain, rows, warning, wrong
 from .records import Records
-from .redirects import host_of, is_loopback, matches
+from .redirects import host_of, is_loopback_redirect, matches
 from .scopes import resources_of, scopes_of
 from .seals import Signer, digest
 
@@ -82,7 +82,7 @@ class Authorization:
         if client is None:
             raise refused("invalid_client", "There is no such client")
         uri = asked.get("redirect_uri")
-        if not uri and len(client.redirect_uris) == 1 and not is_loopback(client.redirect_uris[0]):
+        if not uri and len(client.redirect_uris) == 1 and not is_loopback_redirect(client.redirect_uris[0]):
             uri = client.redirect_uris[0]
         elif not uri:
             raise refused("invalid_request", "The parameter redirect_uri is missing")
@@ -146,7 +146,7 @@ class Authorization:
             caution = "Go on only if you started this on a device of yours and it shows this very code."
         else:
             shown.append(("The answer goes to", host_of(pending.redirect_uri)))
-            if is_loopback(pending.redirect_uri):
+            if is_loopback_redirect(pending.redirect_uri):
                 # MCP authorization, Localhost Redirect URI Risks
                 caution = (
                     "The answer goes to a program on this computer. Any program here could call itself "

@@ -10,10 +10,10 @@ import msgspec
 
 from ..errors import OAuthError
 from ..grant_types import AUTHORIZATION_CODE, DEVICE_CODE
-from ..urls import split
+from ..urls import REDIRECT_LOOPBACK, split
 from .messages import refused
 from .model import METHODS, REGISTRABLE, Client
-from .redirects import LOOPBACK, fault
+from .redirects import fault
 
 DOCUMENT = 16 * 1024
 """Bytes of a client's document. The draft recommends 5 KB; documents in use are longer."""
@@ -40,7 +40,7 @@ def url_fault(client_id: str, *, loopback: bool) -> str:
         return "is not a URL"
     if not re.fullmatch(r"[\x21-\x7e]+", client_id) or "\\" in client_id or len(client_id) > 2_000:
         return "is not a URL of printable ASCII"
-    if parts.scheme != "https" and not (loopback and parts.scheme == "http" and parts.hostname in LOOPBACK):
+    if parts.scheme != "https" and not (loopback and parts.scheme == "http" and parts.hostname in REDIRECT_LOOPBACK):
         return "is not https"
     if not parts.hostname or parts.path in ("", "/"):
         return "has no path"

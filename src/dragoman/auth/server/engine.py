@@ -17,7 +17,7 @@ from ...store.memory import MemoryStore
 from ..dpop import Nonces, ProofChecker
 from ..errors import OAuthError
 from ..jose import Key
-from ..urls import split_web
+from ..urls import REDIRECT_LOOPBACK, split_issuer
 from .accounts import Approver
 from .authorize import Authorization
 from .clients import Clients, Fetch
@@ -31,7 +31,6 @@ from .minting import Mint, SigningKeys
 from .model import ALGORITHMS, Client, Settings
 from .pages import error_page
 from .records import OWNERS, TOTAL, Records, Sealer
-from .redirects import LOOPBACK
 from .seals import Signer
 
 log: logging.Logger = logging.getLogger("dragoman.auth.server")
@@ -45,12 +44,12 @@ PUBLIC = (("Cache-Control", "public, max-age=300"),)
 def check_issuer(issuer: str) -> None:
     """Raises LocalError for an issuer that is none (RFC 8414, 2: https, no query, no fragment), or that is plain HTTP
     off loopback."""
-    parts = split_web(issuer)
-    if parts is None or "?" in issuer or "#" in issuer or "@" in parts.netloc:
+    parts = split_issuer(issuer)
+    if parts is None:
         raise LocalError(f"the issuer {issuer!r} is not a URL such as https://as.example, without query and fragment")
     if issuer.endswith("/"):
         raise LocalError(f"the issuer {issuer!r} ends in a slash, which clients lose: write {issuer.rstrip('/')!r}")
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+    if parts.scheme == "http" and parts.hostname not in REDIRECT_LOOPBACK:
         raise LocalError(f"the issuer {issuer!r} is plain HTTP off loopback: tokens need https, http is for 127.0.0.1")
 
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import SplitResult
 
-from ..urls import split
+from ..urls import REDIRECT_LOOPBACK, split
 
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 LENGTH = 2_000
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _PRIVATE = re.compile(r"[a-z][a-z0-9+-]*(\.[a-z0-9+-]+)+")
@@ -33,14 +32,14 @@ def fault(uri: str) -> str:
         return "" if parts.hostname else "has no host"
     if parts.scheme == "http":
         # MCP authorization, Communication Security: redirect URIs are localhost or HTTPS
-        return "" if parts.hostname in LOOPBACK else "is http, which only loopback may be"
+        return "" if parts.hostname in REDIRECT_LOOPBACK else "is http, which only loopback may be"
     return "" if _PRIVATE.fullmatch(parts.scheme) else "has a scheme that is neither https nor an app's own"
 
 
-def is_loopback(uri: str) -> bool:
+def is_loopback_redirect(uri: str) -> bool:
     """Whether a redirect goes to this machine."""
     parts = _split(uri)
-    return parts is not None and parts.scheme == "http" and parts.hostname in LOOPBACK
+    return parts is not None and parts.scheme == "http" and parts.hostname in REDIRECT_LOOPBACK
 
 
 def matches(uri: str, registered: Iterable[str]) -> bool:
@@ -56,7 +55,7 @@ def matches(uri: str, registered: Iterable[str]) -> bool:
     for one in registered:
         if uri == one:
             return True
-        if is_loopback(uri) and is_loopback(one) and _portless(uri) == _portless(one):
+        if is_loopback_redirect(uri) and is_loopback_redirect(one) and _portless(uri) == _portless(one):
             return True
     return False
 

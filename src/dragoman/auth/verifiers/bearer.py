@@ -23,7 +23,7 @@ from ..keys import Fetches, IssuerKeys
 from ..limits import DEFAULTS, AuthLimits
 from ..replays import SeenOnce
 from ..tokens import LEEWAY, Binding, Issuer, Rules
-from ..urls import split_web
+from ..urls import split_issuer, split_web
 from .cache import SECONDS, TokenCache
 from .contract import Before
 from .key import key_given
@@ -111,7 +111,10 @@ class Bearer:
                 raise LocalError(f"Bearer: issuer is the URL of one, a preset or an Issuer, not {type(row).__name__}")
             given = None if key_of is None else key_of(row)
             if given is None:
-                check_issuer("Bearer", row.issuer)
+                if split_issuer(row.issuer) is None:
+                    raise LocalError(
+                        f"Bearer: an issuer is an https URL without query and fragment, not {row.issuer!r}"
+                    )
             elif not row.issuer:
                 raise LocalError("Bearer: issuer is what the tokens have as iss: text that is not empty")
             rules = Rules(row, audience=row.audience or wanted, resource=wanted, leeway=leeway, implies=implies)
@@ -202,14 +205,6 @@ def check_resource(where: str, resource: str) -> None:
             f"{where}: resource is this server's URL as clients write it, such as https://mcp.example/mcp, without user "
             f"and fragment, not {resource!r}"
         )
-
-
-def check_issuer(where: str, issuer: str) -> None:
-    """Raises LocalError for what is not an issuer. RFC 8414 section 2: "a URL that uses the "https" scheme and has no
-    query or fragment components"."""
-    parts = split_web(issuer)
-    if parts is None or parts.query or parts.fragment:
-        raise LocalError(f"{where}: an issuer is an https URL without query and fragment, not {issuer!r}")
 
 
 def _nonces(wanted: bool | bytes, now: Callable[[], float]) -> Nonces | None:

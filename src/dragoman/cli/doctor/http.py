@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 from msgspec import Struct
 
 from ...auth.challenge import parsed
-from ...auth.metadata import MetadataRefused, ProtectedResource, check_resource, decoded, resource_locations
+from ...auth.metadata import MetadataRefused, ProtectedResource, check_document_resource, decoded, resource_locations
 from ...channel import Broken, ChannelError, Options
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import BadAnswer, LocalError
@@ -251,7 +251,7 @@ def _read(body: bytes, place: str, url: Url) -> str:
         mend = "it must be a JSON object with resource and authorization_servers (RFC 9728, section 2)"
         raise Faulty(Fault("bad_metadata", str(error), mend)) from None
     try:
-        check_resource(found, url.bare)
+        check_document_resource(found, url.bare)
     except MetadataRefused as error:
         mend = f"let it name this one: {url.bare} (RFC 9728, section 3.3)"
         raise Faulty(Fault("other_resource", f"{place} is about another resource: {error}", mend)) from None
