@@ -12,7 +12,7 @@ from tests.auth.issuing import CLAIMS, ISSUER, NOW, RESOURCE
 
 def scopes(rules: Rules, text: str) -> frozenset[str]:
     token = Token({"typ": "at+jwt"}, CLAIMS | {"scope": text}, b"")
-    return rules.judged(token, NOW, claims={}, credential=None)[0].scopes
+    return rules.check_claims(token, NOW, claims={}, credential=None)[0].scopes
 
 
 def test_equal_sets_of_scopes_are_kept_once_and_so_many_of_them() -> None:
@@ -42,9 +42,9 @@ def test_a_claim_within_another_shows_an_access_token_too() -> None:
     rules = Rules(issuer, audience=[RESOURCE])
     claims = {name: value for name, value in CLAIMS.items() if name not in ("scope", "client_id")}
     with pytest.raises(TokenRefused, match="not an access token: it has none of realm"):
-        rules.judged(Token({"typ": "JWT"}, claims, b""), NOW, claims={}, credential=None)
+        rules.check_claims(Token({"typ": "JWT"}, claims, b""), NOW, claims={}, credential=None)
     token = Token({"typ": "JWT"}, claims | {"realm": {"scopes": ["read"]}}, b"")
-    assert rules.judged(token, NOW, claims={}, credential=None)[0].scopes == {"read"}
+    assert rules.check_claims(token, NOW, claims={}, credential=None)[0].scopes == {"read"}
     token = Token({"typ": "JWT"}, claims | {"realm": {"scopes": 7}}, b"")
     with pytest.raises(TokenRefused, match="realm is neither a text nor a list"):
-        rules.judged(token, NOW, claims={}, credential=None)
+        rules.check_claims(token, NOW, claims={}, credential=None)

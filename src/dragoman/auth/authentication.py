@@ -28,10 +28,10 @@ def authentication(
     if method == "client_secret_post":
         fields["client_secret"] = secret or ""
     elif method == "private_key_jwt" and key is not None:
-        from .jose import signed  # noqa: PLC0415  (joserfc, for those who sign)
+        from .jose import sign_jws  # noqa: PLC0415  (joserfc, for those who sign)
 
         # RFC 7523 section 3: iss and sub are the client's id
         claims = {"iss": client_id, "sub": client_id, "aud": audience, "jti": os.urandom(16).hex()}
         times = {"iat": int(now), "exp": int(now) + ASSERTION_LIFE}
-        fields |= {"client_assertion_type": ASSERTION, "client_assertion": signed(claims | times, key, typ="JWT")}
+        fields |= {"client_assertion_type": ASSERTION, "client_assertion": sign_jws(claims | times, key, typ="JWT")}
     return fields, {}

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from ..jsonrpc.errors import LocalError
-from .jose import decoded
+from .jose import decode_base64url
 
 
 @lru_cache(maxsize=512)
 def _read(source: str | bytes) -> dict[str, Any]:
-    raw = decoded(source.split(".")[1].encode()) if isinstance(source, str) else source
+    raw = decode_base64url(source.split(".")[1].encode()) if isinstance(source, str) else source
     return msgspec.json.decode(raw, type=dict[str, Any])
 
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ..jsonrpc.errors import LocalError
 
-
-class Exchanges(Protocol):
-    """Exchanges tokens for others (RFC 8693)."""
-
-    async def exchanged(
-        self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]
-    ) -> str: ...
+if TYPE_CHECKING:
+    from .exchange import Exchanger
 
 
 TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
@@ -26,7 +21,7 @@ class TokenCredential:
 
     __slots__ = ("_exchange", "_token")
 
-    def __init__(self, token: str, exchange: Exchanges | None = None) -> None:
+    def __init__(self, token: str, exchange: Exchanger | None = None) -> None:
         self._token = token
         self._exchange = exchange
 
@@ -47,7 +42,8 @@ class TokenCredential:
         return self._token
 
     async def exchange(self, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
-        """As `Identity.exchange`."""
+        """Return a token for another service, which the issuer gives for this one (RFC 8693). Raises LocalError where
+        there is no client at the issuer, OAuthError where it refuses, IssuerAway."""
         if self._exchange is None:
             raise LocalError("Identity.exchange needs a client at the issuer: Bearer(..., exchange=Exchange(id, ...))")
-        return await self._exchange.exchanged(self._token, audience=audience, resource=resource, scopes=scopes)
+        return await self._exchange.exchange(self._token, audience=audience, resource=resource, scopes=scopes)

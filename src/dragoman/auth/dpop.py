@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ..allowance import Owner
 from .errors import TokenRefused
-from .jose import ASYMMETRIC, Key, KeyRefused, encoded, signed, taken_apart, thumbprint
+from .jose import ASYMMETRIC, Key, KeyRefused, encode_base64url, parse_jws, sign_jws, thumbprint
 from .limits import DEFAULTS, AuthLimits
 from .replays import Replays, SeenOnce
 
@@ -44,7 +44,7 @@ def normal(url: str) -> str:
 
 def token_hash(token: str) -> str:
     """`ath`: "the base64url-encoded SHA-256 hash of the ASCII encoding of the associated access token's value"."""
-    return encoded(hashlib.sha256(token.encode()).digest())
+    return encode_base64url(hashlib.sha256(token.encode()).digest())
 
 
 def proof(
@@ -60,7 +60,7 @@ def proof(
     `nonce`: the last one that the server gave. Raises ValueError for a URL that is not absolute."""
     normal(url)
     claims: dict[str, Any] = {
-        "jti": encoded(os.urandom(16)),
+        "jti": encode_base64url(os.urandom(16)),
         "htm": method,
         # "The HTTP target URI ... of the request to which the JWT is attached, without query and fragment parts."
         "htu": url.partition("#")[0].partition("?")[0],
@@ -71,7 +71,7 @@ def proof(
     if nonce is not None:
         claims["nonce"] = nonce
     jwk = {name: value for name, value in key.public_jwk().items() if name not in ("kid", "use", "alg")}
-    return signed(claims, key, typ=TYPE, headers={"jwk": jwk, "kid": None})
+    return sign_jws(claims, key, typ=TYPE, headers={"jwk": jwk, "kid": None})
 
 
 class Nonces:
@@ -98,7 +98,7 @@ class Nonces:
         return any(hmac.compare_digest(text, self._made(each).encode()) for each in (turn, turn - 1))
 
     def _made(self, turn: int) -> str:
-        return encoded(hmac.digest(self._key, b"dragoman dpop nonce %d" % turn, "sha256")[:18])
+        return encode_base64url(hmac.digest(self._key, b"dragoman dpop nonce %d" % turn, "sha256")[:18])
 
 
 class ProofChecker:
@@ -174,7 +174,7 @@ class ProofChecker:
         if len(proof) > self._limits.proof:
             raise _refused(f"is longer than {self._limits.proof} bytes")
         try:
-            parts = taken_apart(proof, self.algorithms, limits=self._limits)
+            parts = parse_jws(proof, self.algorithms, limits=self._limits)
             claims = parts.claims(self._limits)
         except TokenRefused as error:
             raise _refused(f"cannot be read: {error}") from None

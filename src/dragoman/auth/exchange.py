@@ -17,9 +17,10 @@ from ..jsonrpc.errors import LocalError
 from ..secret import holds_secret
 from .authentication import authentication
 from .errors import AuthError, IssuerAway, OAuthError
+from .fetching import FetchedAnswer, Fetches
 from .grant_types import ACCESS_TOKEN_TYPE, JWT_BEARER, TOKEN_EXCHANGE
 from .jose import Key
-from .keys import Answer, Fetches, IssuerKeys
+from .keys import IssuerKeys
 
 KEPT: Final = 1_000
 """Tokens that were got by exchange and are kept until shortly before they expire."""
@@ -54,7 +55,7 @@ def authenticated(client: Exchange, audience: str, now: float) -> tuple[dict[str
     return authentication(method, client.client_id, client.secret, client.key, audience, now)
 
 
-def answered(answer: Answer, limit: int) -> dict[str, Any]:
+def answered(answer: FetchedAnswer, limit: int) -> dict[str, Any]:
     """The JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749 section
     5.2), IssuerAway for whatever is not an answer to the question."""
     found: Any = None
@@ -86,7 +87,7 @@ class Exchanger:
         self._client, self._keys, self._fetcher, self._now = client, keys, fetcher, now
         self._kept: dict[tuple[bytes, str, str, str], tuple[float, str]] = {}
 
-    async def exchanged(self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
+    async def exchange(self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
         """As `Identity.exchange`. A token that it got is given again until shortly before it expires."""
         if isinstance(scopes, str):
             raise LocalError("Identity.exchange: scopes is a list of texts, not one text")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -34,6 +34,7 @@ from .errors import IssuerAway, TokenRefused, described
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations
 from .replays import SeenOnce
+from .verifiers.base import base_of, inherits_apart
 
 _CREDENTIALS: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(.*))?", re.DOTALL)
 _TOKEN_IN_QUERY: Final = re.compile(r"(?:^|[?&;])access_token(?:=|&|;|$)", re.IGNORECASE)
@@ -45,62 +46,6 @@ refused in its own words."""
 _CHALLENGE: Final = "WWW-Authenticate"
 _NOT_OF_A_RESOURCE: Final = frozenset({"offline_access"})
 """Scopes that a challenge does not name: "Servers SHOULD NOT include `offline_access`" (2026-07-28, Refresh Tokens)."""
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A verifier that knows some tokens without waiting."""
-
-    def known(self, token: bytes) -> Identity | None:
-        """The identity of a token that was verified before, is valid still, and depends on nothing else of the
-        request; None: ask `verify`."""
-
-
-@runtime_checkable
-class Holds(Remembers, Protocol):
-    """One that says for how long it knows them."""
-
-    def holding(self, token: bytes) -> Callable[[], bool]:
-        """A function that says, each time it is called, whether `known` would say of this token what it says now. It is
-        called for each further request that is equal, in place of `known`, and must cost next to nothing."""
-
-
-@runtime_checkable
-class Issued(Protocol):
-    """A verifier of tokens that issuers issue for one resource."""
-
-    @property
-    def resource(self) -> str:
-        """The URL of the protected resource, which its metadata are about."""
-
-    @property
-    def issuers(self) -> Sequence[str]:
-        """The issuers of its tokens."""
-
-
-@runtime_checkable
-class Bound(Protocol):
-    """A verifier with a rule for DPoP (RFC 9449)."""
-
-    @property
-    def dpop(self) -> str:
-        """ "off", "accepted" or "required"."""
-
-
-@runtime_checkable
-class Shares(Protocol):
-    """A verifier that remembers what was used, and can do so for several processes."""
-
-    def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
-
-
-@runtime_checkable
-class OfCertificates(Protocol):
-    """A verifier that looks at TLS client certificates; it is asked with an empty token too."""
-
-    certificates: bool
-    """True."""
 
 
 class TokenGuard:
@@ -134,22 +79,22 @@ class TokenGuard:
         self._audit = Audit(audit)
         self._limits = limits
         self._name, self._documentation = name, documentation
-        issued = [one for one in verifiers if isinstance(one, Issued)]
-        self.resource: str = next((one.resource for one in issued if one.resource), "")
-        self._issuers = tuple(dict.fromkeys(issuer for one in issued for issuer in one.issuers))
-        self._dpop = _dpop(verifiers)
-        self._certificates = any(isinstance(one, OfCertificates) and one.certificates for one in verifiers)
+        self._asked = bases = tuple(base_of(one) for one in verifiers)
+        self.resource: str = next((one.resource for one in bases if one.resource), "")
+        self._issuers = tuple(dict.fromkeys(issuer for one in bases for issuer in one.issuers))
+        self._dpop = bases[0].dpop if len({one.dpop for one in bases}) == 1 else "accepted"
+        self._certificates = any(one.certificates for one in bases)
         self._metadata = resource_locations(self.resource)[0] if self.resource and self._issuers else ""
         self._demanded: list[Callable[[], frozenset[str]]] = []
-        only = verifiers[0] if len(verifiers) == 1 and not self._certificates else None
-        self._known = only.known if isinstance(only, Remembers) and _speaks_for(only, "known", "verify") else None
-        self._holding = only.holding if isinstance(only, Holds) and _speaks_for(only, "holding", "known") else None
+        only = bases[0] if len(bases) == 1 and not self._certificates else None
+        self._known = None if only is None or inherits_apart(verifiers[0], "known", "verify") else only.known
+        self._holding = None if only is None or inherits_apart(verifiers[0], "holding", "known") else only.holding
         self._nobody = self._denied(401, "", "This server is for callers that say who they are: show a token")
 
     # -- who is calling
 
     async def __call__(self, handshake: Handshake) -> Admitted | Denied:
-        verdict = await self._decided(handshake)
+        verdict = await self._decide(handshake)
         self._audit.door(verdict, handshake)
         return verdict
 
@@ -175,12 +120,12 @@ class TokenGuard:
         if identity is None or not self._scopes <= identity.scopes:
             return None
         admitted = Admitted(identity=identity, expires=identity.expires_at)
-        if self._holding is None:
+        holds = None if self._holding is None else self._holding(token)
+        if holds is None:
             return Standing(admitted)
-        holds = self._holding(token)
         return Standing(admitted, lambda: holds() and not wants(ADMITTED))
 
-    async def _decided(self, handshake: Handshake) -> Admitted | Denied:
+    async def _decide(self, handshake: Handshake) -> Admitted | Denied:
         if handshake.scheme == "unix":
             return self._user(handshake)
         shown = [value for name, value in handshake.headers if name == b"authorization"]
@@ -193,11 +138,11 @@ class TokenGuard:
             return self._denied(400, "invalid_request", "A token stands in the Authorization header, never in the URL")
         if not shown:
             if self._certificates and handshake.certificate is not None:
-                return await self._verified("", handshake)
+                return await self._verify("", handshake)
             return self._nobody
-        return await self._presented(shown[0], handshake)
+        return await self._decide_field(shown[0], handshake)
 
-    async def _presented(self, field: bytes, handshake: Handshake) -> Admitted | Denied:
+    async def _decide_field(self, field: bytes, handshake: Handshake) -> Admitted | Denied:
         """The decision about an `Authorization` field."""
         found = _CREDENTIALS.fullmatch(field)
         if found is None:
@@ -210,13 +155,13 @@ class TokenGuard:
             return self._denied(401, "invalid_token", words)
         if TOKEN68.fullmatch(token) is None:
             return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and one token")
-        return await self._verified(token.decode("ascii"), handshake)
+        return await self._verify(token.decode("ascii"), handshake)
 
-    async def _verified(self, token: str, handshake: Handshake) -> Admitted | Denied:
+    async def _verify(self, token: str, handshake: Handshake) -> Admitted | Denied:
         refused: TokenRefused | None = None
         away: IssuerAway | None = None
-        for verifier in self._verifiers:
-            if not token and not (isinstance(verifier, OfCertificates) and verifier.certificates):
+        for verifier in self._asked:
+            if not token and not verifier.certificates:
                 continue
             try:
                 identity = await verifier.verify(token, handshake)
@@ -226,7 +171,7 @@ class TokenGuard:
                 away = away or why
             else:
                 if identity is not None:
-                    return self._admitted(identity)
+                    return self._admit(identity)
         if away is not None:
             lines = (("Retry-After", str(away.retry_after)),)
             return Denied(
@@ -237,7 +182,7 @@ class TokenGuard:
         status = {"invalid_request": 400, "insufficient_scope": 403}.get(refused.error, 401)
         return self._denied(status, refused.error, refused.description, refused.headers, scheme=refused.scheme)
 
-    def _admitted(self, identity: Identity) -> Admitted | Denied:
+    def _admit(self, identity: Identity) -> Admitted | Denied:
         if not self._scopes <= identity.scopes and not isinstance(identity, LocalUser):
             needed = " ".join(sorted(self._scopes))
             return self._denied(403, "insufficient_scope", f"Every call here needs the scopes {needed}")
@@ -249,11 +194,11 @@ class TokenGuard:
         if process is None:
             return Denied(reason="The system does not say whose process calls")
         if hasattr(os, "geteuid") and process.uid == os.geteuid():
-            return self._admitted(local_user())
+            return self._admit(local_user())
         scopes = self._users.get(process.uid)
         if scopes is None:
             return Denied(reason=f"The user {process.uid} may not call here", status=403)
-        return self._admitted(Identity(subject=f"uid:{process.uid}", issuer="local:", scopes=scopes))
+        return self._admit(Identity(subject=f"uid:{process.uid}", issuer="local:", scopes=scopes))
 
     # -- no, and what would be right
 
@@ -357,7 +302,7 @@ class TokenGuard:
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
         """As `access.Protection`."""
-        ends = [one.share(store) for one in self._verifiers if isinstance(one, Shares)]
+        ends = [one.share(store) for one in self._asked]
 
         def end() -> None:
             for each in ends:
@@ -395,23 +340,6 @@ def protection_of(auth: Verifiers) -> TokenGuard:
     if isinstance(auth, TokenGuard):
         return auth
     return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(cast("Verifier", auth))
-
-
-def _dpop(verifiers: Iterable[Verifier]) -> str:
-    kinds = {one.dpop if isinstance(one, Bound) else "off" for one in verifiers}
-    return kinds.pop() if len(kinds) == 1 else "accepted"
-
-
-def _speaks_for(verifier: object, name: str, other: str) -> bool:
-    """Whether the method `name` says what `other` would: not where a subclass, or a wrapper, has an `other` of its own
-    and `name` from what it is made of, of which its author may not know."""
-    for place in (verifier, *type(verifier).__mro__):
-        own = getattr(place, "__dict__", {})
-        if name in own:
-            return True
-        if other in own:
-            return False
-    return False
 
 
 def _shown(value: object) -> str:

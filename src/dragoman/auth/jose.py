@@ -85,7 +85,7 @@ class KeyRefused(AuthError):
     """A key cannot be used to sign or to verify; the text says why, and holds nothing of the key."""
 
 
-def decoded(text: bytes) -> bytes:
+def decode_base64url(text: bytes) -> bytes:
     """Strict base64url without padding (RFC 7515 section 2). Raises ValueError for anything else, so that no two texts
     give the same bytes."""
     last = _LAST.get(len(text) % 4)
@@ -97,7 +97,7 @@ def decoded(text: bytes) -> bytes:
         raise ValueError("not base64url") from error
 
 
-def encoded(data: bytes) -> str:
+def encode_base64url(data: bytes) -> str:
     """base64url without padding."""
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
@@ -109,7 +109,7 @@ def thumbprint(jwk: Mapping[str, Any]) -> str:
         members = {name: jwk[name] for name in _REQUIRED[jwk["kty"]]}
     except (KeyError, TypeError):
         raise KeyRefused("a JWK lacks a member that its kty requires") from None
-    return encoded(hashlib.sha256(msgspec.json.encode(members)).digest())
+    return encode_base64url(hashlib.sha256(msgspec.json.encode(members)).digest())
 
 
 @holds_secret
@@ -177,7 +177,7 @@ class Key:
             raise KeyRefused("a JWK's members are strings")
         try:
             if kty == "RSA":
-                _check_bits(int.from_bytes(decoded(members["n"].encode()), "big").bit_length())
+                _check_bits(int.from_bytes(decode_base64url(members["n"].encode()), "big").bit_length())
             native = _NATIVE[kty].import_key(members)
             native.public_key  # noqa: B018  (it is made when it is first asked for: a point off its curve fails here)
         except _FAULTS:
@@ -406,7 +406,7 @@ def deeper(data: bytes, limit: int) -> bool:
     return False
 
 
-def taken_apart(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DEFAULTS) -> Unverified:
+def parse_jws(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DEFAULTS) -> Unverified:
     """A compact JWS in its parts, its header checked, nothing verified. Raises TokenRefused."""
     if len(token) > limits.token:
         raise TokenRefused(f"The token has {len(token)} bytes: {limits.token} are taken")
@@ -415,7 +415,7 @@ def taken_apart(token: str, algorithms: frozenset[str], *, limits: AuthLimits = 
         head, dot, payload = signed.partition(b".")
         if not dot or not head or b"." in payload:
             raise ValueError("not three parts")
-        parts = decoded(head), decoded(payload), decoded(signature)
+        parts = decode_base64url(head), decode_base64url(payload), decode_base64url(signature)
     except ValueError:  # UnicodeEncodeError is one
         raise TokenRefused("The token is not a signed JWT: three parts of base64url with dots between") from None
     header = _object(parts[0], "header is", limits)
@@ -442,7 +442,7 @@ def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None
         raise TokenRefused(f"The token's kid is a string of at most {_KID} characters")
 
 
-def checked(token: Unverified, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS) -> Token:
+def verify_signature(token: Unverified, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS) -> Token:
     """The token, verified with one of these keys. Raises TokenRefused."""
     alg = token.header["alg"]
     for key in keys:
@@ -451,20 +451,20 @@ def checked(token: Unverified, keys: tuple[Key | Secret, ...], *, limits: AuthLi
     raise TokenRefused("The token's signature is not that of its issuer's key")
 
 
-def verified(
+def verify_jws(
     token: str, keys: KeySet, algorithms: frozenset[str] = ASYMMETRIC, *, limits: AuthLimits = DEFAULTS
 ) -> Token:
     """A compact JWS whose signature is that of one of the keys. Its claims are not judged. Raises TokenRefused."""
-    parts = taken_apart(token, algorithms, limits=limits)
-    return checked(parts, keys.find(parts.header, limits), limits=limits)
+    parts = parse_jws(token, algorithms, limits=limits)
+    return verify_signature(parts, keys.find(parts.header, limits), limits=limits)
 
 
-def signed(
+def sign_jws(
     claims: Mapping[str, Any], key: Key, *, typ: str | None = None, headers: Mapping[str, Any] | None = None
 ) -> str:
     """A compact JWS of these claims. `headers` are added to `alg`, `typ` and, unless they say otherwise, `kid`; a
     header that is None is left out. Raises LocalError for a public key."""
     fields = {"alg": key.algorithm(), "typ": typ, "kid": key.kid} | dict(headers or {})
     present = {name: value for name, value in fields.items() if value is not None}
-    text = f"{encoded(msgspec.json.encode(present))}.{encoded(msgspec.json.encode(claims))}"
-    return f"{text}.{encoded(key.signature(text.encode()))}"
+    text = f"{encode_base64url(msgspec.json.encode(present))}.{encode_base64url(msgspec.json.encode(claims))}"
+    return f"{text}.{encode_base64url(key.signature(text.encode()))}"

@@ -17,10 +17,11 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextvars import Context
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from .errors import AuthError, IssuerAway, TokenRefused, UnknownKey
-from .jose import Key, KeySet, Secret, Token, Unverified, checked
+from .fetching import FetchesDocuments
+from .jose import Key, KeySet, Secret, Token, Unverified, verify_signature
 from .limits import DEFAULTS, AuthLimits
 from .metadata import AuthorizationServer, check_document_issuer, decoded, server_locations
 from .tokens import Issuer
@@ -41,37 +42,6 @@ METADATA_LIFE: Final = 24 * 3600.0
 """Seconds for which an issuer's metadata are kept."""
 
 _MAX_AGE: Final = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
-
-
-class Answer(Protocol):
-    """What a fetch gave."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def body(self) -> bytes: ...
-
-
-class Gets(Protocol):
-    """Fetches a document, by the rules of `auth.fetch`. Raises AuthError or OSError where there is none."""
-
-    async def get(self, url: str, *, by: Any = ..., origin: str | None = ..., headers: Any = ...) -> Answer: ...
-
-
-class Fetches(Gets, Protocol):
-    """Fetches documents, and posts."""
-
-    async def post_form(
-        self, url: str, form: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
-    ) -> Answer: ...
-    async def post_json(
-        self, url: str, content: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
-    ) -> Answer: ...
-
-
-R = TypeVar("R")
 
 
 class SingleFlight:
@@ -132,7 +102,7 @@ class IssuerKeys:
     def __init__(
         self,
         issuer: Issuer,
-        fetcher: Callable[[], Gets],
+        fetcher: Callable[[], FetchesDocuments],
         *,
         changed: Callable[[], object] = lambda: None,
         limits: AuthLimits = DEFAULTS,
@@ -149,19 +119,19 @@ class IssuerKeys:
         self._failures = 0
         self._flight = SingleFlight(self._fetch)
 
-    async def proved(self, parts: Unverified) -> Token:
+    async def verify_signature(self, parts: Unverified) -> Token:
         """The token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
         IssuerAway."""
         if self._given is not None:
-            return checked(parts, (self._given,), limits=self.limits)
+            return verify_signature(parts, (self._given,), limits=self.limits)
         found = await self.find(parts.header)
         try:
-            return checked(parts, found, limits=self.limits)
+            return verify_signature(parts, found, limits=self.limits)
         except TokenRefused:
             if parts.header.get("kid") is not None:
                 raise
         try:
-            return checked(parts, await self.renewed(parts.header), limits=self.limits)
+            return verify_signature(parts, await self.renewed(parts.header), limits=self.limits)
         except TokenRefused:
             self.in_vain()
             raise
@@ -277,7 +247,7 @@ class IssuerKeys:
 
 
 async def published(
-    fetcher: Gets, issuer: str, aliases: Collection[str] = (), place: str | None = None
+    fetcher: FetchesDocuments, issuer: str, aliases: Collection[str] = (), place: str | None = None
 ) -> AuthorizationServer:
     """The metadata of an issuer that the operator named. `aliases`: other names that they may have; `place`: where they
     are, None: at the well-known places. Raises AuthError."""

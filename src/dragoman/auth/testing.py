@@ -18,9 +18,10 @@ from typing import Any, TypedDict, Unpack
 
 from ..doors import listed
 from ..jsonrpc.errors import LocalError
-from .jose import ASYMMETRIC, Key, taken_apart
-from .server.clients import Fetch, secret_hash
+from .jose import ASYMMETRIC, Key, parse_jws
+from .server.clients import secret_hash
 from .server.model import Client, Lives, Method, TrustedIssuer, User
+from .server.published import Fetch
 from .server.server import AuthorizationServer
 
 __all__ = ["IssuerClock", "LocalIssuer"]
@@ -174,7 +175,7 @@ class LocalIssuer:
     @staticmethod
     def claims(token: str) -> dict[str, Any]:
         """What a token says, without a look at its signature."""
-        return taken_apart(token, ASYMMETRIC).claims()
+        return parse_jws(token, ASYMMETRIC).claims()
 
     def client(self, id: str, secret: str = "", **fields: Unpack[ClientFields]) -> Client:
         """Make a client known; with a secret it authenticates by HTTP Basic, unless `fields` say otherwise. `fields`:

@@ -142,7 +142,7 @@ class Rules:
         if not self._audience or "" in self._audience:
             raise LocalError("Rules: without an audience a token of any service of the issuer would be taken")
 
-    def judged(
+    def check_claims(
         self, token: Token, now: float, *, claims: Mapping[str, Any], credential: Credential | None
     ) -> tuple[Identity, Binding | None]:
         """Who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the

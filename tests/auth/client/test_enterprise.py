@@ -25,7 +25,7 @@ from dragoman.auth.errors import TokenRefused
 from dragoman.auth.fetch import Fetched, Fetcher
 from dragoman.auth.grant_types import JWT_BEARER, TOKEN_EXCHANGE
 from dragoman.auth.id_token import id_token_claims
-from dragoman.auth.jose import Key, KeySet, new_key, signed
+from dragoman.auth.jose import Key, KeySet, new_key, sign_jws
 from dragoman.auth.server.model import TrustedIssuer
 from dragoman.auth.testing import LocalIssuer
 
@@ -171,7 +171,7 @@ class Provider(Fetcher):
 
     def id_token(self, key: Key | None = None, **claims: Any) -> str:
         own = {"iss": IDP, "sub": "ada", "aud": "app", "iat": self.now, "exp": self.now + 300, "nonce": self.nonce}
-        return signed({**own, **self.claims, **claims}, key or self.key, typ="JWT")
+        return sign_jws({**own, **self.claims, **claims}, key or self.key, typ="JWT")
 
     async def get(self, url: str, **options: Any) -> Fetched:
         if url == f"{IDP}/keys":
@@ -263,14 +263,14 @@ KEYS = KeySet.from_json({"keys": [KEY.public_jwk()]})
 GOOD = {"iss": IDP, "sub": "ada", "aud": "app", "iat": NOW, "exp": NOW + 300, "nonce": "n"}
 
 
-def judged(token: str, nonce: str | None = "n") -> dict[str, Any]:
+def claims_of(token: str, nonce: str | None = "n") -> dict[str, Any]:
     return id_token_claims(token, KEYS, issuer=IDP, client="app", nonce=nonce, now=NOW)
 
 
 @pytest.mark.parametrize("claims", [{}, {"aud": ["app"]}, {"azp": "app"}, {"exp": NOW - 29}, {"iat": NOW + 30}])
 def test_an_id_token_that_is_taken(claims: dict[str, Any]) -> None:
-    assert judged(signed(GOOD | claims, KEY, typ="JWT"))["sub"] == "ada"
-    assert judged(signed(GOOD | claims, KEY), None)["sub"] == "ada"
+    assert claims_of(sign_jws(GOOD | claims, KEY, typ="JWT"))["sub"] == "ada"
+    assert claims_of(sign_jws(GOOD | claims, KEY), None)["sub"] == "ada"
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -295,15 +295,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_an_id_token_that_is_refused(name: str) -> None:
     claims, why = REFUSED[name]
     with pytest.raises(TokenRefused, match=why):
-        judged(signed(GOOD | claims, KEY, typ="JWT"))
+        claims_of(sign_jws(GOOD | claims, KEY, typ="JWT"))
 
 
 @pytest.mark.parametrize("typ", ["at+jwt", "oauth-id-jag+jwt", "logout+jwt", "dpop+jwt"])
 def test_another_kind_of_token_is_no_id_token(typ: str) -> None:
     with pytest.raises(TokenRefused, match="by its type"):
-        judged(signed(GOOD, KEY, typ=typ))
+        claims_of(sign_jws(GOOD, KEY, typ=typ))
 
 
 def test_a_signature_of_another() -> None:
     with pytest.raises(TokenRefused, match="signature"):
-        judged(signed(GOOD, new_key("ES256", kid="1"), typ="JWT"))
+        claims_of(sign_jws(GOOD, new_key("ES256", kid="1"), typ="JWT"))

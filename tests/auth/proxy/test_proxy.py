@@ -17,7 +17,7 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.auth import AuthError, Bearer, IssuerAway, TokenRefused
-from dragoman.auth.jose import encoded
+from dragoman.auth.jose import encode_base64url
 from dragoman.auth.metadata import server_locations
 from dragoman.auth.proxy import GITHUB, Proxy, Upstream
 from dragoman.auth.proxy.consent import LOGINS, PIECE, PIECES
@@ -492,7 +492,7 @@ async def test_what_a_browser_keeps_of_a_login_is_sealed_and_of_its_state_alone(
     lines = "".join(behind.cookies.values())
     for text in ("canary-7f3a-state", CHALLENGE):  # a shorter text may stand in what is sealed by chance
         assert text not in lines
-        assert encoded(text.encode())[:-2] not in lines
+        assert encode_base64url(text.encode())[:-2] not in lines
     names = [name for name in behind.cookies if "dragoman-up-" in name]
     assert len(names) == 2
     behind.cookies[names[0]], behind.cookies[names[1]] = behind.cookies[names[1]], behind.cookies[names[0]]

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 
 from dragoman.auth.dpop import proof
-from dragoman.auth.jose import Key, new_key, signed, taken_apart
-from dragoman.auth.keys import Answer
+from dragoman.auth.fetching import FetchedAnswer
+from dragoman.auth.jose import Key, new_key, parse_jws, sign_jws
 from dragoman.auth.server import AuthorizationServer, Client, User, secret_hash
 from dragoman.auth.server.messages import FORM, Request, Response
 from dragoman.testing import Clock
@@ -56,7 +56,7 @@ class Web:
         self.asked: list[str] = []
         self.trusted: list[bool] = []
 
-    async def __call__(self, url: str, limit: int, trusted: bool) -> Answer:
+    async def __call__(self, url: str, limit: int, trusted: bool) -> FetchedAnswer:
         self.asked.append(url)
         self.trusted.append(trusted)
         return self.pages.get(url, Page(404))
@@ -136,7 +136,7 @@ class Asker:
         return await self.ask("GET", "/authorize", urlencode({n: v for n, v in asked.items() if v is not None}))
 
     async def consent(self, page: Response, headers: Mapping[str, str] | None = None, **fields: str) -> Response:
-        """Answer a consent page."""
+        """FetchedAnswer a consent page."""
         form = {"pending": pending(page), "user": "alice", "password": "canary-7f3a-wonder", "answer": "allow"} | fields
         return await self.post("/consent", form, headers)
 
@@ -212,7 +212,7 @@ def pending(page: Response) -> str:
 
 def claims(token: str) -> dict[str, Any]:
     """What a token says."""
-    return taken_apart(token, frozenset({"ES256"})).claims()
+    return parse_jws(token, frozenset({"ES256"})).claims()
 
 
 def id_jag(asker: Asker, typ: str = "oauth-id-jag+jwt", key: Any = KEY, **changes: Any) -> str:
@@ -220,4 +220,4 @@ def id_jag(asker: Asker, typ: str = "oauth-id-jag+jwt", key: Any = KEY, **change
     now = asker.clock()
     said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": now + 60, "iat": now}
     said |= {"jti": "j1", "resource": RESOURCE, "scope": "notes:read notes:write"}
-    return signed({n: v for n, v in (said | changes).items() if v is not None}, key, typ=typ)
+    return sign_jws({n: v for n, v in (said | changes).items() if v is not None}, key, typ=typ)

@@ -18,7 +18,7 @@ from .store import Key, Store
 from .tokens import Registration
 
 if TYPE_CHECKING:
-    from ..keys import Fetches
+    from ..fetching import Fetches
 
 T = TypeVar("T")
 MOST_STEPS = 1000

@@ -52,10 +52,10 @@ class Entry(Struct, frozen=True):
 
 def subject_of(token: str) -> str | None:
     """The `sub` of a token that is a JWT, as it says and unverified; for display only."""
-    from ..jose import ASYMMETRIC, taken_apart  # noqa: PLC0415  (joserfc, for those who look)
+    from ..jose import ASYMMETRIC, parse_jws  # noqa: PLC0415  (joserfc, for those who look)
 
     try:
-        subject = taken_apart(token, ASYMMETRIC).claims().get("sub")
+        subject = parse_jws(token, ASYMMETRIC).claims().get("sub")
     except AuthError:
         return None
     return subject if isinstance(subject, str) else None

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import AuthError, TokenRefused
 from ..fetch import Fetched
 from ..id_token import id_token_claims
-from ..jose import ASYMMETRIC, KeySet, taken_apart
+from ..jose import ASYMMETRIC, KeySet, parse_jws
 from ..metadata import AuthorizationServer
 from .authorizer import Authorizer
 from .code import check_pkce, code_of, random_text, request
@@ -142,6 +142,6 @@ def id_token_verified(
 def _claims(text: str | None) -> dict[str, Any] | None:
     """What an ID token says, None for none."""
     try:
-        return None if text is None else taken_apart(text, ASYMMETRIC).claims()
+        return None if text is None else parse_jws(text, ASYMMETRIC).claims()
     except TokenRefused:
         return None

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ...jsonrpc.errors import LocalError
-from ..keys import Answer, Fetches
+from ..fetching import FetchedAnswer, Fetches
 from ..limits import DEFAULTS, AuthLimits
 from ..verifiers.opaque import OpaqueTokens, TokenCheck
 
@@ -41,7 +41,7 @@ def github(
     url = f"{api.rstrip('/')}/applications/{client_id}/token"
     headers = {"authorization": secret, "accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
 
-    async def ask(fetch: Fetches, token: str) -> Answer:
+    async def ask(fetch: Fetches, token: str) -> FetchedAnswer:
         return await fetch.post_json(url, {"access_token": token}, by="operator", origin=api, headers=headers)
 
     row = TokenCheck(issuer=GITHUB, clients=frozenset({client_id}), ask=ask, read=_of_github)
@@ -79,7 +79,7 @@ def google(
     if not client_ids or not all(client_ids):
         raise LocalError("google: name your OAuth clients, such as '1234-abc.apps.googleusercontent.com'")
 
-    async def ask(fetch: Fetches, token: str) -> Answer:
+    async def ask(fetch: Fetches, token: str) -> FetchedAnswer:
         # the token goes into the header: a URL stands in logs
         return await fetch.post_form(
             GOOGLE_CHECK, {}, by="operator", origin=GOOGLE, headers={"authorization": f"Bearer {token}"}

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from ...repeats import Repeats
 from ..errors import AuthError, OAuthError
-from ..jose import decoded, encoded
+from ..jose import decode_base64url, encode_base64url
 from ..server.authorize import Authorization, cookies
 from ..server.engine import AuthorizationEngine
 from ..server.families import Families
@@ -93,7 +93,7 @@ class UpstreamLogin:
         state, url = login.asked.state, login.asked.url
         login = structs.replace(login, asked=structs.replace(login.asked, url=""))
         waiting = msgspec.msgpack.encode(Waiting(pending, login, engine.clock() + STATE_LIFE))
-        text = encoded(self._sealer.seal(waiting, _place(state)))
+        text = encode_base64url(self._sealer.seal(waiting, _place(state)))
         pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
         if len(pieces) > PIECES:
             return error_page("The client's id and state are too long to log in here")
@@ -144,7 +144,7 @@ class UpstreamLogin:
     def _waiting(self, state: str, text: str) -> Waiting | None:
         """The login of this state in a browser's cookies; None if it is not there, or its time is over."""
         try:
-            sealed = decoded(text.encode())
+            sealed = decode_base64url(text.encode())
         except ValueError:  # also of UnicodeEncodeError
             return None
         document = self._sealer.open(sealed, _place(state))

@@ -27,11 +27,12 @@ from ...store.opening import SharesValues, open_store
 from ..client.tokens import Tokens
 from ..errors import AuthError, IssuerAway, OAuthError
 from ..fetch import Fetched, Fetcher
-from ..keys import Fetches, SingleFlight
+from ..fetching import Fetches
+from ..keys import SingleFlight
 from ..server.engine import AuthorizationEngine
-from ..server.fetching import fetched_for
 from ..server.messages import Request, refused
 from ..server.model import Client, Family, Lives, Settings
+from ..server.published import fetch_for
 from ..server.records import OWNERS, TOTAL
 from ..server.server import HttpFace
 from ..tokens import Issuer
@@ -114,7 +115,7 @@ class Proxy(HttpFace):
             store=MemoryStore(OWNERS, TOTAL, clock) if store is None or isinstance(store, str) else store,
             secret=[derived(one, "signer") for one in secrets],
             sealer=sealer,
-            fetch=fetched_for(url),
+            fetch=fetch_for(url),
             renew=self._renew,
             clock=clock,
         )

@@ -21,7 +21,8 @@ from ..client.store import MemoryStore
 from ..client.tokens import Registration, Tokens, tokens_of
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
 from ..fetch import Fetched, fetched
-from ..keys import Fetches, published
+from ..fetching import Fetches
+from ..keys import published
 from ..metadata import AuthorizationServer
 
 T = TypeVar("T")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ...allowance import Allowance, Owner
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
-from ..jose import KeySet, Token, checked, taken_apart, verified
-from ..keys import Gets, IssuerKeys
+from ..jose import KeySet, Token, parse_jws, verify_jws, verify_signature
+from ..keys import IssuerKeys
 from ..tokens import Issuer
 from .messages import refused
 from .minting import ID_JAG
 from .model import ALGORITHMS, Client, Settings, TrustedIssuer
+from .published import PublishedDocuments
 from .records import Records
 
 LEEWAY = 30.0
@@ -24,17 +25,10 @@ USED = 5_000
 _ID = 512
 
 
-class Published(Gets, Protocol):
-    """Fetches what is published: `get`, by an issuer that the operator trusts."""
-
-    async def fetched_keys(self, url: str, owner: Owner) -> Mapping[str, Any]:
-        """The JWK Set of a client at a URL. Raises OAuthError."""
-
-
 class Assertions:
     """Checks them, and that each with a `jti` is used once."""
 
-    def __init__(self, settings: Callable[[], Settings], records: Records, published: Published) -> None:
+    def __init__(self, settings: Callable[[], Settings], records: Records, published: PublishedDocuments) -> None:
         self._settings, self._records, self._published = settings, records, published
         self._issuers: dict[str, IssuerKeys] = {}
         self._used = Allowance(USED, LONGEST + 2 * LEEWAY)
@@ -42,7 +36,7 @@ class Assertions:
     def subject(self, assertion: str) -> str:
         """The client that an assertion names, before anything of it is verified. Raises OAuthError."""
         try:
-            found = taken_apart(assertion, ALGORITHMS).claims().get("sub")
+            found = parse_jws(assertion, ALGORITHMS).claims().get("sub")
         except TokenRefused:
             found = None
         if not isinstance(found, str):
@@ -57,10 +51,8 @@ class Assertions:
         that no other server takes it as well.
         """
         try:
-            keys = (
-                client.keys if client.keys is not None else await self._published.fetched_keys(client.keys_url, owner)
-            )
-            token = verified(assertion, KeySet.from_json(keys), ALGORITHMS)
+            keys = client.keys if client.keys is not None else await self._published.client_keys(client.keys_url, owner)
+            token = verify_jws(assertion, KeySet.from_json(keys), ALGORITHMS)
         except AuthError as fault:
             if isinstance(fault, OAuthError) and fault.status == 503:
                 raise
@@ -79,7 +71,7 @@ class Assertions:
         `client`: the client that authenticated, None where none did, which a workload need not.
         """
         try:
-            parts = taken_apart(assertion, ALGORITHMS)
+            parts = parse_jws(assertion, ALGORITHMS)
             name = parts.claims().get("iss")
         except TokenRefused as error:
             raise refused("invalid_grant", f"The assertion cannot be read: {error}") from None
@@ -90,9 +82,9 @@ class Assertions:
         trusted, issuer = found[0], self._settings().issuer
         try:
             if trusted.keys is None:
-                token = await self._keys_of(trusted.issuer).proved(parts)
+                token = await self._keys_of(trusted.issuer).verify_signature(parts)
             else:
-                token = checked(parts, KeySet.from_json(trusted.keys).find(parts.header))
+                token = verify_signature(parts, KeySet.from_json(trusted.keys).find(parts.header))
         except IssuerAway as away:  # no one can say now whether it is good
             lines = (("Retry-After", str(away.retry_after)),)
             raise refused("temporarily_unavailable", away.description, 503, lines) from None

@@ -17,7 +17,7 @@ from msgspec import structs
 from ...allowance import Owner
 from ..errors import OAuthError
 from ..grant_types import AUTHORIZATION_CODE
-from ..jose import encoded
+from ..jose import encode_base64url
 from .accounts import Approver
 from .clients import Clients
 from .families import Families
@@ -114,7 +114,7 @@ class Authorization:
             raise refused("invalid_request", "dpop_jkt is a JWK thumbprint")
         settings = self._settings()
         return Pending(
-            id=encoded(os.urandom(16)),
+            id=encode_base64url(os.urandom(16)),
             client=client.id,
             until=self._records.clock() + settings.lives.consent,
             cookie="",
@@ -130,7 +130,7 @@ class Authorization:
 
     def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> Response:
         """The consent page. `cookie`: the one that the browser has already."""
-        given = cookie or encoded(os.urandom(24))
+        given = cookie or encode_base64url(os.urandom(24))
         pending = structs.replace(pending, cookie=digest(given))
         settings = self._settings()
         shown = [
@@ -219,7 +219,7 @@ class Authorization:
             return await self._device_done(pending, approved)
         if approved is None:
             return self._to_client(pending.redirect_uri, pending.state, refused("access_denied", "The user said no"))
-        code = encoded(os.urandom(32))
+        code = encode_base64url(os.urandom(32))
         made = Code(
             client=client.id,
             subject=approved.subject,

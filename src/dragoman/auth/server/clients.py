@@ -8,37 +8,31 @@ from __future__ import annotations
 import base64
 import hmac
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
-import msgspec
 from msgspec import structs
 
 from ...allowance import Owner, Places
 from ...jsonrpc.errors import LocalError
 from ..authentication import ASSERTION
-from ..errors import AuthError, IssuerAway, OAuthError
-from ..flights import Flights
-from ..jose import KeySet, encoded
-from ..keys import Answer
+from ..errors import OAuthError
+from ..jose import KeySet, encode_base64url
 from .assertions import Assertions
 from .documents import DOCUMENT, is_url, of_document, of_registration, url_fault
 from .messages import Parameters, Request, Response, bad, json, refused
 from .model import Client, Settings
+from .published import PublishedDocuments
 from .records import Records
 from .redirects import fault
 from .seals import Signer, digest
 
-KEYS = 256 * 1024
-"""Bytes of the keys or metadata of an issuer that the operator trusts."""
 DOCUMENTS = 1_000
 """Documents of clients that are kept at once."""
 REGISTRATIONS = 5_000
 """Clients that registered themselves and that no user has let in yet, for one process: anyone may register. Beyond, the
 oldest of the address that has most is forgotten."""
-FETCHES = 32
-"""Documents and keys of clients that are fetched at once: anyone may name one, at a host that is slow to answer."""
 UNUSED_LIFE = 86_400.0
 """Seconds after which a registration is forgotten with which no user ever logged in: anybody can make one."""
 REGISTRATION_LIFE = 90 * 86_400.0
@@ -48,12 +42,6 @@ ID_LENGTH = 4_096
 _PACKED, _SECRET = "client", "client secret"
 LONGEST_DOCUMENT_LIFE = 86_400.0
 ANYONE = Owner("")
-RETRY = (("Retry-After", "5"),)
-
-
-Fetch = Callable[[str, int, bool], Awaitable[Answer]]
-"""GETs a URL, of at most so many bytes, without following redirects. The flag: the operator named it, or an issuer that
-the operator trusts; else a stranger did. Raises AuthError."""
 
 
 def secret_hash(secret: str) -> str:
@@ -70,17 +58,17 @@ class Clients:
         settings: Callable[[], Settings],
         records: Records,
         signer: Signer,
-        fetch: Fetch | None,
+        published: PublishedDocuments,
+        assertions: Assertions,
     ) -> None:
         self._signer = signer
         self._fixed = {one.id: one for one in clients}
         for one in self._fixed.values():
             _check(one)
-        self._settings, self._records, self._fetch = settings, records, fetch
+        self._settings, self._records, self._published = settings, records, published
         self._documents: dict[str, tuple[Client, float]] = {}
         self._unused: Places[str] = Places(REGISTRATIONS, UNUSED_LIFE)
-        self._fetches: Flights[str] = Flights(FETCHES, f"{FETCHES} documents of clients are fetched already")
-        self._assertions = Assertions(settings, records, self)
+        self._assertions = assertions
 
     def add(self, client: Client) -> None:
         """Know a client from now on. Raises LocalError for one with a redirect URI that cannot be used."""
@@ -118,7 +106,7 @@ class Clients:
 
     def _packed(self, client: Client) -> tuple[Client, str]:
         """The client with its registration as id, and its secret, which is not kept."""
-        id = self._signer.sign(_PACKED, structs.replace(client, id=encoded(os.urandom(6))))
+        id = self._signer.sign(_PACKED, structs.replace(client, id=encode_base64url(os.urandom(6))))
         if len(id) > ID_LENGTH:
             raise refused("invalid_client_metadata", "The metadata are too long: leave redirect URIs or keys out")
         secret = self._signer.mark(_SECRET, id) if client.method.startswith("client_secret") else ""
@@ -131,47 +119,13 @@ class Clients:
             return known[0]
         if wrong := url_fault(url, loopback=settings.loopback):
             raise refused("invalid_client", f"The client_id {wrong}")
-        fetched = await self._got_of_stranger(url, "The client's metadata document", owner)
+        fetched = await self._published.fetch_of_stranger(url, "The client's metadata document", owner)
         client = of_document(url, fetched.body)
         # only what was right is cached: "An authorization server MUST NOT cache error responses"
         while len(self._documents) >= DOCUMENTS:
             del self._documents[next(iter(self._documents))]
         self._documents[url] = client, now + _life(fetched.headers, settings.lives.document)
         return client
-
-    async def _got(self, url: str, what: str, trusted: bool = False) -> Answer:
-        if self._fetch is None:
-            raise refused("invalid_client", f"{what} is not fetched here: there is no fetcher")
-        try:
-            fetched = await self._fetch(url, DOCUMENT if not trusted else KEYS, trusted)
-        except OAuthError:
-            raise
-        except AuthError as error:
-            raise refused("invalid_client", f"{what} cannot be fetched: {error}") from None
-        # "The authorization server MUST NOT automatically follow HTTP redirects"; 200 is the only status that counts
-        if fetched.status != 200:
-            raise refused("invalid_client", f"{what} is answered with status {fetched.status}, not 200")
-        return fetched
-
-    async def _got_of_stranger(self, url: str, what: str, owner: Owner) -> Answer:
-        """As `_got`, of what a stranger named: once for all who want it, and by fair shares."""
-        try:
-            found: Answer = await self._fetches.join(url, owner, lambda: self._got(url, what))
-        except IssuerAway as error:
-            raise refused("temporarily_unavailable", error.description, 503, RETRY) from None
-        return found
-
-    async def get(self, url: str, *, by: Any = None, origin: str | None = None, headers: Any = None) -> Answer:
-        """The metadata or the keys of an issuer that the operator trusts. Raises OAuthError."""
-        return await self._got(url, "The key set", trusted=True)
-
-    async def fetched_keys(self, url: str, owner: Owner) -> Mapping[str, Any]:
-        """The JWK Set at a URL. Raises OAuthError."""
-        try:
-            fetched = await self._got_of_stranger(url, "The key set", owner)
-            return msgspec.json.decode(fetched.body, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise refused("invalid_client", "The key set is not a JSON object") from None
 
     async def register(self, request: Request) -> Response:
         """Dynamic registration (RFC 7591, 3). Raises OAuthError."""
@@ -183,11 +137,11 @@ class Clients:
         if len(request.body) > DOCUMENT:
             raise refused("invalid_client_metadata", f"The body has more than {DOCUMENT} bytes", 413)
         now = int(self._records.clock())
-        client, secret = of_registration(encoded(os.urandom(16)), request.body), ""
+        client, secret = of_registration(encode_base64url(os.urandom(16)), request.body), ""
         if not self._settings().keeps:
             return json(_registered(*self._packed(client), now), 201)
         if client.method.startswith("client_secret"):
-            secret = encoded(os.urandom(32))
+            secret = encode_base64url(os.urandom(32))
             client = structs.replace(client, secret_hash=secret_hash(secret))
         gone = self._unused.take(request.owner, client.id, now)
         if gone is not None:

@@ -11,7 +11,7 @@ from msgspec import structs
 from ...allowance import Allowance, NoRoom, Places
 from ..errors import OAuthError
 from ..grant_types import DEVICE_CODE
-from ..jose import encoded
+from ..jose import encode_base64url
 from .authorize import Authorization
 from .clients import Clients
 from .messages import Parameters, Request, Response, json, of_form, of_query, refused
@@ -58,7 +58,7 @@ class Devices:
         if DEVICE_CODE not in client.grants:
             raise refused("unauthorized_client", "This client has not the grant device_code")
         settings = self._settings()
-        lives, secret, code = settings.lives, encoded(os.urandom(32)), _user_code()
+        lives, secret, code = settings.lives, encode_base64url(os.urandom(32)), _user_code()
         device = Device(
             client=client.id,
             scopes=scopes_of(asked.scopes(), client, settings),
@@ -125,7 +125,7 @@ class Devices:
             return self._page("", "There is no such code, or it has expired")
         self._guesses.give_back(owner)  # it was not wrong
         pending = Pending(
-            id=encoded(os.urandom(16)),
+            id=encode_base64url(os.urandom(16)),
             client=client.id,
             until=now + self._settings().lives.consent,
             cookie="",

@@ -19,8 +19,9 @@ from ..errors import OAuthError
 from ..jose import Key
 from ..urls import REDIRECT_LOOPBACK, split_issuer
 from .accounts import Approver
+from .assertions import Assertions
 from .authorize import Authorization
-from .clients import Clients, Fetch
+from .clients import Clients
 from .device import Devices
 from .families import Families
 from .grants import Grants, Renew
@@ -30,6 +31,7 @@ from .metadata import document, places
 from .minting import Mint, SigningKeys
 from .model import ALGORITHMS, Client, Settings
 from .pages import error_page
+from .published import Fetch, PublishedDocuments
 from .records import OWNERS, TOTAL, Records, Sealer
 from .seals import Signer
 
@@ -85,14 +87,27 @@ class AuthorizationEngine:
         self.records: Records = Records(kept, clock=clock, sealer=sealer)
         self.mint: Mint = Mint(self.keys, lambda: self.settings.issuer, clock)
         self.families: Families = Families(self.records, self.signer)
-        self.clients: Clients = Clients(clients, lambda: self.settings, self.records, self.signer, fetch)
+        self.published: PublishedDocuments = PublishedDocuments(fetch)
+        assertions = Assertions(lambda: self.settings, self.records, self.published)
+        self.clients: Clients = Clients(
+            clients, lambda: self.settings, self.records, self.signer, self.published, assertions
+        )
         self.authorization: Authorization = Authorization(
             lambda: self.settings, self.clients, self.records, self.signer, approver, self.at
         )
         devices = Devices(lambda: self.settings, self.clients, self.records, self.authorization, self.at)
         nonces = Nonces(self.signer.derived("nonces"), now=clock) if settings.dpop_nonce else None
         proofs = ProofChecker(nonces=nonces, algorithms=ALGORITHMS, now=clock)
-        parts = (lambda: self.settings, self.clients, self.records, self.families, devices, self.mint, proofs)
+        parts = (
+            lambda: self.settings,
+            self.clients,
+            self.records,
+            self.families,
+            devices,
+            assertions,
+            self.mint,
+            proofs,
+        )
         grants = Grants(*parts, lambda: self.at("/token"), renew)
         inspection = Inspection(self.clients, self.records, self.families, self.mint, lambda: self.at("/token"))
         self._endpoints: dict[str, Mapping[str, _Answer]] = {

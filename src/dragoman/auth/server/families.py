@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ..jose import encoded
+from ..jose import encode_base64url
 from .messages import refused
 from .model import Client, Family
 from .records import Records
@@ -36,7 +36,7 @@ class Families:
     @staticmethod
     def new_id() -> str:
         """The id of a new grant."""
-        return encoded(os.urandom(16))
+        return encode_base64url(os.urandom(16))
 
     def token(self, id: str, generation: int) -> str:
         """The refresh token of a generation."""

@@ -61,6 +61,7 @@ class Grants:
         records: Records,
         families: Families,
         devices: Devices,
+        assertions: Assertions,
         mint: Mint,
         proofs: ProofChecker,
         url: Callable[[], str],
@@ -70,7 +71,7 @@ class Grants:
         self._settings, self._clients, self._records = settings, clients, records
         self._families, self._devices, self._mint = families, devices, mint
         self._proofs, self._url = proofs, url
-        self._assertions = Assertions(settings, records, clients)
+        self._assertions = assertions
         self._ways: Mapping[str, Callable[[Asked], Awaitable[dict[str, Any]]]] = {
             AUTHORIZATION_CODE: self._code,
             REFRESH_TOKEN: self._refresh,

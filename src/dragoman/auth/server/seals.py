@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..jose import decoded, encoded
+from ..jose import decode_base64url, encode_base64url
 
 T = TypeVar("T")
 SECRET = 32
@@ -54,7 +54,7 @@ class Signer:
 
     def sign(self, use: str, value: object) -> str:
         """A value as signed text."""
-        text = encoded(msgspec.json.encode(value))
+        text = encode_base64url(msgspec.json.encode(value))
         return f"{text}.{self.mark(use, text)}"
 
     def read(self, use: str, text: str, type: type[T]) -> T | None:
@@ -62,7 +62,7 @@ class Signer:
         value, _, mark = text.partition(".")
         if not text.isascii() or not self.marked(use, value, mark):
             return None
-        return msgspec.json.decode(decoded(value.encode()), type=type)
+        return msgspec.json.decode(decode_base64url(value.encode()), type=type)
 
     def derived(self, use: str) -> bytes:
         """32 bytes for another use."""
@@ -70,4 +70,4 @@ class Signer:
 
 
 def _mark(secret: bytes, use: str, text: str) -> str:
-    return encoded(hmac.digest(secret, f"{use}:{text}".encode(), hashlib.sha256))
+    return encode_base64url(hmac.digest(secret, f"{use}:{text}".encode(), hashlib.sha256))

@@ -13,11 +13,10 @@ from ...routes import Route, RouteExchange
 from ...transports.http.alone import HttpAlone
 from ..jose import Key
 from .accounts import LocalUsers
-from .clients import Fetch
 from .engine import AuthorizationEngine
-from .fetching import fetched_for
 from .messages import Request
 from .model import Client, Lives, Settings, TrustedIssuer, User
+from .published import Fetch, fetch_for
 
 NOTICE = "An authorization server for trying, with test users and keys of this run. It is not for production."
 
@@ -123,7 +122,7 @@ class AuthorizationServer(HttpFace):
             LocalUsers(known, automatic, clock),
             clients=clients,
             keys=keys,
-            fetch=fetch or fetched_for(issuer),
+            fetch=fetch or fetch_for(issuer),
             clock=clock,
         )
         super().__init__("authorization", engine)

@@ -12,12 +12,13 @@ from ...channel import Handshake, Identity
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALLABLE, check, one_of
 from ..errors import TokenRefused
+from .base import VerifierBase
 
 Name = Literal["uri", "dns", "email", "common_name"]
 _NAMES: Final[Mapping[str, str]] = {"uri": "URI", "dns": "DNS", "email": "email"}
 
 
-class MutualTls:
+class MutualTls(VerifierBase):
     """Verifies callers by the certificate that they showed in the TLS handshake.
 
     `callers`: the names that may call, each with its `Identity` or its scopes. `name`: which name of a certificate
@@ -26,10 +27,8 @@ class MutualTls:
     (`verify_mode = ssl.CERT_OPTIONAL` or `CERT_REQUIRED`) and trust only authorities whose word on names counts here.
     """
 
-    certificates: Final = True
+    certificates = True
     """It is asked where there is no token."""
-    dpop: Final = "off"
-    """Certificates are not tokens."""
 
     def __init__(
         self,
@@ -52,7 +51,8 @@ class MutualTls:
         return f"MutualTls({len(self._callers)} callers)"
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
-        """As `Verifier.verify`: None for a caller that showed a token, or no certificate."""
+        """Return the caller of a certificate; None for one that showed a token, or no certificate. Raises TokenRefused
+        for a certificate of no caller."""
         certificate = handshake.certificate
         if token or not certificate:
             return None

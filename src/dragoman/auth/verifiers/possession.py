@@ -15,7 +15,7 @@ from ...allowance import Owner
 from ...channel import Handshake, Identity
 from ..dpop import ProofChecker
 from ..errors import TokenRefused
-from ..jose import encoded
+from ..jose import encode_base64url
 from ..replays import SeenOnce
 from ..tokens import Binding
 
@@ -36,10 +36,10 @@ class Possession:
         self._checker = checker
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
+        """Remember proofs that were used in this store too, until the function that is returned is called."""
         return self._checker.share(store) if self.policy != "off" else _nothing
 
-    async def check(self, token: str, identity: Identity, bound: Binding | None, handshake: Handshake) -> None:
+    async def check_binding(self, token: str, identity: Identity, bound: Binding | None, handshake: Handshake) -> None:
         """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `identity`:
         whose it is; `bound`: what it is bound to; None: to nothing."""
         scheme, proofs = _shown(handshake)
@@ -79,7 +79,7 @@ def _check_certificate(thumbprint: str, der: bytes | None) -> None:
     # status code and the "invalid_token" error code."
     if der is None:
         raise TokenRefused("The token is bound to a TLS certificate (cnf), and this connection showed none")
-    if not hmac.compare_digest(encoded(hashlib.sha256(der).digest()), thumbprint):
+    if not hmac.compare_digest(encode_base64url(hashlib.sha256(der).digest()), thumbprint):
         raise TokenRefused("The token is bound to another TLS certificate than that of this connection (cnf)")
 
 

@@ -20,7 +20,7 @@ log: Final = logging.getLogger("dragoman.auth")
 repeats: Final = Repeats(log)
 
 
-class Asking:
+class TokenQuestions:
     """`ask(token)` says who the bearer is and what the token is bound to; it raises TokenRefused, and AuthError or
     OSError where the issuer cannot be asked. `name`: the issuer's, for the log."""
 
@@ -39,7 +39,7 @@ class Asking:
         self._flights: Flights[bytes] = Flights(limits.questions, full)
         self.cache: TokenCache = cache
 
-    async def verified(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
+    async def identify(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
         """Who the bearer is, and what the token is bound to. `handshake`: who asks. Raises TokenRefused and
         IssuerAway."""
         if len(token) > self._limits.token:
