@@ -16,6 +16,9 @@ MOST = 16
 LONGEST = 16 * 1024
 """Characters that are read of one field value."""
 
+TOKEN68 = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
+"""What a token may be that an `Authorization` header carries (RFC 6750 section 2.1, `b64token`)."""
+
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TOKEN68 = re.compile(r"([A-Za-z0-9\-._~+/]+=*)(?=[ \t]*(?:,|$))")
 _EQUALS = re.compile(r"[ \t]*=[ \t]*")

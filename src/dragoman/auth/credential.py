@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..jsonrpc.errors import LocalError
 
 if TYPE_CHECKING:
     from .exchange import Exchanger
-
-
-TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
-"""What a token may be that an `Authorization` header carries (RFC 6750 section 2.1, `b64token`)."""
 
 
 class TokenCredential:

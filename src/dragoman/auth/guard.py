@@ -28,8 +28,7 @@ from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
 from .auditing import ADMITTED, DENIED, Audit, Decision
-from .challenge import Challenge, parsed
-from .credential import TOKEN68
+from .challenge import TOKEN68, Challenge, parsed
 from .errors import IssuerAway, TokenRefused, described
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations

@@ -1,4 +1,4 @@
-"""What a guard asks of a verifier beside `verify`, and what the verifiers with a cache have in common.
+"""What a guard asks of a verifier beside `verify`.
 
 Any object with a coroutine `verify` is a verifier (`access.Verifier`); those here are of `VerifierBase`, and the guard
 takes others as `ForeignVerifier`. The stages of a token stand in this order in each: `parse`, `verify_signature`,
@@ -15,9 +15,6 @@ from ...channel import Handshake, Identity
 
 if TYPE_CHECKING:
     from ..replays import SeenOnce
-    from ..tokens import Binding
-    from .cache import TokenCache
-    from .possession import Possession
 
 
 class VerifierBase:
@@ -51,47 +48,11 @@ class VerifierBase:
     def share(self, store: SeenOnce) -> Callable[[], None]:
         """Remember proofs that were used in this store too, which other processes share, until the function that is
         returned is called."""
-        return _do_nothing
+        return do_nothing
 
 
-def _do_nothing() -> None:
+def do_nothing() -> None:
     """Nothing was shared."""
-
-
-class CachingVerifier(VerifierBase):
-    """A verifier of tokens that it keeps in a cache. `possession`: checks what a token is bound to; None: its issuers
-    bind none."""
-
-    def __init__(self, cache: TokenCache, possession: Possession | None) -> None:
-        self._cache = cache
-        self._possession = possession
-
-    def known(self, token: bytes) -> Identity | None:
-        """Return the identity of a token that was verified before, is still good and is bound to nothing; None: ask
-        `verify`. `token`: as it came, of the scheme Bearer."""
-        found = self._cache.find(token)
-        return found[1] if found is not None and found[2] is None and self.dpop != "required" else None
-
-    def holding(self, token: bytes) -> Callable[[], bool] | None:
-        """Return a function that says, each time it is called, whether `known` would still return the same."""
-        return self._cache.holding(token)
-
-    def share(self, store: SeenOnce) -> Callable[[], None]:
-        """Remember proofs that were used in this store too, which other processes share, until the function that is
-        returned is called."""
-        return _do_nothing if self._possession is None else self._possession.share(store)
-
-    async def verify(self, token: str, handshake: Handshake) -> Identity:
-        """Return the identity behind a token. Raises TokenRefused with the reason why not, IssuerAway where no one can
-        say now."""
-        identity, bound = await self._identify(token, handshake)
-        if self._possession is not None:
-            await self._possession.check_binding(token, identity, bound, handshake)
-        return identity
-
-    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
-        """Return the bearer and what the token is bound to, from the cache or by the stages up to `check_claims`."""
-        raise NotImplementedError
 
 
 class ForeignVerifier(VerifierBase):

@@ -23,8 +23,7 @@ from ..keys import IssuerKeys
 from ..limits import DEFAULTS, AuthLimits
 from ..tokens import LEEWAY, Binding, Issuer, Rules
 from ..urls import split_issuer, split_web
-from .base import CachingVerifier
-from .cache import SECONDS, TokenCache
+from .cache import SECONDS, CachingVerifier, TokenCache
 from .key import GivenKey, key_given
 from .possession import POLICIES, Policy, Possession
 

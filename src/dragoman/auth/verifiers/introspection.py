@@ -22,9 +22,8 @@ from ..jose import Key, Token
 from ..limits import DEFAULTS, AuthLimits
 from ..tokens import LEEWAY, Binding, Issuer, Rules
 from ..urls import split_web
-from .base import CachingVerifier
 from .bearer import audiences, check_resource
-from .cache import TokenCache
+from .cache import CachingVerifier, TokenCache
 from .possession import POLICIES, Policy, Possession
 from .questions import TokenQuestions
 

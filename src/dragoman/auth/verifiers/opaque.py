@@ -23,10 +23,9 @@ from ..fetching import FETCHER, FetchedAnswer, Fetches, fetcher_of
 from ..jose import Token
 from ..limits import DEFAULTS, AuthLimits
 from ..tokens import Binding, Issuer, Rules
-from .base import CachingVerifier
 from .bearer import check_resource
 from .cache import SECONDS as BELIEVED
-from .cache import TokenCache
+from .cache import CachingVerifier, TokenCache
 from .questions import TokenQuestions
 
 

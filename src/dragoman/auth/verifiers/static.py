@@ -14,7 +14,8 @@ from ...channel import Handshake, Identity
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALLABLE, check
 from ...secret import holds_secret
-from ..credential import TOKEN68, TokenCredential
+from ..challenge import TOKEN68
+from ..credential import TokenCredential
 from ..errors import TokenRefused
 from .base import VerifierBase
 
