@@ -4,7 +4,7 @@ import pytest
 
 from dragoman import LocalError, auth
 from dragoman.auth import server
-from dragoman.auth.client.discovery import check_endpoint
+from dragoman.auth.client.endpoints import check_endpoint
 from dragoman.auth.metadata import (
     AuthorizationServer,
     MetadataRefused,

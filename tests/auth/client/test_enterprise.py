@@ -14,13 +14,13 @@ import dragoman
 from dragoman import LocalError
 from dragoman.auth import AuthorizationFailed, Enterprise, FileStore, Login, LoginNeeded, MemoryStore
 from dragoman.auth.client.discovery import Wanted
-from dragoman.auth.client.driver import Driver
 from dragoman.auth.client.identity import IdentityProvider
 from dragoman.auth.client.login import Terms
 from dragoman.auth.client.machine import Idp
 from dragoman.auth.client.person import Person
 from dragoman.auth.client.registration import Client
 from dragoman.auth.client.store import Store
+from dragoman.auth.client.world import World
 from dragoman.auth.errors import TokenRefused
 from dragoman.auth.fetch import Fetched, Fetcher
 from dragoman.auth.grant_types import JWT_BEARER, TOKEN_EXCHANGE
@@ -201,9 +201,9 @@ class Provider(Fetcher):
     def client(self, store: Store | None = None) -> IdentityProvider:
         """A client of it, with a user who says yes."""
         store = MemoryStore() if store is None else store
-        driver = Driver(IDP, self, store, Person(on_url=self.browse))
+        world = World(IDP, self, store, Person(on_url=self.browse))
         terms = Terms(wanted=Wanted(), client=Client())
-        return IdentityProvider(PROVIDER, terms, driver, store, 1.0, lambda: self.now)
+        return IdentityProvider(PROVIDER, terms, world, store, 1.0, lambda: self.now)
 
 
 async def test_an_id_token_is_used_until_it_expires_and_renewed_then() -> None:

@@ -14,12 +14,11 @@ import pytest
 
 from dragoman.auth import FileStore, LoginFailed, LoginNeeded, MemoryStore
 from dragoman.auth.client.authorizer import Authorizer
-from dragoman.auth.client.driver import Driver
 from dragoman.auth.client.login import Asked
 from dragoman.auth.client.person import Person
-from dragoman.auth.client.steps import Flow, Wait
 from dragoman.auth.client.store import Key, Store
 from dragoman.auth.client.tokens import Grant
+from dragoman.auth.client.world import World
 from dragoman.auth.fetch import Fetcher
 from dragoman.auth.testing import LocalIssuer
 
@@ -156,9 +155,9 @@ PLACE = Key("", URL, "", "default")
 class Held(Logins):
     """Logins that take until `done`."""
 
-    def __call__(self, asked: Asked) -> Flow[Grant]:
-        yield Wait(1)
-        return (yield from super().__call__(asked))
+    async def __call__(self, world: World, asked: Asked) -> Grant:
+        await world.wait(1)
+        return await super().__call__(world, asked)
 
 
 class Told:
@@ -176,8 +175,8 @@ class Told:
             self.said.append(text)
             self.waits.set()
 
-        driver = Driver(URL, Fetcher(), store, Person(say=say), sleep=slept)
-        self.authorizer = Authorizer(URL, login, driver, store, login_wait=wait)
+        world = World(URL, Fetcher(), store, Person(say=say), sleep=slept)
+        self.authorizer = Authorizer(URL, login, world, store, login_wait=wait)
 
 
 @pytest.fixture(params=["memory", "files"])
@@ -233,7 +232,7 @@ async def test_a_token_that_came_just_before_the_lock_is_taken(store: Store) -> 
 
 async def test_who_may_not_log_in_is_told_so_while_another_does(store: Store) -> None:
     async with store.locked(PLACE):
-        driver = Driver(URL, Fetcher(), store, None)
-        authorizer = Authorizer(URL, Logins(LoginNeeded("a person has to log in first: dragoman login")), driver, store)
+        world = World(URL, Fetcher(), store, None)
+        authorizer = Authorizer(URL, Logins(LoginNeeded("a person has to log in first: dragoman login")), world, store)
         with pytest.raises(LoginNeeded):
             await request(authorizer, {"x"})

@@ -27,15 +27,14 @@ from ..challenge import Challenge, parsed
 from ..errors import AuthError, OAuthError
 from ..fetch import Fetched, FetchFailed
 from ..metadata import canonical
-from .driver import Driver, forgotten, replaced
 from .errors import AssertionRefused, AuthorizationFailed, LoginFailed
-from .grants import Clock, refreshed
+from .grants import Clock, refresh
 from .login import Asked
 from .requests import Sender, outcome_of
-from .steps import Flow
 from .store import Key as EntryKey
 from .store import LockHeld, Store, Stored, TokenStoreError
 from .tokens import Grant, NoTokens, Tokens, tokens_of
+from .world import World, forget_client, replace_entry
 
 if TYPE_CHECKING:
     from ..jose import Key
@@ -47,7 +46,7 @@ MOST_STEP_UPS = 2
 MOST_NONCES = 2
 """Times that a request is sent again with another DPoP nonce."""
 
-Obtain = Callable[[Asked], Flow[Grant]]
+Obtain = Callable[[World, Asked], Awaitable[Grant]]
 Patience = Callable[[], AbstractContextManager[object]]
 _Entry = TypeVar("_Entry", Grant, EntryKey)
 _Outcome = TypeVar("_Outcome")
@@ -66,7 +65,7 @@ class Authorizer:
         self,
         url: str,
         obtain: Obtain,
-        driver: Driver,
+        world: World,
         store: Store,
         *,
         account: str = "default",
@@ -84,7 +83,7 @@ class Authorizer:
         self.nonce: str | None = None
         self.grant: Grant | None = None
         self._obtain = obtain
-        self._driver = driver
+        self._world = world
         self._store = store
         self._key = key
         self._read_text = read
@@ -270,7 +269,7 @@ class Authorizer:
             if self._login_wait is not None:
                 try:
                     await held.enter_async_context(
-                        self._store.locked(self._place, wait=self._login_wait, held=lambda: self._driver.say(words))
+                        self._store.locked(self._place, wait=self._login_wait, held=lambda: self._world.say(words))
                     )
                 except LockHeld as error:
                     raise LoginFailed(
@@ -289,7 +288,7 @@ class Authorizer:
         text = "" if self._read_text is None else await self._read_text(refused or "")
         asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
         try:
-            grant = await self._driver.run(self._obtain(asked))
+            grant = await self._world.run(self._obtain(self._world, asked))
         except AssertionRefused:
             if refused is not None:  # another one, once
                 raise
@@ -317,7 +316,7 @@ class Authorizer:
             why = ""
             for _ in range(2):  # an answer that was lost is asked for once more
                 try:
-                    got: Fetched = await self._driver.run(refreshed(sender, tokens, grant.resource, self._clock))
+                    got = await refresh(self._world, sender, tokens, grant.resource, self._clock)
                 except FetchFailed as error:
                     if not error.sent:
                         raise self._kept(grant, str(error)) from error
@@ -380,7 +379,7 @@ class Authorizer:
             if stored is not None and there is not None and there.tokens is not None:
                 self._use(there, stored.generation)
                 return
-            await replaced(self._store, key, value)
+            await replace_entry(self._store, key, value)
         await self._reread(key, grant)
 
     async def _stored(self, grant: Grant, saving: Awaitable[None]) -> None:
@@ -395,8 +394,8 @@ class Authorizer:
     async def _save_new(self, grant: Grant) -> None:
         """Put a new grant where the next run finds it."""
         key = grant.key(self._hint)
-        await replaced(self._store, key, msgspec.json.encode(grant))
-        await replaced(self._store, self._place, msgspec.json.encode(key))
+        await replace_entry(self._store, key, msgspec.json.encode(grant))
+        await replace_entry(self._store, self._place, msgspec.json.encode(key))
         await self._reread(key, grant)
 
     async def _reread(self, key: EntryKey, grant: Grant) -> None:
@@ -408,7 +407,7 @@ class Authorizer:
         """The grant is over: drop its tokens, unless somebody else has new ones. What was asked for is remembered."""
         await self._save(structs.replace(grant, tokens=None))
         if unknown and grant.client.how == "registered":
-            await forgotten(self._store, grant.server.issuer)
+            await forget_client(self._store, grant.server.issuer)
 
 
 def _retrieved(work: asyncio.Task[Any]) -> None:

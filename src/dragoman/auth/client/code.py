@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..errors import described
 from ..metadata import AuthorizationServer
 from ..pkce import s256
-from .discovery import check_secure, needed
+from .endpoints import check_secure, needed
 from .errors import LoginFailed
 from .tokens import Registration
 
@@ -60,7 +60,7 @@ def check_pkce(server: AuthorizationServer, assume: bool) -> None:
     raise LoginFailed(f"{server.issuer} {said}: without S256 a code could be stolen, so no login is begun{hint}")
 
 
-def request(
+def new_request(
     server: AuthorizationServer,
     client: Registration,
     redirect_uri: str,

@@ -11,11 +11,11 @@ from msgspec import Struct
 from ..errors import AuthError
 from ..fetch import Fetcher
 from ..metadata import canonical
-from .driver import Driver, forgotten
-from .grants import revoked
+from .grants import revoke
 from .requests import Sender
 from .store import Key, Store
 from .tokens import Grant
+from .world import World, forget_client
 
 
 class Entry(Struct, frozen=True):
@@ -99,7 +99,7 @@ async def end(store: Store, entry: Entry, fetcher: Fetcher, *, forget: bool = Fa
 
                 key = Jwk.from_jwk(grant.dpop_key)
             sender = Sender(grant.client, grant.server, by=grant.by, private=grant.private, dpop=key)
-            done = await Driver(grant.url, fetcher, store, None).run(revoked(sender, grant.tokens))
+            done = await revoke(World(grant.url, fetcher, store, None), sender, grant.tokens)
     except AuthError:
         done = False
     finally:
@@ -107,5 +107,5 @@ async def end(store: Store, entry: Entry, fetcher: Fetcher, *, forget: bool = Fa
             if (stored := await store.read(one)) is not None:
                 await store.remove(one, stored.generation)
         if forget:
-            await forgotten(store, grant.server.issuer)
+            await forget_client(store, grant.server.issuer)
     return done

@@ -13,9 +13,9 @@ from ...net.fields import VALUE
 from ...secret import holds_secret
 from ..errors import AuthError
 from .authorizer import Patience, failed
-from .driver import called
 from .errors import AuthorizationFailed
 from .tokens import EARLY
+from .world import call
 
 Given: TypeAlias = str | tuple[str, float]
 
@@ -76,7 +76,7 @@ class GivenTokens:
         async with self._lock:
             if self._token != used:
                 return True
-            given = await called(self._function)
+            given = await call(self._function)
             token, expires_at = given if isinstance(given, tuple) else (given, None)
             if not isinstance(token, str) or not token or not VALUE.fullmatch(token):
                 raise AuthorizationFailed("the function of Token(fn) gave no token that a header can carry")

@@ -1,4 +1,4 @@
-"""A person logs in: in a browser with a listener on loopback, or on another device with a code. A flow without I/O."""
+"""A person logs in: in a browser with a listener on loopback, or on another device with a code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from ..fetch import By
 from ..grant_types import DEVICE_CODE, REFRESH_TOKEN
 from ..metadata import AuthorizationServer
 from ..urls import host_of
-from .code import check_pkce, code_of, request
-from .discovery import Found, Wanted, discover, needed
+from .code import check_pkce, code_of, new_request
+from .discovery import Found, Wanted, discover
+from .endpoints import needed
 from .errors import AuthorizationFailed, LoginFailed
-from .grants import Clock, device, redeemed
+from .grants import Clock, log_in_by_device, redeem
 from .registration import Client, known, register
 from .requests import Sender
-from .steps import Browse, Flow, Keep, Listen, Recall, Say
 from .tokens import Grant, Registration, Tokens, union
+from .world import World
 
 if TYPE_CHECKING:
     from ..jose import Key
@@ -123,53 +124,57 @@ def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tu
     )
 
 
-def login(asked: Asked, terms: Terms) -> Flow[Grant]:
+async def login(world: World, asked: Asked, terms: Terms) -> Grant:
     """A person logs in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
-    found = yield from discover(asked.url, asked.challenge, terms.wanted)
+    found = await discover(world, asked.url, asked.challenge, terms.wanted)
     check_migrated(asked, found, terms)
     server = found.server
     needed(server.token_endpoint, "token_endpoint", server)  # before a client is registered and a person sent to log in
     scopes = scopes_for(asked, found, terms, person=True)
     key = bound_key(found, terms, asked.before)
     if terms.device:
-        return (yield from _by_device(asked, found, terms, scopes, key))
+        return await _by_device(world, asked, found, terms, scopes, key)
     check_pkce(server, terms.assume_pkce)
     for again in (True, False):
-        client, redirect, fresh = yield from _client(asked, found.by, terms, server)
+        client, redirect, fresh = await _client(world, asked, found.by, terms, server)
         sender = Sender(client, server, by=found.by, dpop=key)
-        ours = request(server, client, redirect, resource=found.resource, scopes=scopes, assume_pkce=terms.assume_pkce)
-        query: str = yield Browse(url=ours.url, state=ours.state)
+        ours = new_request(
+            server, client, redirect, resource=found.resource, scopes=scopes, assume_pkce=terms.assume_pkce
+        )
+        query = await world.browse(ours.url, ours.state)
         try:
             code = code_of(ours, query)
-            tokens = yield from redeemed(sender, ours, code, found.resource, scopes, asked.clock)
+            tokens = await redeem(world, sender, ours, code, found.resource, scopes, asked.clock)
             return granted(asked, found, terms, sender, scopes, tokens)
         except (OAuthError, LoginFailed) as error:
             forgotten = error.error in _FORGOTTEN and client.how == "registered" and not fresh
             if not (again and forgotten):
                 raise error if isinstance(error, LoginFailed) else LoginFailed(f"{server.issuer}: {error}") from error
-            yield Keep(server.issuer, None)
-            yield Say(f"{server.issuer} no longer knows this client ({error.error}): it is registered anew, once")
+            await world.remember(server.issuer, None)
+            world.say(f"{server.issuer} no longer knows this client ({error.error}): it is registered anew, once")
     raise AssertionError("unreachable")
 
 
-def _client(asked: Asked, by: By, terms: Terms, server: AuthorizationServer) -> Flow[tuple[Registration, str, bool]]:
+async def _client(
+    world: World, asked: Asked, by: By, terms: Terms, server: AuthorizationServer
+) -> tuple[Registration, str, bool]:
     """The client's id, the redirect URI, and whether it was registered just now. The listener is bound first, for its
     port belongs into the registration, and before the browser is sent anywhere."""
     given = known(terms.client, server)
     if given is not None:
-        uri: str = yield Listen(port=terms.redirect_port, exact=bool(terms.redirect_port))
+        uri = await world.listen(terms.redirect_port, exact=bool(terms.redirect_port))
         return given, redirect_at(uri, terms.redirect_host), False
-    stored: Registration | None = yield Recall(server.issuer)
+    stored = await world.recall(server.issuer)
     if stored is not None and stored.expired(asked.clock()):
-        yield Say(f"the secret of this client at {server.issuer} has expired: it is registered anew")
+        world.say(f"the secret of this client at {server.issuer} has expired: it is registered anew")
         stored = None
     port = 0 if stored is None or stored.redirect_uri is None else urlsplit(stored.redirect_uri).port or 0
-    uri = yield Listen(port=terms.redirect_port or port, exact=bool(terms.redirect_port))
+    uri = await world.listen(terms.redirect_port or port, exact=bool(terms.redirect_port))
     # servers differ in whether any port of loopback will do (RFC 8252 section 7.3): the one that was registered does
     if stored is not None and stored.redirect_uri is not None and urlsplit(uri).port == port:
         return stored, stored.redirect_uri, False
-    client = yield from register(terms.client, server, redirect_at(uri, terms.redirect_host), by)
-    yield Keep(server.issuer, client)
+    client = await register(world, terms.client, server, redirect_at(uri, terms.redirect_host), by)
+    await world.remember(server.issuer, client)
     return client, client.redirect_uri or uri, True
 
 
@@ -178,16 +183,18 @@ def redirect_at(uri: str, host: str) -> str:
     return uri.replace("://127.0.0.1", f"://{host}", 1)
 
 
-def _by_device(asked: Asked, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None) -> Flow[Grant]:
+async def _by_device(
+    world: World, asked: Asked, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None
+) -> Grant:
     """RFC 8628: for machines without a browser."""
     server = found.server
     client = known(terms.client, server)
     if client is None:
-        client = yield Recall(server.issuer)
+        client = await world.recall(server.issuer)
     if client is None:
         wanted = Client(name=terms.client.name, grants=(DEVICE_CODE, REFRESH_TOKEN))
-        client = yield from register(wanted, server, "http://127.0.0.1/callback", found.by)
-        yield Keep(server.issuer, client)
+        client = await register(world, wanted, server, "http://127.0.0.1/callback", found.by)
+        await world.remember(server.issuer, client)
     sender = Sender(client, server, by=found.by, dpop=key)
-    tokens = yield from device(sender, found.resource, scopes, asked.clock)
+    tokens = await log_in_by_device(world, sender, found.resource, scopes, asked.clock)
     return granted(asked, found, terms, sender, scopes, tokens)

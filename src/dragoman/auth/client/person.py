@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from ...net.urls import printable
 from ..urls import split
 from .errors import LoginFailed
 from .listener import CallbackListener
-from .steps import ShowCode
 
 OnUrl: TypeAlias = Callable[[str], "str | Awaitable[str | None] | None"]
 
@@ -31,6 +32,16 @@ LONGEST_PASTE = 16 * 1024
 def printed(text: str) -> None:
     """A line on the standard error, with nothing in it that moves a terminal's cursor."""
     print(printable(text, 4000), file=sys.stderr, flush=True)  # noqa: T201  (it is for the person who logs in)
+
+
+class DeviceCode(Struct, frozen=True, kw_only=True):
+    """A code that the user enters elsewhere (RFC 8628 section 3.3)."""
+
+    uri: str
+    code: str
+    complete: str | None = None
+    """The URL with the code in it."""
+    expires_in: float = 600.0
 
 
 class Person:
@@ -59,7 +70,7 @@ class Person:
 
     async def browse(self, url: str, state: str) -> str:
         """The query of the answer. Raises LoginFailed if none comes in time."""
-        assert self._listener is not None, "Listen comes before Browse"
+        assert self._listener is not None, "listen comes before browse"
         loop = asyncio.get_running_loop()
         answers = [loop.create_task(self._listener.answer(state))]
         try:
@@ -88,17 +99,17 @@ class Person:
             await asyncio.wait(answers)
             await self.close()
 
-    async def show(self, step: ShowCode) -> None:
+    async def show(self, code: DeviceCode) -> None:
         """Show a code."""
-        url = step.complete or step.uri
+        url = code.complete or code.uri
         if self._on_url is not None:
             given = self._on_url(url)
             if inspect.isawaitable(given):
                 await given
             return
-        self.say(f"To log in, open {step.uri} on any device and enter the code {step.code}")
-        if step.complete:
-            self.say(f"or open {step.complete}")
+        self.say(f"To log in, open {code.uri} on any device and enter the code {code.code}")
+        if code.complete:
+            self.say(f"or open {code.complete}")
 
     async def close(self) -> None:
         """Stop listening."""

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ..errors import OAuthError
-from ..fetch import By, Fetched
+from ..fetch import By
 from ..grant_types import AUTHORIZATION_CODE, REFRESH_TOKEN
 from ..metadata import AuthorizationServer
 from .errors import AuthorizationFailed, LoginNeeded
 from .requests import answer_of
-from .steps import Flow, Post, Say
 from .tokens import Registration
+from .world import World
 
 FAR = 1e12
 """The latest time that is told from never: what a server writes may be too large for a clock."""
@@ -50,7 +50,9 @@ def known(client: Client, server: AuthorizationServer) -> Registration | None:
     return None
 
 
-def register(client: Client, server: AuthorizationServer, redirect_uri: str, by: By) -> Flow[Registration]:
+async def register(
+    world: World, client: Client, server: AuthorizationServer, redirect_uri: str, by: By
+) -> Registration:
     """Register dynamically (RFC 7591). Raises LoginNeeded where the server registers no one, AuthorizationFailed with
     what it says where it refuses."""
     if server.registration_endpoint is None:
@@ -63,16 +65,14 @@ def register(client: Client, server: AuthorizationServer, redirect_uri: str, by:
         # the one adjustment that helps: servers that know loopback by its name alone
         redirects.append(redirect_uri.replace("://127.0.0.1", "://localhost", 1))
     for place, redirect in enumerate(redirects):
-        got: Fetched = yield Post(
-            url=server.registration_endpoint, content=_metadata(client, server, redirect), by=by, why="a registration"
-        )
+        got = await world.post_json(server.registration_endpoint, _metadata(client, server, redirect), by=by)
         try:
             return _registered(answer_of(got, "the registration endpoint"), redirect)
         except OAuthError as error:
             last = place == len(redirects) - 1
             if last or error.error not in ("invalid_redirect_uri", "invalid_client_metadata"):
                 raise AuthorizationFailed(f"{server.issuer} does not register this client: {error}") from error
-            yield Say(f"{server.issuer} refuses the redirect URI {redirect}: {redirects[place + 1]} is tried")
+            world.say(f"{server.issuer} refuses the redirect URI {redirect}: {redirects[place + 1]} is tried")
     raise AssertionError("unreachable")
 
 

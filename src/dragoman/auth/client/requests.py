@@ -1,5 +1,5 @@
 """Requests to a token endpoint: as which client, the proof that goes with them (RFC 9449 section 5), and what the
-answer is. Flows without I/O."""
+answer is. Flows over a `World`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..fetch import By, Fetched
 from ..metadata import AuthorizationServer
 from ..urls import host_of
 from .errors import AuthorizationFailed
-from .steps import Flow, Post
 from .tokens import Registration
+from .world import World
 
 if TYPE_CHECKING:
     from ..jose import Key
@@ -47,7 +47,7 @@ class Sender:
     def __repr__(self) -> str:
         return f"Sender({self.client!r})"
 
-    def post(self, url: str, form: Mapping[str, str | None], now: float, why: str) -> Flow[Fetched]:
+    async def post(self, world: World, url: str, form: Mapping[str, str | None], now: float) -> Fetched:
         """POST a form as this client; once more with a nonce if the server wants one (RFC 9449 section 8)."""
         by: By = "operator" if host_of(url) in self.private else self.by
         for again in (True, False):
@@ -61,7 +61,7 @@ class Sender:
                 from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
 
                 headers["DPoP"] = proof(self.dpop, "POST", url, nonce=self.nonce)
-            got: Fetched = yield Post(url=url, form=body, headers=headers, by=by, why=why)
+            got = await world.post_form(url, body, headers=headers, by=by)
             nonce = got.headers.get("dpop-nonce")
             if nonce:
                 self.nonce = nonce

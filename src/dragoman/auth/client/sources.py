@@ -16,17 +16,16 @@ from ...jsonrpc.errors import LocalError, needs
 from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, TEXTS, TIME, Rule, check, one_of, whole
 from ...secret import holds_secret
 from ..fetch import Fetcher
-from .authorizer import Authorizer
+from .authorizer import Authorizer, Obtain
 from .discovery import Wanted
-from .driver import Driver, called
 from .login import Asked, Terms, login
 from .machine import Idp, by_credentials, by_enterprise, by_workload
 from .person import LOGIN_TIMEOUT, OnUrl, Person
 from .registration import Client
-from .steps import Flow
 from .store import Store
 from .store.memory import MemoryStore
 from .tokens import Grant
+from .world import World, call
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -138,11 +137,11 @@ class Login:
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """The authorization of requests to `url`; for `Options.auth`."""
         person = self._person() if self._interactive else None
-        driver = Driver(url, self._fetcher(tls=tls), self.store, person)
+        world = World(url, self._fetcher(tls=tls), self.store, person)
         return Authorizer(
             url,
-            lambda asked: login(asked, self.terms),
-            driver,
+            lambda world, asked: login(world, asked, self.terms),
+            world,
             self.store,
             account=self.terms.account,
             hint=self.terms.client.hint,
@@ -164,8 +163,8 @@ class Login:
 
         needed = f"at {idp.issuer}, by a program that calls with this store and interactive=True"
         person = self._person() if self._interactive else None
-        driver = Driver(idp.issuer, self._fetcher(tls=tls), self.store, person, needed=needed)
-        return IdentityProvider(idp, self.terms, driver, self.store, self._login_wait)
+        world = World(idp.issuer, self._fetcher(tls=tls), self.store, person, needed=needed)
+        return IdentityProvider(idp, self.terms, world, self.store, self._login_wait)
 
     @property
     def _login_wait(self) -> float | None:
@@ -207,7 +206,7 @@ class ClientCredentials:
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         terms, key = self._machine.terms, self._key
-        return self._machine.authorizer(url, tls, lambda asked: by_credentials(asked, terms, key), key)
+        return self._machine.authorizer(url, tls, lambda world, asked: by_credentials(world, asked, terms, key), key)
 
 
 @holds_secret
@@ -243,7 +242,9 @@ class Workload:
         """For `Options.auth`."""
         source, terms = self._source, self._machine.terms
         read = source if callable(source) else lambda: asyncio.to_thread(_content, Path(source))
-        return self._machine.authorizer(url, tls, lambda asked: by_workload(asked, terms, asked.text), None, read)
+        return self._machine.authorizer(
+            url, tls, lambda world, asked: by_workload(world, asked, terms, asked.text), None, read
+        )
 
 
 @holds_secret
@@ -296,7 +297,10 @@ class Enterprise:
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         given, terms, idp = self._id_token, self._machine.terms, self._idp
-        flow = partial(_by_enterprise, terms, idp)
+
+        async def flow(world: World, asked: Asked) -> Grant:
+            return await by_enterprise(world, asked, terms, idp, asked.text)
+
         if self._login is None:
             return self._machine.authorizer(url, tls, flow, None, given if callable(given) else lambda: given)
         return self._machine.authorizer(url, tls, flow, None, provider=self._login.at_idp(idp, tls))
@@ -324,17 +328,17 @@ class _Machine:
         self,
         url: str,
         tls: SSLContext | None,
-        obtain: Callable[[Asked], Flow[Grant]],
+        obtain: Obtain,
         key: Key | None,
         read: Callable[[], Any] | None = None,
         provider: IdentityProvider | None = None,
     ) -> Authorizer:
         """`read` or `provider`: gives the assertion for `Asked.text`, before each flow."""
-        given = None if read is None else lambda _: called(read)
+        given = None if read is None else lambda _: call(read)
         return Authorizer(
             url,
             obtain,
-            Driver(url, self._fetcher(tls=tls), self.store, None),
+            World(url, self._fetcher(tls=tls), self.store, None),
             self.store,
             account=self.terms.account,
             hint=self.terms.client.hint,
@@ -342,10 +346,6 @@ class _Machine:
             read=given if provider is None else provider.id_token,
             closing=None if provider is None else provider.close,
         )
-
-
-def _by_enterprise(terms: Terms, idp: Idp, asked: Asked) -> Flow[Grant]:
-    return by_enterprise(asked, terms, idp, asked.text)
 
 
 def _files() -> Store:

@@ -4,28 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from ...jsonrpc.errors import LocalError
-from ..client.code import Request, code_of, random_text, request
-from ..client.discovery import check_secure, needed
-from ..client.driver import Driver
+from ..client.code import Request, code_of, new_request, random_text
+from ..client.endpoints import check_secure, needed
 from ..client.errors import LoginFailed
-from ..client.grants import redeemed, refreshed
-from ..client.identity import id_token_verified
+from ..client.grants import redeem, refresh
+from ..client.identity import verify_id_token
 from ..client.requests import Sender, answer_of, outcome_of
-from ..client.steps import Flow
 from ..client.store import MemoryStore
 from ..client.tokens import Registration, Tokens, tokens_of
+from ..client.world import World
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
 from ..fetch import Fetched, fetched
 from ..fetching import Fetches
 from ..keys import published
 from ..metadata import AuthorizationServer
-
-T = TypeVar("T")
 
 
 class Upstream(Struct, frozen=True, kw_only=True):
@@ -127,7 +124,7 @@ class UpstreamClient:
         """A new login; its user is sent to `asked.url`. Raises AuthError."""
         told, nonce = self.upstream, random_text()
         extra = {**told.parameters, **({"nonce": nonce} if "openid" in told.scopes else {})}
-        asked = request(
+        asked = new_request(
             await self.server(),
             self._client,
             self._redirect_uri,
@@ -147,11 +144,14 @@ class UpstreamClient:
             raise OAuthError(
                 "access_denied" if failed.error else "server_error", "The login did not succeed"
             ) from failed
-        told, server = self.upstream, await self.server()
-        tokens = await self._run(redeemed(self._sender(server), login.asked, code, None, told.scopes, self._clock))
+        told, server, world = self.upstream, await self.server(), self._world()
+        tokens = await redeem(world, self._sender(server), login.asked, code, None, told.scopes, self._clock)
         if tokens.id_token is not None and server.jwks_uri:
             client, text = self._client.client_id, tokens.id_token
-            user = await self._run(id_token_verified(server, text, client, login.nonce, self._clock()))
+            try:
+                user = await verify_id_token(world, server, text, client, login.nonce, self._clock())
+            except TokenRefused as error:
+                raise OAuthError("server_error", f"The upstream's ID token is not taken: {error}", 502) from error
         elif server.userinfo_endpoint and "openid" not in told.scopes:
             user = await self._of_userinfo(server.userinfo_endpoint, tokens.access_token)
         else:
@@ -163,7 +163,7 @@ class UpstreamClient:
     async def renewed(self, tokens: Tokens) -> Tokens | None:
         """New tokens for a refresh token; None where the user or the upstream ended the login. Raises AuthError and
         OSError where nobody can say now."""
-        got = await self._run(refreshed(self._sender(await self.server()), tokens, None, self._clock))
+        got = await refresh(self._world(), self._sender(await self.server()), tokens, None, self._clock)
         if outcome_of(got).kind == "ended":
             return None
         return tokens_of(answer_of(got, "the upstream's token endpoint"), self._clock(), (), tokens)
@@ -191,11 +191,8 @@ class UpstreamClient:
     def _sender(self, server: AuthorizationServer) -> Sender:
         return Sender(self._client, server, by="operator")
 
-    async def _run(self, flow: Flow[T]) -> T:
-        try:
-            return await Driver(self.upstream.issuer, self._http(), MemoryStore(), None).run(flow)
-        except TokenRefused as error:
-            raise OAuthError("server_error", f"The upstream's ID token is not taken: {error}", 502) from error
+    def _world(self) -> World:
+        return World(self.upstream.issuer, self._http(), MemoryStore(), None)
 
     async def _of_userinfo(self, place: str, token: str) -> dict[str, Any]:
         """The user of a token that the upstream has just issued to us."""

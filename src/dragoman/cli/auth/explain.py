@@ -4,7 +4,7 @@ came, and why it would be refused."""
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from msgspec import Struct
@@ -12,15 +12,14 @@ from rich.text import Text
 
 from ...auth.client.code import check_pkce
 from ...auth.client.discovery import Found, Wanted, discover
-from ...auth.client.driver import Driver
 from ...auth.client.errors import LoginFailed
 from ...auth.client.login import Asked, Terms, scopes_for
 from ...auth.client.probing import Probed, probed
 from ...auth.client.registration import Client
-from ...auth.client.steps import Get, Say, Step
 from ...auth.client.store import MemoryStore
+from ...auth.client.world import World
 from ...auth.errors import AuthError
-from ...auth.fetch import Fetched, Fetcher
+from ...auth.fetch import By, Fetched, Fetcher
 from ...net.urls import parse
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
 from ..faults import Fault, of_challenge, of_reply
@@ -56,15 +55,27 @@ class Explained:
         """Add a step."""
         self.steps.append(Told(step, said, fine))
 
-    def watch(self, step: Step, outcome: Any) -> None:
-        """What a flow asked for and got."""
-        if isinstance(step, Get):
-            if isinstance(outcome, Fetched):
-                self.tell("asked", f"GET {step.url} ({step.why}): HTTP {outcome.status}", outcome.status == 200)
-            else:
-                self.tell("asked", f"GET {step.url} ({step.why}): {outcome}", False)
-        elif isinstance(step, Say):
-            self.tell("note", step.text)
+
+class ExplainedWorld(World):
+    """A world without a person, whose requests and words are steps."""
+
+    def __init__(self, url: str, fetcher: Fetcher, steps: Explained) -> None:
+        super().__init__(url, fetcher, MemoryStore(), None)
+        self._steps = steps
+
+    async def get(self, url: str, *, by: By = "document", why: str) -> Fetched:
+        """GET a document, as a step."""
+        try:
+            got = await super().get(url, by=by, why=why)
+        except AuthError as error:
+            self._steps.tell("asked", f"GET {url} ({why}): {error}", False)
+            raise
+        self._steps.tell("asked", f"GET {url} ({why}): HTTP {got.status}", got.status == 200)
+        return got
+
+    def say(self, text: str) -> None:
+        """A note."""
+        self._steps.tell("note", text)
 
 
 @app.default
@@ -112,8 +123,7 @@ async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) 
             told.tell("end", "the server asks for no token")
             return True
         _challenge(answer, told)
-        driver = Driver(url, fetcher, MemoryStore(), None, watch=told.watch)
-        found = await driver.run(discover(url, answer.challenge, Wanted()))
+        found = await discover(ExplainedWorld(url, fetcher, told), url, answer.challenge, Wanted())
         good = _server(url, answer, found, told)
         return await _token(url, fetcher, account, told) and good
     except AuthError as error:
