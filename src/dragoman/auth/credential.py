@@ -9,6 +9,8 @@ from ..jsonrpc.errors import LocalError
 
 if TYPE_CHECKING:
     from .exchange import Exchanger
+else:
+    Exchanger = Any  # start-up: annotations resolve at run time, to no more than this
 
 
 class TokenCredential:

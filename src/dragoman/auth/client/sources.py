@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...jsonrpc.errors import LocalError, needs
 from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, TEXTS, TIME, Rule, check, one_of, whole
@@ -68,6 +69,79 @@ _LOGIN: Final = _COMMON | {
 }
 
 
+class _SourceOptions(Struct, frozen=True, kw_only=True):
+    """The options that all four sources have, as they are given."""
+
+    issuer: str | None
+    resource: Resource
+    scopes: str | Iterable[str] | None
+    dpop: bool
+    account: str
+    store: Store | None
+    allow_private: Collection[str]
+    environment_proxies: bool
+
+    def terms(self, client: Client) -> Terms:
+        """Return what the flows need of them."""
+        scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
+        return Terms(
+            wanted=Wanted(issuer=self.issuer, resource=self.resource),
+            client=client,
+            scopes=None if scopes is None else tuple(dict.fromkeys(scopes)),
+            account=self.account,
+            private=tuple(dict.fromkeys(host.lower() for host in self.allow_private)),
+            dpop=self.dpop,
+        )
+
+    def world(
+        self, url: str, tls: SSLContext | None, store: Store, person: Person | None = None, needed: str | None = None
+    ) -> World:
+        """Return the world of the flows for a URL."""
+        fetcher = Fetcher(allow_private=self.allow_private, environment_proxies=self.environment_proxies, tls=tls)
+        return World(url, fetcher, store, person, needed=needed)
+
+
+_SHARED: Final = _SourceOptions.__struct_fields__
+
+
+def _options(given: Mapping[str, Any]) -> _SourceOptions:
+    """Take the shared options out of a constructor's `locals()`, which were checked."""
+    return _SourceOptions(**{name: given[name] for name in _SHARED})
+
+
+class _Machine:
+    """The three sources for programs: their terms and their store."""
+
+    def __init__(self, client: Client, options: _SourceOptions) -> None:
+        self.terms = options.terms(client)
+        self.store: Store = MemoryStore() if options.store is None else options.store
+        self._options = options
+
+    def authorizer(
+        self,
+        url: str,
+        tls: SSLContext | None,
+        obtain: Obtain,
+        key: Key | None,
+        read: Callable[[], Any] | None = None,
+        provider: IdentityProvider | None = None,
+    ) -> Authorizer:
+        """Return the authorization of requests to `url`. `read` or `provider`: returns the assertion for `Asked.text`,
+        before each flow."""
+        given = None if read is None else lambda _: call(read)
+        return Authorizer(
+            url,
+            obtain,
+            self._options.world(url, tls, self.store),
+            self.store,
+            account=self.terms.account,
+            hint=self.terms.client.hint,
+            key=key,
+            read=given if provider is None else provider.id_token,
+            closing=None if provider is None else provider.close,
+        )
+
+
 @holds_secret
 class Login:
     """`auth=Login()`: a person logs in, once; the tokens are kept and renewed.
@@ -111,15 +185,12 @@ class Login:
         if client_metadata_url is not None and not client_metadata_url.startswith("https://"):
             raise LocalError("Login: client_metadata_url is an https URL, for its text is the client's id")
         self.store: Store = _files() if store is None else store
-        self.terms: Terms = Terms(
-            wanted=Wanted(issuer=issuer, resource=resource),
-            client=Client(
-                client_id=client_id, client_secret=client_secret, metadata_url=client_metadata_url, name=client_name
-            ),
-            scopes=_scopes(scopes),
-            account=account,
-            private=_hosts(allow_private),
-            dpop=dpop,
+        client = Client(
+            client_id=client_id, client_secret=client_secret, metadata_url=client_metadata_url, name=client_name
+        )
+        self._options = _options(locals())
+        self.terms: Terms = replace(
+            self._options.terms(client),
             redirect_port=redirect_port,
             redirect_host=redirect_host,
             assume_pkce=pkce == "assume",
@@ -129,7 +200,6 @@ class Login:
         self._interactive = interactive
         self._timeout = timeout
         self._person = partial(Person, on_url=on_url, browser=browser, timeout=timeout)
-        self._fetcher = partial(Fetcher, allow_private=allow_private, environment_proxies=environment_proxies)
 
     def __repr__(self) -> str:
         return f"Login(account={self.terms.account!r})"
@@ -137,7 +207,7 @@ class Login:
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """The authorization of requests to `url`; for `Options.auth`."""
         person = self._person() if self._interactive else None
-        world = World(url, self._fetcher(tls=tls), self.store, person)
+        world = self._options.world(url, tls, self.store, person)
         return Authorizer(
             url,
             lambda world, asked: login(world, asked, self.terms),
@@ -163,7 +233,7 @@ class Login:
 
         needed = f"at {idp.issuer}, by a program that calls with this store and interactive=True"
         person = self._person() if self._interactive else None
-        world = World(idp.issuer, self._fetcher(tls=tls), self.store, person, needed=needed)
+        world = self._options.world(idp.issuer, tls, self.store, person, needed)
         return IdentityProvider(idp, self.terms, world, self.store, self._login_wait)
 
     @property
@@ -197,7 +267,7 @@ class ClientCredentials:
         check("ClientCredentials", _COMMON, locals())
         if (secret is None) == (key is None):
             raise LocalError("ClientCredentials: either secret= or key=, and one of them")
-        self._machine = _Machine(Client(client_id=client_id, client_secret=secret), locals())
+        self._machine = _Machine(Client(client_id=client_id, client_secret=secret), _options(locals()))
         self._key = _key(key)
 
     def __repr__(self) -> str:
@@ -232,7 +302,7 @@ class Workload:
         environment_proxies: bool = False,
     ) -> None:
         check("Workload", _COMMON, locals())
-        self._machine = _Machine(Client(client_id=client_id), locals())
+        self._machine = _Machine(Client(client_id=client_id), _options(locals()))
         self._source = source
 
     def __repr__(self) -> str:
@@ -280,7 +350,7 @@ class Enterprise:
         environment_proxies: bool = False,
     ) -> None:
         check("Enterprise", _COMMON, locals())
-        self._machine = _Machine(Client(client_id=client_id, client_secret=client_secret), locals())
+        self._machine = _Machine(Client(client_id=client_id, client_secret=client_secret), _options(locals()))
         self._idp = Idp(
             issuer=idp, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
         )
@@ -306,48 +376,6 @@ class Enterprise:
         return self._machine.authorizer(url, tls, flow, None, provider=self._login.at_idp(idp, tls))
 
 
-class _Machine:
-    """What the three ways of programs have in common."""
-
-    def __init__(self, client: Client, given: Mapping[str, Any]) -> None:
-        """`given`: the options of `_COMMON`, which are checked."""
-        self.terms = Terms(
-            wanted=Wanted(issuer=given["issuer"], resource=given["resource"]),
-            client=client,
-            scopes=_scopes(given["scopes"]),
-            account=given["account"],
-            private=_hosts(given["allow_private"]),
-            dpop=given["dpop"],
-        )
-        self.store: Store = MemoryStore() if given["store"] is None else given["store"]
-        self._fetcher = partial(
-            Fetcher, allow_private=given["allow_private"], environment_proxies=given["environment_proxies"]
-        )
-
-    def authorizer(
-        self,
-        url: str,
-        tls: SSLContext | None,
-        obtain: Obtain,
-        key: Key | None,
-        read: Callable[[], Any] | None = None,
-        provider: IdentityProvider | None = None,
-    ) -> Authorizer:
-        """`read` or `provider`: gives the assertion for `Asked.text`, before each flow."""
-        given = None if read is None else lambda _: call(read)
-        return Authorizer(
-            url,
-            obtain,
-            World(url, self._fetcher(tls=tls), self.store, None),
-            self.store,
-            account=self.terms.account,
-            hint=self.terms.client.hint,
-            key=key,
-            read=given if provider is None else provider.id_token,
-            closing=None if provider is None else provider.close,
-        )
-
-
 def _files() -> Store:
     """The store of a user's logins. Raises LocalError, with the extra to install."""
     try:
@@ -355,16 +383,6 @@ def _files() -> Store:
     except ImportError:
         raise needs("A login that outlives its process", "cryptography", "auth") from None
     return FileStore()
-
-
-def _scopes(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    return tuple(dict.fromkeys(given.split() if isinstance(given, str) else given))
-
-
-def _hosts(given: Collection[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(host.lower() for host in given))
 
 
 def _key(given: Key | str | bytes | None) -> Key | None:

@@ -22,6 +22,8 @@ from .tokens import Registration
 if TYPE_CHECKING:
     from ..fetching import Fetches
     from .person import DeviceCode, Person
+else:
+    Fetches = DeviceCode = Person = Any  # start-up: annotations resolve at run time, to no more than this
 
 T = TypeVar("T")
 MOST_WRITES = 20

@@ -8,13 +8,11 @@ takes others as `ForeignVerifier`. The stages of a token stand in this order in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...access import Verifier as Verifier
 from ...channel import Handshake, Identity
-
-if TYPE_CHECKING:
-    from ..replays import SeenOnce
+from ..replays import SeenOnce
 
 
 class VerifierBase:

@@ -10,17 +10,15 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...channel import Handshake, Identity
 from ..errors import TokenRefused
 from ..limits import DEFAULTS, AuthLimits
+from ..replays import SeenOnce
 from ..tokens import Binding
 from .base import VerifierBase, do_nothing
-
-if TYPE_CHECKING:
-    from ..replays import SeenOnce
-    from .possession import Possession
+from .possession import Possession
 
 SECONDS: Final = 300.0
 """Seconds for which a verified token is believed at most: so long a key that was withdrawn, or a claim that a preset
