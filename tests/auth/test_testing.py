@@ -20,7 +20,7 @@ from dragoman.auth.server import AuthorizationServer, Client
 from dragoman.auth.testing import ClientFields, IssuerOptions, LocalIssuer
 from dragoman.channel import Handshake
 
-from .server.asking import CHALLENGE, VERIFIER
+from .engine.asking import CHALLENGE, VERIFIER
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -18,10 +18,10 @@ from typing import Any, TypedDict, Unpack
 
 from ..doors import listed
 from ..jsonrpc.errors import LocalError
+from .engine.clients import secret_hash
+from .engine.model import Client, Lives, Method, TrustedIssuer, User
+from .engine.published import Fetch
 from .jose import ASYMMETRIC, Key, parse_jws
-from .server.clients import secret_hash
-from .server.model import Client, Lives, Method, TrustedIssuer, User
-from .server.published import Fetch
 from .server.server import AuthorizationServer
 
 __all__ = ["IssuerClock", "LocalIssuer"]

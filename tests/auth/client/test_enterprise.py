@@ -21,12 +21,12 @@ from dragoman.auth.client.person import Person
 from dragoman.auth.client.registration import Client
 from dragoman.auth.client.store import Store
 from dragoman.auth.client.world import World
+from dragoman.auth.engine.model import TrustedIssuer
 from dragoman.auth.errors import TokenRefused
 from dragoman.auth.fetch import Fetched, Fetcher
 from dragoman.auth.grant_types import JWT_BEARER, TOKEN_EXCHANGE
 from dragoman.auth.id_token import id_token_claims
 from dragoman.auth.jose import Key, KeySet, new_key, sign_jws
-from dragoman.auth.server.model import TrustedIssuer
 from dragoman.auth.testing import LocalIssuer
 
 from ...canary import CANARY

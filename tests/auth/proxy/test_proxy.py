@@ -17,18 +17,18 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.auth import AuthError, Bearer, IssuerAway, TokenRefused
+from dragoman.auth.engine.messages import FORM, Request, Response
 from dragoman.auth.jose import encode_base64url
 from dragoman.auth.metadata import server_locations
 from dragoman.auth.proxy import GITHUB, Proxy, Upstream
 from dragoman.auth.proxy.consent import LOGINS, PIECE, PIECES
 from dragoman.auth.proxy.secrets import AesSealer, signing_key
 from dragoman.auth.server import Client, Lives, secret_hash
-from dragoman.auth.server.messages import FORM, Request, Response
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Handshake, Identity
 from dragoman.store.memory import MemoryStore
 
-from ..server.asking import (
+from ..engine.asking import (
     CHALLENGE,
     LOOPBACK,
     REDIRECT,

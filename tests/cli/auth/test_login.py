@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.auth.server.model import Client
+from dragoman.auth.engine.model import Client
 from dragoman.auth.testing import LocalIssuer
 from dragoman.cli.app import COMMANDS, build
 

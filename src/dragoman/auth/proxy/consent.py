@@ -20,16 +20,16 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...repeats import Repeats
+from ..engine.authorize import Authorization, cookies
+from ..engine.engine import AuthorizationEngine
+from ..engine.families import Families
+from ..engine.messages import Parameters, Request, Response, of_query, redirect, refused
+from ..engine.model import Approved, Client, Pending
+from ..engine.pages import error_page, warning
+from ..engine.records import Sealer
+from ..engine.seals import digest
 from ..errors import AuthError, OAuthError
 from ..jose import decode_base64url, encode_base64url
-from ..server.authorize import Authorization, cookies
-from ..server.engine import AuthorizationEngine
-from ..server.families import Families
-from ..server.messages import Parameters, Request, Response, of_query, redirect, refused
-from ..server.model import Approved, Client, Pending
-from ..server.pages import error_page, warning
-from ..server.records import Sealer
-from ..server.seals import digest
 from .upstream import Login, UpstreamClient
 
 log: logging.Logger = logging.getLogger("dragoman.auth.proxy")

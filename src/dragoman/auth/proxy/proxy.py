@@ -25,16 +25,16 @@ from ...store.contract import Engine
 from ...store.memory import MemoryStore
 from ...store.opening import SharesValues, open_store
 from ..client.tokens import Tokens
+from ..engine.engine import AuthorizationEngine
+from ..engine.messages import Request, refused
+from ..engine.model import Client, Family, Lives, Settings
+from ..engine.published import fetch_for
+from ..engine.records import OWNERS, TOTAL
+from ..engine.served import ServedEngine
 from ..errors import AuthError, IssuerAway, OAuthError
 from ..fetch import Fetched, Fetcher
 from ..fetching import Fetches
 from ..keys import SingleFlight
-from ..server.engine import AuthorizationEngine
-from ..server.messages import Request, refused
-from ..server.model import Client, Family, Lives, Settings
-from ..server.published import fetch_for
-from ..server.records import OWNERS, TOTAL
-from ..server.server import HttpFace
 from ..tokens import Issuer
 from .consent import Admit, UpstreamLogin
 from .secrets import AesSealer, checked, derived, signing_key
@@ -50,7 +50,7 @@ RENEWING = 15.0
 
 
 @holds_secret
-class Proxy(HttpFace):
+class Proxy(ServedEngine):
     """Lets clients log in here that cannot register at the real issuer. As a value of `Bearer`, and served beside what
     it protects:
 

@@ -1,37 +1,20 @@
-"""Who decides on a consent page: users for trying, who log in on the page itself or agree without a page."""
+"""The users of the development server, who log in on the consent page itself or agree without a page."""
 
 from __future__ import annotations
 
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
-from .messages import Parameters, Response
-from .model import Approved, Client, Pending, User
-from .pages import field, warning
+from ..engine.messages import Parameters, Response
+from ..engine.model import Approved, Client, Pending, User
+from ..engine.pages import field, warning
 
 TRIES = 5
 """Wrong passwords for one user within `PAUSE`."""
 PAUSE = 60.0
 _NAMES = 1_000
 _LENGTH = 200
-
-
-class Approver(Protocol):
-    """Finds the user that answers a consent page."""
-
-    def fields(self) -> str:
-        """HTML for the page's form."""
-
-    def automatic(self) -> Approved | None:
-        """The user who agrees without a page; None: there is a page."""
-
-    async def approve(
-        self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
-    ) -> Approved | Response | str:
-        """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong.
-        `headers`: of the request."""
 
 
 class LocalUsers:

@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 
 from dragoman.auth.dpop import proof
+from dragoman.auth.engine.messages import FORM, Request, Response
 from dragoman.auth.fetching import FetchedAnswer
 from dragoman.auth.jose import Key, new_key, parse_jws, sign_jws
 from dragoman.auth.server import AuthorizationServer, Client, User, secret_hash
-from dragoman.auth.server.messages import FORM, Request, Response
 from dragoman.testing import Clock
 
 ISSUER = "https://as.example"

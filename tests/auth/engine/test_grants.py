@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from dragoman.auth.authentication import ASSERTION
+from dragoman.auth.engine.model import Lives
 from dragoman.auth.jose import new_key, parse_jws, sign_jws
 from dragoman.auth.server import Client, TrustedIssuer, secret_hash
-from dragoman.auth.server.model import Lives
 
 from .asking import (
     ALL,

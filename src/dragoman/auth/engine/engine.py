@@ -18,9 +18,8 @@ from ..dpop import Nonces, ProofChecker
 from ..errors import OAuthError
 from ..jose import Key
 from ..urls import REDIRECT_LOOPBACK, split_issuer
-from .accounts import Approver
 from .assertions import Assertions
-from .authorize import Authorization
+from .authorize import Approver, Authorization
 from .clients import Clients
 from .device import Devices
 from .families import Families

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from dragoman.auth.engine.messages import Request
+from dragoman.auth.engine.redirects import fault, matches
 from dragoman.auth.server import Client
-from dragoman.auth.server.messages import Request
-from dragoman.auth.server.redirects import fault, matches
 
 from .asking import ISSUER, LOOPBACK, REDIRECT, RESOURCE, Asker, Page, answer, body, header, pending
 

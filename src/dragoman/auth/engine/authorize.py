@@ -11,6 +11,7 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from msgspec import structs
 
@@ -18,7 +19,6 @@ from ...allowance import Owner
 from ..errors import OAuthError
 from ..grant_types import AUTHORIZATION_CODE
 from ..jose import encode_base64url
-from .accounts import Approver
 from .clients import Clients
 from .families import Families
 from .messages import Parameters, Request, Response, of_form, of_query, redirect, refused
@@ -36,6 +36,22 @@ STATE = 2_000
 USE = "consent"
 ANSWERED = 3_600.0
 """Seconds for which a page is known as answered: longer than it and the login that it leads to may last."""
+
+
+class Approver(Protocol):
+    """Finds the user that answers a consent page."""
+
+    def fields(self) -> str:
+        """HTML for the page's form."""
+
+    def automatic(self) -> Approved | None:
+        """The user who agrees without a page; None: there is a page."""
+
+    async def approve(
+        self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
+    ) -> Approved | Response | str:
+        """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong.
+        `headers`: of the request."""
 
 
 class Authorization:

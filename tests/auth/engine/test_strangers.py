@@ -13,18 +13,18 @@ import pytest
 from dragoman.allowance import Allowance, Places
 from dragoman.auth.authentication import ASSERTION
 from dragoman.auth.dpop import ProofChecker
+from dragoman.auth.engine.clients import REGISTRATIONS
+from dragoman.auth.engine.device import GUESSES, WAITING
+from dragoman.auth.engine.messages import Parameters, Request
+from dragoman.auth.engine.model import Pending
+from dragoman.auth.engine.published import FETCHES
+from dragoman.auth.engine.seals import Signer
 from dragoman.auth.errors import TokenRefused
 from dragoman.auth.jose import new_key, sign_jws
 from dragoman.auth.keys import COOLDOWN
 from dragoman.auth.proxy import GITHUB, Proxy
 from dragoman.auth.server import Client, TrustedIssuer, User, secret_hash
 from dragoman.auth.server.accounts import LocalUsers
-from dragoman.auth.server.clients import REGISTRATIONS
-from dragoman.auth.server.device import GUESSES, WAITING
-from dragoman.auth.server.messages import Parameters, Request
-from dragoman.auth.server.model import Pending
-from dragoman.auth.server.published import FETCHES
-from dragoman.auth.server.seals import Signer
 from dragoman.store.contract import Change
 from dragoman.store.memory import MemoryStore
 
