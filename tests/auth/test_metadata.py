@@ -6,9 +6,9 @@ from dragoman import LocalError, auth
 from dragoman.auth import server
 from dragoman.auth.client.endpoints import check_endpoint
 from dragoman.auth.metadata import (
-    AuthorizationServer,
     MetadataRefused,
     ProtectedResource,
+    ServerMetadata,
     canonical,
     check_document_issuer,
     check_document_resource,
@@ -98,7 +98,7 @@ def test_origin() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"issuer":1}', b'{"issuer":"\xff"}', b"[" * 100_000])
 def test_what_is_no_document(body: bytes) -> None:
     with pytest.raises(MetadataRefused, match=r"https://as\.example/x"):
-        decoded(body, AuthorizationServer, "https://as.example/x")
+        decoded(body, ServerMetadata, "https://as.example/x")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_what_is_no_document(body: bytes) -> None:
 )
 def test_an_issuer_is_compared_byte_for_byte(named: str) -> None:
     with pytest.raises(MetadataRefused, match="issuer="):
-        check_document_issuer(AuthorizationServer(issuer=named), "https://as.example")
-    check_document_issuer(AuthorizationServer(issuer=named), named)
+        check_document_issuer(ServerMetadata(issuer=named), "https://as.example")
+    check_document_issuer(ServerMetadata(issuer=named), named)
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ class KeySet:
         return fitting
 
 
-class Token(Struct, frozen=True):
+class VerifiedToken(Struct, frozen=True):
     """A token whose signature was verified."""
 
     header: dict[str, Any]
@@ -360,7 +360,7 @@ class Token(Struct, frozen=True):
     """The claims as they were signed: JSON text."""
 
 
-class Unverified(Struct, frozen=True):
+class UnverifiedToken(Struct, frozen=True):
     """A token that was taken apart; nothing of it is to be believed."""
 
     header: dict[str, Any]
@@ -406,7 +406,7 @@ def deeper(data: bytes, limit: int) -> bool:
     return False
 
 
-def parse_jws(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DEFAULTS) -> Unverified:
+def parse_jws(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DEFAULTS) -> UnverifiedToken:
     """A compact JWS in its parts, its header checked, nothing verified. Raises TokenRefused."""
     if len(token) > limits.token:
         raise TokenRefused(f"The token has {len(token)} bytes: {limits.token} are taken")
@@ -420,7 +420,7 @@ def parse_jws(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DE
         raise TokenRefused("The token is not a signed JWT: three parts of base64url with dots between") from None
     header = _object(parts[0], "header is", limits)
     _check_header(header, algorithms)
-    return Unverified(header, parts[1], signed, parts[2])
+    return UnverifiedToken(header, parts[1], signed, parts[2])
 
 
 def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None:
@@ -442,18 +442,20 @@ def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None
         raise TokenRefused(f"The token's kid is a string of at most {_KID} characters")
 
 
-def verify_signature(token: Unverified, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS) -> Token:
+def verify_signature(
+    token: UnverifiedToken, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS
+) -> VerifiedToken:
     """The token, verified with one of these keys. Raises TokenRefused."""
     alg = token.header["alg"]
     for key in keys:
         if key.verifies(alg, token.signed, token.signature):
-            return Token(token.header, token.claims(limits), token.payload)
+            return VerifiedToken(token.header, token.claims(limits), token.payload)
     raise TokenRefused("The token's signature is not that of its issuer's key")
 
 
 def verify_jws(
     token: str, keys: KeySet, algorithms: frozenset[str] = ASYMMETRIC, *, limits: AuthLimits = DEFAULTS
-) -> Token:
+) -> VerifiedToken:
     """A compact JWS whose signature is that of one of the keys. Its claims are not judged. Raises TokenRefused."""
     parts = parse_jws(token, algorithms, limits=limits)
     return verify_signature(parts, keys.find(parts.header, limits), limits=limits)

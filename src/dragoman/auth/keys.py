@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from .errors import AuthError, IssuerAway, TokenRefused, UnknownKey
 from .fetching import FetchesDocuments
-from .jose import Key, KeySet, Secret, Token, Unverified, verify_signature
+from .jose import Key, KeySet, Secret, UnverifiedToken, VerifiedToken, verify_signature
 from .limits import DEFAULTS, AuthLimits
-from .metadata import AuthorizationServer, check_document_issuer, decoded, server_locations
+from .metadata import ServerMetadata, check_document_issuer, decoded, server_locations
 from .tokens import Issuer
 
 log: logging.Logger = logging.getLogger("dragoman.auth")
@@ -113,13 +113,13 @@ class IssuerKeys:
         self._given = given
         self._fetcher, self._changed, self.limits, self._clock = fetcher, changed, limits, clock
         self._keys: KeySet | None = None
-        self._metadata: AuthorizationServer | None = None
+        self._metadata: ServerMetadata | None = None
         self._fetched = self._metadata_at = self._away_until = self._cooldown_until = float("-inf")
         self._fresh = FRESH
         self._failures = 0
         self._flight = SingleFlight(self._fetch)
 
-    async def verify_signature(self, parts: Unverified) -> Token:
+    async def verify_signature(self, parts: UnverifiedToken) -> VerifiedToken:
         """The token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
         IssuerAway."""
         if self._given is not None:
@@ -229,7 +229,7 @@ class IssuerKeys:
         log.warning("the keys of %s cannot be fetched: %s", self.issuer.issuer, error)
         return IssuerAway("The issuer of the token does not answer", int(pause))
 
-    async def metadata(self) -> AuthorizationServer:
+    async def metadata(self) -> ServerMetadata:
         """The metadata of the issuer. Raises IssuerAway."""
         try:
             return await self._found()
@@ -237,7 +237,7 @@ class IssuerKeys:
             log.warning("the metadata of %s cannot be fetched: %s", self.issuer.issuer, error)
             raise IssuerAway("The issuer of the token does not answer") from error
 
-    async def _found(self) -> AuthorizationServer:
+    async def _found(self) -> ServerMetadata:
         if self._metadata is not None and self._clock() < self._metadata_at + METADATA_LIFE:
             return self._metadata
         row = self.issuer
@@ -248,7 +248,7 @@ class IssuerKeys:
 
 async def published(
     fetcher: FetchesDocuments, issuer: str, aliases: Collection[str] = (), place: str | None = None
-) -> AuthorizationServer:
+) -> ServerMetadata:
     """The metadata of an issuer that the operator named. `aliases`: other names that they may have; `place`: where they
     are, None: at the well-known places. Raises AuthError."""
     why = "its metadata are at none of the well-known places"
@@ -258,7 +258,7 @@ async def published(
             answer = await fetcher.get(each, by="operator", origin=issuer)
             if answer.status != 200:
                 continue
-            found = decoded(answer.body, AuthorizationServer, each)
+            found = decoded(answer.body, ServerMetadata, each)
         except (AuthError, OSError) as error:
             why = str(error)
             continue

@@ -25,7 +25,7 @@ class MetadataRefused(AuthError):
     """A metadata document that must not be used. The message says which check it failed."""
 
 
-class AuthorizationServer(Struct, frozen=True, kw_only=True):
+class ServerMetadata(Struct, frozen=True, kw_only=True):
     """Metadata of an authorization server (RFC 8414 section 2), of the fields that are used here."""
 
     issuer: str
@@ -67,7 +67,7 @@ class ProtectedResource(Struct, frozen=True, kw_only=True):
     dpop_bound_access_tokens_required: bool | None = None
 
 
-_Document = TypeVar("_Document", AuthorizationServer, ProtectedResource)
+_Document = TypeVar("_Document", ServerMetadata, ProtectedResource)
 
 
 def decoded(body: bytes, kind: type[_Document], where: str) -> _Document:
@@ -125,7 +125,7 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def check_document_issuer(document: AuthorizationServer, issuer: str, aliases: Collection[str] = ()) -> None:
+def check_document_issuer(document: ServerMetadata, issuer: str, aliases: Collection[str] = ()) -> None:
     """ "The "issuer" value returned MUST be identical to the authorization server's issuer identifier value into which
     the well-known URI string was inserted", and if not "MUST NOT be used" (RFC 8414 section 3.3). `aliases`: other
     names that the issuer has. Raises MetadataRefused."""

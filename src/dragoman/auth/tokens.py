@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..channel import Credential, Identity
 from ..jsonrpc.errors import LocalError
 from .errors import NotYet, TokenRefused
-from .jose import ASYMMETRIC, Token
+from .jose import ASYMMETRIC, VerifiedToken
 
 LEEWAY: Final = 30.0
 """Seconds by which clocks may differ. RFC 7519 section 4.1.4: "Implementers MAY provide for some small leeway, usually
@@ -43,7 +43,7 @@ Path = str | tuple[str, ...]
 """The name of a claim, or the names on the way to it in nested objects."""
 
 
-class Binding(Struct, frozen=True):
+class TokenBinding(Struct, frozen=True):
     """What a token is bound to (RFC 7800): it is taken together with that alone."""
 
     by: Literal["jkt", "x5t#S256"]
@@ -100,7 +100,7 @@ class Issuer(Struct, frozen=True, kw_only=True):
             raise LocalError(f"Issuer: algorithms are some of {', '.join(sorted(ASYMMETRIC))}, not {sorted(unknown)}")
 
 
-class Rules:
+class ClaimRules:
     """Judges the claims of tokens of one issuer whose signature is good.
 
     `audience`: the values one of which must be a token's audience; `resource`: where another claim than `aud` says for
@@ -143,8 +143,8 @@ class Rules:
             raise LocalError("Rules: without an audience a token of any service of the issuer would be taken")
 
     def check_claims(
-        self, token: Token, now: float, *, claims: Mapping[str, Any], credential: Credential | None
-    ) -> tuple[Identity, Binding | None]:
+        self, token: VerifiedToken, now: float, *, claims: Mapping[str, Any], credential: Credential | None
+    ) -> tuple[Identity, TokenBinding | None]:
         """Who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the
         identity's. Its `expires_at` is `exp` and the leeway. Raises TokenRefused."""
         found, issuer = token.claims, self.issuer
@@ -251,7 +251,7 @@ def closed(implies: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
     return found
 
 
-def bound_to(claims: Mapping[str, Any]) -> Binding | None:
+def bound_to(claims: Mapping[str, Any]) -> TokenBinding | None:
     """What `cnf` binds a token to; None without `cnf`. Raises TokenRefused for any other confirmation: what is bound in
     a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
     if "cnf" not in claims:
@@ -261,11 +261,11 @@ def bound_to(claims: Mapping[str, Any]) -> Binding | None:
     if isinstance(cnf, dict) and len(cnf) == 1:
         key, certificate = cnf.get("jkt"), cnf.get("x5t#S256")
         if isinstance(key, str) and key.isascii():
-            return Binding("jkt", key)
+            return TokenBinding("jkt", key)
         # RFC 8705 section 3.1: "a base64url-encoded ... SHA-256 hash ... of the DER encoding of the X.509 certificate",
         # which "MUST omit all trailing pad '=' characters"
         if isinstance(certificate, str) and _THUMBPRINT.fullmatch(certificate):
-            return Binding("x5t#S256", certificate)
+            return TokenBinding("x5t#S256", certificate)
     raise TokenRefused("The token is bound to something that cannot be checked here (cnf)")
 
 

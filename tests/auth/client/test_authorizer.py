@@ -13,15 +13,15 @@ from msgspec import structs
 
 from dragoman.auth.client.authorizer import MOST_STEP_UPS, Authorizer, Obtain
 from dragoman.auth.client.errors import AuthorizationFailed, LoginNeeded
-from dragoman.auth.client.login import Asked
+from dragoman.auth.client.login import TokenRequest
 from dragoman.auth.client.requests import outcome_of
-from dragoman.auth.client.store import Key, MemoryStore, TokenStoreError
+from dragoman.auth.client.store import EntryKey, MemoryStore, TokenStoreError
 from dragoman.auth.client.tokens import Grant, Registration, Tokens
 from dragoman.auth.client.world import World, client_key, replace_entry
 from dragoman.auth.dpop import ProofChecker
 from dragoman.auth.fetch import Fetched, Fetcher, FetchFailed
 from dragoman.auth.jose import new_key, thumbprint
-from dragoman.auth.metadata import AuthorizationServer
+from dragoman.auth.metadata import ServerMetadata
 
 from .scripted import ISSUER, RESOURCE
 
@@ -59,7 +59,7 @@ def granted(token: str, refresh: str | None = "r1", **fields: Any) -> Grant:
     """A grant with these tokens."""
     return Grant(
         url=URL,
-        server=AuthorizationServer(issuer=ISSUER, token_endpoint=f"{ISSUER}/token"),
+        server=ServerMetadata(issuer=ISSUER, token_endpoint=f"{ISSUER}/token"),
         resource=RESOURCE,
         client=Registration(client_id="c", how="registered"),
         requested=("a",),
@@ -72,10 +72,10 @@ class Logins:
 
     def __init__(self, *tokens: str | Exception, **fields: Any) -> None:
         self.tokens = list(tokens)
-        self.asked: list[Asked] = []
+        self.asked: list[TokenRequest] = []
         self.fields = fields
 
-    async def __call__(self, world: World, asked: Asked) -> Grant:
+    async def __call__(self, world: World, asked: TokenRequest) -> Grant:
         self.asked.append(asked)
         token = self.tokens.pop(0) if len(self.tokens) > 1 else self.tokens[0]
         if isinstance(token, Exception):
@@ -248,7 +248,7 @@ async def test_many_requests_lead_to_one_login_and_one_refresh() -> None:
 
 async def test_who_waits_for_a_login_that_fails_opens_no_second_window() -> None:
     class Slow(Logins):
-        async def __call__(self, world: World, asked: Asked) -> Grant:
+        async def __call__(self, world: World, asked: TokenRequest) -> Grant:
             self.asked.append(asked)
             await world.wait(0)
             raise AuthorizationFailed("no one answered")
@@ -285,7 +285,7 @@ async def test_a_request_that_is_cancelled_leaves_its_login_to_the_next() -> Non
         await done.wait()
 
     class Slow(Logins):
-        async def __call__(self, world: World, asked: Asked) -> Grant:
+        async def __call__(self, world: World, asked: TokenRequest) -> Grant:
             await world.wait(1)
             return await super().__call__(world, asked)
 
@@ -337,7 +337,7 @@ async def test_a_login_that_nobody_finished_ends_with_the_client() -> None:
         await asyncio.Event().wait()
 
     class Endless(Logins):
-        async def __call__(self, world: World, asked: Asked) -> Grant:
+        async def __call__(self, world: World, asked: TokenRequest) -> Grant:
             await world.wait(1)
             return await super().__call__(world, asked)
 
@@ -433,7 +433,7 @@ async def test_a_login_that_is_given_up_is_no_fault() -> None:
 
     begun = asyncio.Event()
 
-    async def waits(world: World, asked: Asked) -> Grant:
+    async def waits(world: World, asked: TokenRequest) -> Grant:
         begun.set()
         await world.wait(3_600)
         raise AssertionError("it ends before")
@@ -461,7 +461,7 @@ async def test_a_damaged_entry_is_a_login() -> None:
 class Unwritable(MemoryStore):
     """A store whose disk is full."""
 
-    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+    async def write(self, key: EntryKey, value: bytes, after: int | None) -> bool:
         raise TokenStoreError("the disk is full")
 
 

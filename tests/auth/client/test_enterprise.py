@@ -13,13 +13,13 @@ import pytest
 import dragoman
 from dragoman import LocalError
 from dragoman.auth import AuthorizationFailed, Enterprise, FileStore, Login, LoginNeeded, MemoryStore
-from dragoman.auth.client.discovery import Wanted
+from dragoman.auth.client.discovery import DiscoveryOptions
 from dragoman.auth.client.identity import IdentityProvider
 from dragoman.auth.client.login import Terms
 from dragoman.auth.client.machine import Idp
 from dragoman.auth.client.person import Person
-from dragoman.auth.client.registration import Client
-from dragoman.auth.client.store import Store
+from dragoman.auth.client.registration import ClientOptions
+from dragoman.auth.client.store import TokenStore
 from dragoman.auth.client.world import World
 from dragoman.auth.engine.model import TrustedIssuer
 from dragoman.auth.errors import TokenRefused
@@ -41,7 +41,7 @@ class Company:
 
     def __init__(self, idp: LocalIssuer, server: Protected) -> None:
         self.idp, self.server, self.user = idp, server, User()
-        self.store: Store = MemoryStore()
+        self.store: TokenStore = MemoryStore()
 
     def enterprise(self, **options: Any) -> Enterprise:
         """What a client of this company is given."""
@@ -198,11 +198,11 @@ class Provider(Fetcher):
         self.nonce = asked["nonce"]
         return "?" + urlencode({"code": "c", "state": asked["state"]})
 
-    def client(self, store: Store | None = None) -> IdentityProvider:
+    def client(self, store: TokenStore | None = None) -> IdentityProvider:
         """A client of it, with a user who says yes."""
         store = MemoryStore() if store is None else store
         world = World(IDP, self, store, Person(on_url=self.browse))
-        terms = Terms(wanted=Wanted(), client=Client())
+        terms = Terms(wanted=DiscoveryOptions(), client=ClientOptions())
         return IdentityProvider(PROVIDER, terms, world, store, 1.0, lambda: self.now)
 
 

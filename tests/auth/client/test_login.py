@@ -10,14 +10,14 @@ import pytest
 from msgspec import UNSET, structs
 
 from dragoman.auth.challenge import Challenge
-from dragoman.auth.client.discovery import Wanted
+from dragoman.auth.client.discovery import DiscoveryOptions
 from dragoman.auth.client.errors import AuthorizationFailed, LoginFailed, LoginNeeded
-from dragoman.auth.client.login import Asked, Terms, login
-from dragoman.auth.client.registration import Client
+from dragoman.auth.client.login import Terms, TokenRequest, login
+from dragoman.auth.client.registration import ClientOptions
 from dragoman.auth.client.tokens import MOST_SCOPES, Grant, Registration
 from dragoman.auth.errors import AuthError
 from dragoman.auth.fetch import FetchFailed
-from dragoman.auth.metadata import AuthorizationServer, MetadataRefused
+from dragoman.auth.metadata import MetadataRefused, ServerMetadata
 
 from .scripted import AS, ISSUER, OIDC, PRM, REDIRECT, RESOURCE, ROOT_PRM, ScriptedWorld, resource, server
 
@@ -26,13 +26,15 @@ OTHER = "https://other.example"
 
 def terms(**given: Any) -> Terms:
     """What a user says who says nothing, but these."""
-    wanted = Wanted(issuer=given.pop("issuer", None), resource=given.pop("resource", UNSET))
-    client = Client(**{name: given.pop(name) for name in ("client_id", "client_secret", "metadata_url") & given.keys()})
+    wanted = DiscoveryOptions(issuer=given.pop("issuer", None), resource=given.pop("resource", UNSET))
+    client = ClientOptions(
+        **{name: given.pop(name) for name in ("client_id", "client_secret", "metadata_url") & given.keys()}
+    )
     return Terms(wanted=wanted, client=client, **given)
 
 
-def asked(challenge: Challenge | None = None, before: Grant | None = None) -> Asked:
-    return Asked(url=RESOURCE, challenge=challenge, before=before, clock=lambda: 1_000.0)
+def asked(challenge: Challenge | None = None, before: Grant | None = None) -> TokenRequest:
+    return TokenRequest(url=RESOURCE, challenge=challenge, before=before, clock=lambda: 1_000.0)
 
 
 def test_a_login() -> None:
@@ -236,7 +238,7 @@ def grant_before(**fields: Any) -> Grant:
     """What there was before."""
     made = Grant(
         url=RESOURCE,
-        server=AuthorizationServer(issuer=ISSUER),
+        server=ServerMetadata(issuer=ISSUER),
         resource=RESOURCE,
         client=Registration(client_id="given-1"),
         requested=("read",),
@@ -256,7 +258,7 @@ def grant_before(**fields: Any) -> Grant:
         (None, None, ["offline_access"], None, None, None),
         ("a", ["c"], None, None, ("x", "y"), "x y"),
         ("a", ["c"], None, grant_before(), ("x",), "read x a"),
-        ("write", None, None, grant_before(server=AuthorizationServer(issuer=OTHER)), None, "write"),
+        ("write", None, None, grant_before(server=ServerMetadata(issuer=OTHER)), None, "write"),
     ],
 )
 def test_scopes(
@@ -364,7 +366,7 @@ def test_a_forgotten_registration_is_made_anew_once(where: str) -> None:
 
 def test_credentials_of_one_issuer_are_not_used_at_another() -> None:
     world = ScriptedWorld()
-    before = grant_before(server=AuthorizationServer(issuer=OTHER))
+    before = grant_before(server=ServerMetadata(issuer=OTHER))
     with pytest.raises(AuthorizationFailed, match=OTHER):
         world.play(login(world, asked(before=before), terms(client_id="given-1")))
     world.play(login(world, asked(before=before), terms(client_id="given-1", issuer=ISSUER)))

@@ -13,11 +13,11 @@ from msgspec import structs
 from dragoman.auth import Fetcher, Login, MemoryStore
 from dragoman.auth.client.authorizer import Authorizer
 from dragoman.auth.client.entries import end, entry_of
-from dragoman.auth.client.login import Asked, login
+from dragoman.auth.client.login import TokenRequest, login
 from dragoman.auth.client.tokens import Grant
 from dragoman.auth.client.world import World
 from dragoman.auth.errors import AuthError
-from dragoman.auth.metadata import AuthorizationServer
+from dragoman.auth.metadata import ServerMetadata
 
 from .scripted import ScriptedWorld
 from .test_authorizer import URL, granted
@@ -49,11 +49,11 @@ async def stored(port: int, private: tuple[str, ...]) -> MemoryStore:
     store, at = MemoryStore(), f"http://127.0.0.1:{port}"
     grant = structs.replace(
         granted("old", expires_at=500.0, renew_at=470.0),
-        server=AuthorizationServer(issuer=at, token_endpoint=f"{at}/token", revocation_endpoint=f"{at}/revoke"),
+        server=ServerMetadata(issuer=at, token_endpoint=f"{at}/token", revocation_endpoint=f"{at}/revoke"),
         private=private,
     )
 
-    async def obtain(_: World, asked: Asked) -> Grant:
+    async def obtain(_: World, asked: TokenRequest) -> Grant:
         return grant
 
     await Authorizer(URL, obtain, World(URL, Fetcher(), store, None), store).log_in(None)

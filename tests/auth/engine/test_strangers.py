@@ -15,7 +15,7 @@ from dragoman.auth.authentication import ASSERTION
 from dragoman.auth.dpop import ProofChecker
 from dragoman.auth.engine.clients import REGISTRATIONS
 from dragoman.auth.engine.device import GUESSES, WAITING
-from dragoman.auth.engine.messages import Parameters, Request
+from dragoman.auth.engine.messages import EndpointRequest, Parameters
 from dragoman.auth.engine.model import Pending
 from dragoman.auth.engine.published import FETCHES
 from dragoman.auth.engine.seals import Signer
@@ -270,9 +270,9 @@ async def test_a_registered_client_authenticates_after_the_key_was_changed() -> 
     sent = msgspec.json.encode({"redirect_uris": ["https://app.example/callback"]})
     headers = {"content-type": "application/json"}
     before = proxy(old)
-    made = body(await before.answer(Request(method="POST", path="/register", headers=headers, body=sent)))
+    made = body(await before.answer(EndpointRequest(method="POST", path="/register", headers=headers, body=sent)))
     form = {"content-type": "application/x-www-form-urlencoded"} | basic(made["client_id"], made["client_secret"])
-    revoked = Request(method="POST", path="/revoke", headers=form, body=b"token=x")
+    revoked = EndpointRequest(method="POST", path="/revoke", headers=form, body=b"token=x")
     for engine in (before, proxy((new, old))):
         assert (await engine.answer(revoked)).status == 200
     assert (await proxy(new).answer(revoked)).status == 401

@@ -17,7 +17,7 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.auth import AuthError, Bearer, IssuerAway, TokenRefused
-from dragoman.auth.engine.messages import FORM, Request, Response
+from dragoman.auth.engine.messages import FORM, EndpointRequest, EndpointResponse
 from dragoman.auth.jose import encode_base64url
 from dragoman.auth.metadata import server_locations
 from dragoman.auth.proxy import GITHUB, Proxy, Upstream
@@ -75,7 +75,7 @@ class Wire:
         if url in self.pages:
             return self.pages[url]
         path = urlsplit(url).path
-        made = await self.upstream.engine.answer(Request(method=method, path=path, headers=headers, body=body))
+        made = await self.upstream.engine.answer(EndpointRequest(method=method, path=path, headers=headers, body=body))
         return Page(made.status, {name.lower(): value for name, value in made.headers}, made.body)
 
 
@@ -110,17 +110,17 @@ class Behind(Asker):
         self.engine = self.proxy.engine
         self.cookies = {}
 
-    async def sent(self, **changes: str | None) -> Response:
+    async def sent(self, **changes: str | None) -> EndpointResponse:
         """What a user who consents is answered: the way to the upstream."""
         return await self.consent(await self.authorize(**changes))
 
-    async def back(self, sent: Response) -> str:
+    async def back(self, sent: EndpointResponse) -> str:
         """The query with which the upstream sends the user back."""
         made = await self.upstream.ask("GET", "/authorize", urlsplit(header(sent, "Location")).query)
         assert header(made, "Location").startswith(URL + "/callback?"), made
         return urlsplit(header(made, "Location")).query
 
-    async def through(self, **changes: str | None) -> Response:
+    async def through(self, **changes: str | None) -> EndpointResponse:
         """The whole way, up to the redirect to the client."""
         return await self.ask("GET", "/callback", await self.back(await self.sent(**changes)))
 

@@ -29,10 +29,9 @@ from ..fetch import Fetched, FetchFailed
 from ..metadata import canonical
 from .errors import AssertionRefused, AuthorizationFailed, LoginFailed
 from .grants import Clock, refresh
-from .login import Asked
+from .login import TokenRequest
 from .requests import Sender, outcome_of
-from .store import Key as EntryKey
-from .store import LockHeld, Store, Stored, TokenStoreError
+from .store import EntryKey, LockHeld, Stored, TokenStore, TokenStoreError
 from .tokens import Grant, NoTokens, Tokens, tokens_of
 from .world import World, forget_client, replace_entry
 
@@ -46,7 +45,7 @@ MOST_STEP_UPS = 2
 MOST_NONCES = 2
 """Times that a request is sent again with another DPoP nonce."""
 
-Obtain = Callable[[World, Asked], Awaitable[Grant]]
+Obtain = Callable[[World, TokenRequest], Awaitable[Grant]]
 Patience = Callable[[], AbstractContextManager[object]]
 _Entry = TypeVar("_Entry", Grant, EntryKey)
 _Outcome = TypeVar("_Outcome")
@@ -66,7 +65,7 @@ class Authorizer:
         url: str,
         obtain: Obtain,
         world: World,
-        store: Store,
+        store: TokenStore,
         *,
         account: str = "default",
         hint: str = "",
@@ -286,7 +285,7 @@ class Authorizer:
     async def _flow(self, challenge: Challenge | None, refused: str | None = None) -> None:
         """`refused`: the assertion that was not taken."""
         text = "" if self._read_text is None else await self._read_text(refused or "")
-        asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
+        asked = TokenRequest(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
         try:
             grant = await self._world.run(self._obtain(self._world, asked))
         except AssertionRefused:

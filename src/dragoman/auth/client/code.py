@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from ..errors import described
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from ..pkce import s256
 from .endpoints import check_secure, needed
 from .errors import LoginFailed
@@ -30,7 +30,7 @@ def random_text() -> str:
     return urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class AuthorizationRequest(Struct, frozen=True, kw_only=True):
     """One authorization request: what its answer is checked against. "the client MUST record the `issuer` value from
     the selected authorization server's validated metadata document and associate it with the same per-request record
     used to store the PKCE code verifier"."""
@@ -43,10 +43,10 @@ class Request(Struct, frozen=True, kw_only=True):
     url: str
 
     def __repr__(self) -> str:
-        return f"Request({self.issuer!r})"
+        return f"AuthorizationRequest({self.issuer!r})"
 
 
-def check_pkce(server: AuthorizationServer, assume: bool) -> None:
+def check_pkce(server: ServerMetadata, assume: bool) -> None:
     """ "If `code_challenge_methods_supported` is absent, the authorization server does not support PKCE and MCP clients
     MUST refuse to proceed." Raises LoginFailed. `assume`: the user knows that the server does S256 without saying
     so; one that lists methods and not S256 is refused all the same."""
@@ -61,7 +61,7 @@ def check_pkce(server: AuthorizationServer, assume: bool) -> None:
 
 
 def new_request(
-    server: AuthorizationServer,
+    server: ServerMetadata,
     client: Registration,
     redirect_uri: str,
     *,
@@ -69,7 +69,7 @@ def new_request(
     scopes: tuple[str, ...],
     assume_pkce: bool = False,
     extra: Mapping[str, str] | None = None,
-) -> Request:
+) -> AuthorizationRequest:
     """A new authorization request. Raises LoginFailed, AuthError."""
     check_pkce(server, assume_pkce)
     endpoint = needed(server.authorization_endpoint, "authorization_endpoint", server)
@@ -93,7 +93,7 @@ def new_request(
     if taken:
         raise LoginFailed(f"the authorization_endpoint of {server.issuer} already has {', '.join(sorted(taken))}")
     query = "&".join(filter(None, [parts.query, urlencode(fields, quote_via=quote)]))
-    return Request(
+    return AuthorizationRequest(
         issuer=server.issuer,
         iss_promised=bool(server.authorization_response_iss_parameter_supported),
         verifier=verifier,
@@ -118,7 +118,7 @@ def same_state(ours: str, theirs: str | None) -> bool:
     return theirs is not None and hmac.compare_digest(ours.encode(), theirs.encode())
 
 
-def code_of(asked: Request, query: str) -> str:
+def code_of(asked: AuthorizationRequest, query: str) -> str:
     """The code in the answer to a request. Raises LoginFailed; for an answer from another issuer without a word of
     what that says."""
     fields = fields_of(query)
@@ -138,7 +138,7 @@ def code_of(asked: Request, query: str) -> str:
     return code
 
 
-def check_iss(asked: Request, iss: str | None) -> None:
+def check_iss(asked: AuthorizationRequest, iss: str | None) -> None:
     """RFC 9207 section 2.4, by the table of the specification; errors are checked as codes are.
 
     | promised in metadata | `iss` in the answer | |

@@ -9,9 +9,9 @@ from msgspec import UNSET, Struct, UnsetType
 from ..challenge import Challenge
 from ..fetch import By, FetchFailed
 from ..metadata import (
-    AuthorizationServer,
     MetadataRefused,
     ProtectedResource,
+    ServerMetadata,
     canonical,
     check_document_issuer,
     check_document_resource,
@@ -25,7 +25,7 @@ from .errors import AuthorizationFailed
 from .world import World
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class DiscoveryOptions(Struct, frozen=True, kw_only=True):
     """What the user fixed of the discovery."""
 
     issuer: str | None = None
@@ -37,7 +37,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class Found(Struct, frozen=True, kw_only=True):
     """What was found."""
 
-    server: AuthorizationServer
+    server: ServerMetadata
     resource: str | None
     scopes: tuple[str, ...] | None
     """The `scopes_supported` of the resource."""
@@ -47,7 +47,7 @@ class Found(Struct, frozen=True, kw_only=True):
     """Whether the resource takes tokens alone that are bound to a key (DPoP)."""
 
 
-async def discover(world: World, url: str, challenge: Challenge | None, wanted: Wanted) -> Found:
+async def discover(world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions) -> Found:
     """The authorization server of the resource at `url`, and the `resource` to name. Raises AuthError."""
     document = await _resource(world, url, challenge, wanted)
     if document is None:
@@ -73,7 +73,9 @@ _operator: By = "operator"
 _document: By = "document"
 
 
-async def _resource(world: World, url: str, challenge: Challenge | None, wanted: Wanted) -> ProtectedResource | None:
+async def _resource(
+    world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions
+) -> ProtectedResource | None:
     """The metadata of the resource, None if there is none."""
     # "use the resource metadata URL from the parsed WWW-Authenticate headers when present; otherwise, they MUST fall
     # back to constructing and requesting the well-known URIs in the order listed above"
@@ -103,7 +105,7 @@ def _joined(url: str, named: str) -> str:
         raise MetadataRefused("the challenge's resource_metadata is not a URL") from None
 
 
-async def _without(world: World, url: str, wanted: Wanted) -> Found:
+async def _without(world: World, url: str, wanted: DiscoveryOptions) -> Found:
     """A resource without metadata: the issuer that the user pinned, or the server itself, as 2025-03-26 has it."""
     resource = canonical(url) if wanted.resource is UNSET else wanted.resource
     if wanted.issuer is not None:
@@ -117,7 +119,7 @@ async def _without(world: World, url: str, wanted: Wanted) -> Found:
         # 2025-03-26: "MCP clients that do not support or cannot discover metadata use default endpoints": only where
         # there is no metadata of a resource, or a server could be made to look older than it is
         world.say(f"{origin} has no metadata at all: the fixed paths of the first revision with logins are tried")
-        server = AuthorizationServer(
+        server = ServerMetadata(
             issuer=origin,
             authorization_endpoint=f"{origin}/authorize",
             token_endpoint=f"{origin}/token",
@@ -127,7 +129,7 @@ async def _without(world: World, url: str, wanted: Wanted) -> Found:
     return Found(server=server, resource=resource, scopes=None, by="document")
 
 
-async def issuer_metadata(world: World, issuer: str, by: By) -> AuthorizationServer | None:
+async def issuer_metadata(world: World, issuer: str, by: By) -> ServerMetadata | None:
     """The metadata of an issuer, None if there is none at its well-known URIs. Raises MetadataRefused."""
     for place in server_locations(issuer):
         got = await world.get(place, by=by, why="the metadata of the authorization server")
@@ -135,7 +137,7 @@ async def issuer_metadata(world: World, issuer: str, by: By) -> AuthorizationSer
             if got.status >= 500:
                 raise FetchFailed(f"{place} answers HTTP {got.status}")
             continue
-        document = decoded(got.body, AuthorizationServer, place)
+        document = decoded(got.body, ServerMetadata, place)
         check_document_issuer(document, issuer)
         for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
             check_endpoint(getattr(document, name), name)

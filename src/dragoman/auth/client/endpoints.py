@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from ..errors import AuthError
-from ..metadata import AuthorizationServer, MetadataRefused
+from ..metadata import MetadataRefused, ServerMetadata
 from ..urls import is_loopback, split_web
 from .errors import LoginFailed
 
@@ -20,7 +20,7 @@ def check_endpoint(url: str | None, name: str) -> None:
         raise MetadataRefused(f"the {name} of the metadata is not an https URL")
 
 
-def check_secure(url: str, name: str, server: AuthorizationServer) -> None:
+def check_secure(url: str, name: str, server: ServerMetadata) -> None:
     """As `check_endpoint`, for one that a person or a code is sent to: plain http is for loopback alone. Raises
     LoginFailed too."""
     check_endpoint(url, name)
@@ -29,7 +29,7 @@ def check_secure(url: str, name: str, server: AuthorizationServer) -> None:
         raise LoginFailed(f"the {name} of {server.issuer} is plain http: no browser and no code is sent there")
 
 
-def needed(url: str | None, name: str, server: AuthorizationServer) -> str:
+def needed(url: str | None, name: str, server: ServerMetadata) -> str:
     """An endpoint that must be there. Raises AuthError."""
     if url is None:
         raise AuthError(f"the authorization server {server.issuer} has no {name}")

@@ -13,15 +13,15 @@ from ..fetch import Fetcher
 from ..metadata import canonical
 from .grants import revoke
 from .requests import Sender
-from .store import Key, Store
+from .store import EntryKey, TokenStore
 from .tokens import Grant
 from .world import World, forget_client
 
 
-class Entry(Struct, frozen=True):
+class StoredLogin(Struct, frozen=True):
     """A login that is stored."""
 
-    place: Key
+    place: EntryKey
     """The entry that leads from the URL to the grant."""
     grant: Grant
 
@@ -61,7 +61,7 @@ def subject_of(token: str) -> str | None:
     return subject if isinstance(subject, str) else None
 
 
-async def entries(store: Store) -> list[Entry]:
+async def entries(store: TokenStore) -> list[StoredLogin]:
     """All logins. Raises TokenStoreError."""
     found = []
     for key in await store.keys():
@@ -70,7 +70,7 @@ async def entries(store: Store) -> list[Entry]:
     return sorted(found, key=lambda one: (one.grant.url, one.grant.account))
 
 
-async def entry_of(store: Store, url: str, account: str = "default") -> Entry | None:
+async def entry_of(store: TokenStore, url: str, account: str = "default") -> StoredLogin | None:
     """The login for a URL, whatever client it was made with. Raises TokenStoreError."""
     for key in await store.keys():
         if key.issuer == "" and key.resource == canonical(url) and key.account == account:
@@ -78,16 +78,16 @@ async def entry_of(store: Store, url: str, account: str = "default") -> Entry | 
     return None
 
 
-async def _entry(store: Store, key: Key) -> Entry | None:
+async def _entry(store: TokenStore, key: EntryKey) -> StoredLogin | None:
     try:
         place = await store.read(key)
-        stored = None if place is None else await store.read(msgspec.json.decode(place.value, type=Key))
-        return None if stored is None else Entry(key, msgspec.json.decode(stored.value, type=Grant))
+        stored = None if place is None else await store.read(msgspec.json.decode(place.value, type=EntryKey))
+        return None if stored is None else StoredLogin(key, msgspec.json.decode(stored.value, type=Grant))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-async def end(store: Store, entry: Entry, fetcher: Fetcher, *, forget: bool = False) -> bool:
+async def end(store: TokenStore, entry: StoredLogin, fetcher: Fetcher, *, forget: bool = False) -> bool:
     """Log out: revoke the tokens at the server, and remove them here, also if the server cannot be asked. `forget`: the
     client's registration too. Whether the server revoked them."""
     grant, done = entry.grant, False
@@ -95,9 +95,9 @@ async def end(store: Store, entry: Entry, fetcher: Fetcher, *, forget: bool = Fa
         if grant.tokens is not None:
             key = None
             if grant.dpop_key is not None:
-                from ..jose import Key as Jwk  # noqa: PLC0415  (joserfc, for tokens that are bound)
+                from ..jose import Key  # noqa: PLC0415  (joserfc, for tokens that are bound)
 
-                key = Jwk.from_jwk(grant.dpop_key)
+                key = Key.from_jwk(grant.dpop_key)
             sender = Sender(grant.client, grant.server, by=grant.by, private=grant.private, dpop=key)
             done = await revoke(World(grant.url, fetcher, store, None), sender, grant.tokens)
     except AuthError:

@@ -17,7 +17,7 @@ from ..grant_types import (
     REFRESH_TOKEN,
     TOKEN_EXCHANGE,
 )
-from .code import Request
+from .code import AuthorizationRequest
 from .endpoints import check_endpoint, needed
 from .errors import AuthorizationFailed, LoginFailed
 from .person import DeviceCode
@@ -38,7 +38,7 @@ MOST_QUESTIONS = 500
 async def redeem(
     world: World,
     sender: Sender,
-    asked: Request,
+    asked: AuthorizationRequest,
     code: str,
     resource: str | None,
     scopes: tuple[str, ...],

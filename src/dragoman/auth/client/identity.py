@@ -9,16 +9,16 @@ from typing import Any
 from ..errors import AuthError, TokenRefused
 from ..id_token import id_token_claims
 from ..jose import ASYMMETRIC, KeySet, parse_jws
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from .authorizer import Authorizer
 from .code import check_pkce, code_of, new_request, random_text
 from .endpoints import check_endpoint, needed
 from .errors import AuthorizationFailed
 from .grants import Clock, redeem
-from .login import Asked, Terms, redirect_at
+from .login import Terms, TokenRequest, redirect_at
 from .machine import Idp, metadata_of
 from .requests import Sender
-from .store import Store
+from .store import TokenStore
 from .tokens import EARLY, Grant, Tokens, union
 from .world import World
 
@@ -27,7 +27,13 @@ class IdentityProvider:
     """Gives the ID token of the user who logs in at `idp`. `terms`: of the login. `login_wait`: as `Authorizer`'s."""
 
     def __init__(
-        self, idp: Idp, terms: Terms, world: World, store: Store, login_wait: float | None, clock: Clock = time.time
+        self,
+        idp: Idp,
+        terms: Terms,
+        world: World,
+        store: TokenStore,
+        login_wait: float | None,
+        clock: Clock = time.time,
     ) -> None:
         self._idp = idp
         self._terms = terms
@@ -79,7 +85,7 @@ class IdentityProvider:
         expires = claims.get("exp")
         return isinstance(expires, int | float) and expires - EARLY > self._clock()
 
-    async def _login(self, world: World, asked: Asked) -> Grant:
+    async def _login(self, world: World, asked: TokenRequest) -> Grant:
         """OpenID Connect Core 1.0 section 3.1, with PKCE. Raises LoginNeeded, LoginFailed and other AuthErrors."""
         idp, terms = self._idp, self._terms
         server = await metadata_of(world, idp)
@@ -118,14 +124,14 @@ class IdentityProvider:
             tokens=tokens,
         )
 
-    async def _verified(self, world: World, server: AuthorizationServer, text: str, nonce: str | None) -> None:
+    async def _verified(self, world: World, server: ServerMetadata, text: str, nonce: str | None) -> None:
         """Remember an ID token as verified. Raises TokenRefused, AuthError."""
         claims = await verify_id_token(world, server, text, self._idp.client_id, nonce, self._clock())
         self._checked, self._subject = text, claims["sub"]
 
 
 async def verify_id_token(
-    world: World, server: AuthorizationServer, text: str, client: str, nonce: str | None, now: float
+    world: World, server: ServerMetadata, text: str, client: str, nonce: str | None, now: float
 ) -> dict[str, Any]:
     """The claims of an ID token, by the keys that its issuer publishes. Raises TokenRefused, AuthError."""
     check_endpoint(server.jwks_uri, "jwks_uri")

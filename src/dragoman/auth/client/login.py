@@ -11,14 +11,14 @@ from ..challenge import Challenge
 from ..errors import OAuthError
 from ..fetch import By
 from ..grant_types import DEVICE_CODE, REFRESH_TOKEN
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from ..urls import host_of
 from .code import check_pkce, code_of, new_request
-from .discovery import Found, Wanted, discover
+from .discovery import DiscoveryOptions, Found, discover
 from .endpoints import needed
 from .errors import AuthorizationFailed, LoginFailed
 from .grants import Clock, log_in_by_device, redeem
-from .registration import Client, known, register
+from .registration import ClientOptions, known, register
 from .requests import Sender
 from .tokens import Grant, Registration, Tokens, union
 from .world import World
@@ -32,8 +32,8 @@ _FORGOTTEN = frozenset(("invalid_client", "unauthorized_client"))
 class Terms(Struct, frozen=True, kw_only=True):
     """What the user said about how to get a token, common to all ways."""
 
-    wanted: Wanted
-    client: Client
+    wanted: DiscoveryOptions
+    client: ClientOptions
     scopes: tuple[str, ...] | None = None
     account: str = "default"
     private: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     device: bool = False
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class TokenRequest(Struct, frozen=True, kw_only=True):
     """What led to this request for a token."""
 
     url: str
@@ -57,10 +57,10 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The assertion to exchange."""
 
     def __repr__(self) -> str:
-        return f"Asked({self.url!r})"
+        return f"TokenRequest({self.url!r})"
 
 
-def scopes_for(asked: Asked, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
+def scopes_for(asked: TokenRequest, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
     """The scopes to ask for: those of the challenge, else all that the resource lists, else none; with those that were
     asked for before at this issuer (the union of the step-up), and `offline_access` where the server offers it."""
     challenged = asked.challenge.scopes if asked.challenge is not None else ()
@@ -78,7 +78,7 @@ def scopes_for(asked: Asked, found: Found, terms: Terms, *, person: bool) -> tup
     return scopes
 
 
-def check_migrated(asked: Asked, found: Found, terms: Terms) -> None:
+def check_migrated(asked: TokenRequest, found: Found, terms: Terms) -> None:
     """ "If the authorization server indicated by protected resource metadata no longer matches the one the credentials
     were registered with, clients SHOULD surface an error". Raises AuthorizationFailed."""
     before, server = asked.before, found.server
@@ -102,13 +102,15 @@ def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
     return new_key("ES256")
 
 
-def _private(server: AuthorizationServer, terms: Terms) -> tuple[str, ...]:
+def _private(server: ServerMetadata, terms: Terms) -> tuple[str, ...]:
     """Those hosts of the issuer that the user let be in a private network."""
     there = {host_of(url) for url in (server.issuer, server.token_endpoint, server.revocation_endpoint)}
     return tuple(sorted(there.intersection(terms.private)))
 
 
-def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens) -> Grant:
+def granted(
+    asked: TokenRequest, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens
+) -> Grant:
     """The entry for what was granted."""
     return Grant(
         url=asked.url,
@@ -124,7 +126,7 @@ def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tu
     )
 
 
-async def login(world: World, asked: Asked, terms: Terms) -> Grant:
+async def login(world: World, asked: TokenRequest, terms: Terms) -> Grant:
     """A person logs in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
     found = await discover(world, asked.url, asked.challenge, terms.wanted)
     check_migrated(asked, found, terms)
@@ -156,7 +158,7 @@ async def login(world: World, asked: Asked, terms: Terms) -> Grant:
 
 
 async def _client(
-    world: World, asked: Asked, by: By, terms: Terms, server: AuthorizationServer
+    world: World, asked: TokenRequest, by: By, terms: Terms, server: ServerMetadata
 ) -> tuple[Registration, str, bool]:
     """The client's id, the redirect URI, and whether it was registered just now. The listener is bound first, for its
     port belongs into the registration, and before the browser is sent anywhere."""
@@ -184,7 +186,7 @@ def redirect_at(uri: str, host: str) -> str:
 
 
 async def _by_device(
-    world: World, asked: Asked, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None
+    world: World, asked: TokenRequest, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None
 ) -> Grant:
     """RFC 8628: for machines without a browser."""
     server = found.server
@@ -192,7 +194,7 @@ async def _by_device(
     if client is None:
         client = await world.recall(server.issuer)
     if client is None:
-        wanted = Client(name=terms.client.name, grants=(DEVICE_CODE, REFRESH_TOKEN))
+        wanted = ClientOptions(name=terms.client.name, grants=(DEVICE_CODE, REFRESH_TOKEN))
         client = await register(world, wanted, server, "http://127.0.0.1/callback", found.by)
         await world.remember(server.issuer, client)
     sender = Sender(client, server, by=found.by, dpop=key)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..errors import OAuthError
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from .discovery import discover, issuer_metadata
 from .endpoints import needed
 from .errors import AssertionRefused, AuthorizationFailed
 from .grants import client_credentials, id_jag, jwt_bearer
-from .login import Asked, Terms, bound_key, check_migrated, granted, scopes_for
+from .login import Terms, TokenRequest, bound_key, check_migrated, granted, scopes_for
 from .requests import Sender
 from .tokens import Grant, Registration
 from .world import World
@@ -51,7 +51,7 @@ def _registration(terms: Terms) -> Registration:
     return Registration(client_id=client.client_id, client_secret=client.client_secret)
 
 
-async def by_credentials(world: World, asked: Asked, terms: Terms, key: Key | None) -> Grant:
+async def by_credentials(world: World, asked: TokenRequest, terms: Terms, key: Key | None) -> Grant:
     """Client credentials, by secret or by key."""
     found = await discover(world, asked.url, asked.challenge, terms.wanted)
     check_migrated(asked, found, terms)
@@ -62,7 +62,7 @@ async def by_credentials(world: World, asked: Asked, terms: Terms, key: Key | No
     return granted(asked, found, terms, sender, scopes, tokens)
 
 
-async def by_workload(world: World, asked: Asked, terms: Terms, assertion: str) -> Grant:
+async def by_workload(world: World, asked: TokenRequest, terms: Terms, assertion: str) -> Grant:
     """The token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
     found = await discover(world, asked.url, asked.challenge, terms.wanted)
     check_migrated(asked, found, terms)
@@ -72,12 +72,12 @@ async def by_workload(world: World, asked: Asked, terms: Terms, assertion: str) 
     return granted(asked, found, terms, sender, scopes, tokens)
 
 
-async def by_enterprise(world: World, asked: Asked, terms: Terms, idp: Idp, id_token: str) -> Grant:
+async def by_enterprise(world: World, asked: TokenRequest, terms: Terms, idp: Idp, id_token: str) -> Grant:
     """Both legs of enterprise-managed authorization: the identity provider's grant, then the resource's token."""
     found = await discover(world, asked.url, asked.challenge, terms.wanted)
     check_migrated(asked, found, terms)
     scopes = scopes_for(asked, found, terms, person=False)
-    at_idp = AuthorizationServer(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
+    at_idp = ServerMetadata(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
     if idp.token_endpoint is None:
         at_idp = await metadata_of(world, idp)
     try:
@@ -100,7 +100,7 @@ async def by_enterprise(world: World, asked: Asked, terms: Terms, idp: Idp, id_t
     return granted(asked, found, terms, sender, scopes, tokens)
 
 
-async def metadata_of(world: World, idp: Idp) -> AuthorizationServer:
+async def metadata_of(world: World, idp: Idp) -> ServerMetadata:
     """The metadata of an identity provider. Raises AuthError."""
     found = await issuer_metadata(world, idp.issuer, "operator")
     if found is None:

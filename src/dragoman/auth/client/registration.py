@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..errors import OAuthError
 from ..fetch import By
 from ..grant_types import AUTHORIZATION_CODE, REFRESH_TOKEN
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from .errors import AuthorizationFailed, LoginNeeded
 from .requests import answer_of
 from .tokens import Registration
@@ -21,7 +21,7 @@ FAR = 1e12
 """The latest time that is told from never: what a server writes may be too large for a clock."""
 
 
-class Client(Struct, frozen=True, kw_only=True):
+class ClientOptions(Struct, frozen=True, kw_only=True):
     """What the user said about this client."""
 
     client_id: str | None = None
@@ -32,7 +32,7 @@ class Client(Struct, frozen=True, kw_only=True):
     grants: tuple[str, ...] = (AUTHORIZATION_CODE, REFRESH_TOKEN)
 
     def __repr__(self) -> str:
-        return f"Client({self.client_id!r}, {self.metadata_url!r})"
+        return f"ClientOptions({self.client_id!r}, {self.metadata_url!r})"
 
     @property
     def hint(self) -> str:
@@ -40,7 +40,7 @@ class Client(Struct, frozen=True, kw_only=True):
         return self.client_id or self.metadata_url or ""
 
 
-def known(client: Client, server: AuthorizationServer) -> Registration | None:
+def known(client: ClientOptions, server: ServerMetadata) -> Registration | None:
     """The client's id at this server, where no one needs to be asked: "pre-registered ... if available", then "Client
     ID Metadata Documents if the authorization server indicates" them."""
     if client.client_id is not None:
@@ -51,7 +51,7 @@ def known(client: Client, server: AuthorizationServer) -> Registration | None:
 
 
 async def register(
-    world: World, client: Client, server: AuthorizationServer, redirect_uri: str, by: By
+    world: World, client: ClientOptions, server: ServerMetadata, redirect_uri: str, by: By
 ) -> Registration:
     """Register dynamically (RFC 7591). Raises LoginNeeded where the server registers no one, AuthorizationFailed with
     what it says where it refuses."""
@@ -76,7 +76,7 @@ async def register(
     raise AssertionError("unreachable")
 
 
-def _metadata(client: Client, server: AuthorizationServer, redirect_uri: str) -> Mapping[str, Any]:
+def _metadata(client: ClientOptions, server: ServerMetadata, redirect_uri: str) -> Mapping[str, Any]:
     methods = server.token_endpoint_auth_methods_supported
     # a program on somebody's machine keeps no secret from them: "none" unless the server will not have it
     wanted = ("none", "client_secret_basic", "client_secret_post")

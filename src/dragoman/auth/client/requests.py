@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..authentication import authentication
 from ..errors import OAuthError
 from ..fetch import By, Fetched
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from ..urls import host_of
 from .errors import AuthorizationFailed
 from .tokens import Registration
@@ -29,7 +29,7 @@ class Sender:
     def __init__(
         self,
         client: Registration,
-        server: AuthorizationServer,
+        server: ServerMetadata,
         *,
         by: By = "document",
         private: Collection[str] = (),

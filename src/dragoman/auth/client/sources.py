@@ -18,12 +18,12 @@ from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, TEXTS, TIME, Ru
 from ...secret import holds_secret
 from ..fetch import Fetcher
 from .authorizer import Authorizer, Obtain
-from .discovery import Wanted
-from .login import Asked, Terms, login
+from .discovery import DiscoveryOptions
+from .login import Terms, TokenRequest, login
 from .machine import Idp, by_credentials, by_enterprise, by_workload
 from .person import LOGIN_TIMEOUT, OnUrl, Person
-from .registration import Client
-from .store import Store
+from .registration import ClientOptions
+from .store import TokenStore
 from .store.memory import MemoryStore
 from .tokens import Grant
 from .world import World, call
@@ -77,15 +77,15 @@ class _SourceOptions(Struct, frozen=True, kw_only=True):
     scopes: str | Iterable[str] | None
     dpop: bool
     account: str
-    store: Store | None
+    store: TokenStore | None
     allow_private: Collection[str]
     environment_proxies: bool
 
-    def terms(self, client: Client) -> Terms:
+    def terms(self, client: ClientOptions) -> Terms:
         """Return what the flows need of them."""
         scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
         return Terms(
-            wanted=Wanted(issuer=self.issuer, resource=self.resource),
+            wanted=DiscoveryOptions(issuer=self.issuer, resource=self.resource),
             client=client,
             scopes=None if scopes is None else tuple(dict.fromkeys(scopes)),
             account=self.account,
@@ -94,7 +94,12 @@ class _SourceOptions(Struct, frozen=True, kw_only=True):
         )
 
     def world(
-        self, url: str, tls: SSLContext | None, store: Store, person: Person | None = None, needed: str | None = None
+        self,
+        url: str,
+        tls: SSLContext | None,
+        store: TokenStore,
+        person: Person | None = None,
+        needed: str | None = None,
     ) -> World:
         """Return the world of the flows for a URL."""
         fetcher = Fetcher(allow_private=self.allow_private, environment_proxies=self.environment_proxies, tls=tls)
@@ -112,9 +117,9 @@ def _options(given: Mapping[str, Any]) -> _SourceOptions:
 class _Machine:
     """The three sources for programs: their terms and their store."""
 
-    def __init__(self, client: Client, options: _SourceOptions) -> None:
+    def __init__(self, client: ClientOptions, options: _SourceOptions) -> None:
         self.terms = options.terms(client)
-        self.store: Store = MemoryStore() if options.store is None else options.store
+        self.store: TokenStore = MemoryStore() if options.store is None else options.store
         self._options = options
 
     def authorizer(
@@ -173,7 +178,7 @@ class Login:
         pkce: Literal["required", "assume"] = "required",
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         interactive: bool = True,
         on_url: OnUrl | None = None,
         browser: bool = True,
@@ -184,8 +189,8 @@ class Login:
         check("Login", _LOGIN, locals())
         if client_metadata_url is not None and not client_metadata_url.startswith("https://"):
             raise LocalError("Login: client_metadata_url is an https URL, for its text is the client's id")
-        self.store: Store = _files() if store is None else store
-        client = Client(
+        self.store: TokenStore = _files() if store is None else store
+        client = ClientOptions(
             client_id=client_id, client_secret=client_secret, metadata_url=client_metadata_url, name=client_name
         )
         self._options = _options(locals())
@@ -221,7 +226,7 @@ class Login:
     def check_at_idp(self) -> None:
         """Raise LocalError for options that a login at an identity provider does not have."""
         terms = self.terms
-        if terms.client.hint or terms.wanted != Wanted() or terms.dpop or terms.device:
+        if terms.client.hint or terms.wanted != DiscoveryOptions() or terms.dpop or terms.device:
             raise LocalError(
                 "Enterprise: a login at the identity provider has none of client_id, client_metadata_url, issuer, "
                 "resource, dpop and device: its client is idp_client_id=, and its answer is bound to a nonce"
@@ -260,14 +265,14 @@ class ClientCredentials:
         scopes: str | Iterable[str] | None = None,
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         allow_private: Collection[str] = (),
         environment_proxies: bool = False,
     ) -> None:
         check("ClientCredentials", _COMMON, locals())
         if (secret is None) == (key is None):
             raise LocalError("ClientCredentials: either secret= or key=, and one of them")
-        self._machine = _Machine(Client(client_id=client_id, client_secret=secret), _options(locals()))
+        self._machine = _Machine(ClientOptions(client_id=client_id, client_secret=secret), _options(locals()))
         self._key = _key(key)
 
     def __repr__(self) -> str:
@@ -297,12 +302,12 @@ class Workload:
         scopes: str | Iterable[str] | None = None,
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         allow_private: Collection[str] = (),
         environment_proxies: bool = False,
     ) -> None:
         check("Workload", _COMMON, locals())
-        self._machine = _Machine(Client(client_id=client_id), _options(locals()))
+        self._machine = _Machine(ClientOptions(client_id=client_id), _options(locals()))
         self._source = source
 
     def __repr__(self) -> str:
@@ -345,12 +350,12 @@ class Enterprise:
         scopes: str | Iterable[str] | None = None,
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         allow_private: Collection[str] = (),
         environment_proxies: bool = False,
     ) -> None:
         check("Enterprise", _COMMON, locals())
-        self._machine = _Machine(Client(client_id=client_id, client_secret=client_secret), _options(locals()))
+        self._machine = _Machine(ClientOptions(client_id=client_id, client_secret=client_secret), _options(locals()))
         self._idp = Idp(
             issuer=idp, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
         )
@@ -368,7 +373,7 @@ class Enterprise:
         """For `Options.auth`."""
         given, terms, idp = self._id_token, self._machine.terms, self._idp
 
-        async def flow(world: World, asked: Asked) -> Grant:
+        async def flow(world: World, asked: TokenRequest) -> Grant:
             return await by_enterprise(world, asked, terms, idp, asked.text)
 
         if self._login is None:
@@ -376,7 +381,7 @@ class Enterprise:
         return self._machine.authorizer(url, tls, flow, None, provider=self._login.at_idp(idp, tls))
 
 
-def _files() -> Store:
+def _files() -> TokenStore:
     """The store of a user's logins. Raises LocalError, with the extra to install."""
     try:
         from .store.files import FileStore  # noqa: PLC0415  (cryptography, for those who log in)

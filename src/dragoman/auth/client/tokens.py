@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from ..errors import AuthError
 from ..fetch import By
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from .errors import AuthorizationFailed
-from .store import Key
+from .store import EntryKey
 
 EARLY = 30.0
 """Seconds before its expiry at which a token is renewed, so that it does not expire on its way; at most half its
@@ -66,7 +66,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     """One entry of the store: enough to call, to renew and to revoke without asking anybody where."""
 
     url: str
-    server: AuthorizationServer
+    server: ServerMetadata
     resource: str | None
     client: Registration
     by: By = "document"
@@ -84,9 +84,9 @@ class Grant(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Grant({self.server.issuer!r}, {self.resource!r}, {self.client!r}, {self.account!r})"
 
-    def key(self, hint: str) -> Key:
+    def key(self, hint: str) -> EntryKey:
         """Its entry in the store. `hint`: the client's id where the user gave one."""
-        return Key(self.server.issuer, "none" if self.resource is None else self.resource, hint, self.account)
+        return EntryKey(self.server.issuer, "none" if self.resource is None else self.resource, hint, self.account)
 
 
 def lifetime(value: Any) -> float | None:

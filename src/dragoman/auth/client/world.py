@@ -16,7 +16,7 @@ import msgspec
 from ..errors import AuthError
 from ..fetch import By, Fetched, fetched
 from .errors import LoginNeeded
-from .store import Key, Store
+from .store import EntryKey, TokenStore
 from .tokens import Registration
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class World:
         self,
         origin: str,
         fetcher: Fetches,
-        store: Store,
+        store: TokenStore,
         person: Person | None,
         *,
         needed: str | None = None,
@@ -121,12 +121,12 @@ class World:
         return self._person
 
 
-def client_key(issuer: str) -> Key:
+def client_key(issuer: str) -> EntryKey:
     """Return the key of the client that was registered at an issuer."""
-    return Key(issuer, "registration", "", "")
+    return EntryKey(issuer, "registration", "", "")
 
 
-async def forget_client(store: Store, issuer: str) -> None:
+async def forget_client(store: TokenStore, issuer: str) -> None:
     """Forget the client that was registered at an issuer."""
     key = client_key(issuer)
     stored = await store.read(key)
@@ -134,7 +134,7 @@ async def forget_client(store: Store, issuer: str) -> None:
         await store.remove(key, stored.generation)
 
 
-async def replace_entry(store: Store, key: Key, value: bytes) -> None:
+async def replace_entry(store: TokenStore, key: EntryKey, value: bytes) -> None:
     """Write an entry over any that is there. Raises AuthError where it changes faster than it can be written."""
     for _ in range(MOST_WRITES):
         stored = await store.read(key)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...allowance import Allowance, Owner
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
-from ..jose import KeySet, Token, parse_jws, verify_jws, verify_signature
+from ..jose import KeySet, VerifiedToken, parse_jws, verify_jws, verify_signature
 from ..keys import IssuerKeys
 from ..tokens import Issuer
 from .messages import refused
@@ -65,7 +65,9 @@ class Assertions:
             raise refused("temporarily_unavailable", "Too many assertions were used; try again later", 503)
         await self._once(claims, "invalid_client", 401)
 
-    async def granted(self, assertion: str, client: Client | None, endpoint: str) -> tuple[TrustedIssuer, Token]:
+    async def granted(
+        self, assertion: str, client: Client | None, endpoint: str
+    ) -> tuple[TrustedIssuer, VerifiedToken]:
         """An assertion that is a grant, and who issued it. Raises OAuthError (`invalid_grant`).
 
         `client`: the client that authenticated, None where none did, which a workload need not.

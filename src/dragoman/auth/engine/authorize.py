@@ -21,7 +21,7 @@ from ..grant_types import AUTHORIZATION_CODE
 from ..jose import encode_base64url
 from .clients import Clients
 from .families import Families
-from .messages import Parameters, Request, Response, of_form, of_query, redirect, refused
+from .messages import EndpointRequest, EndpointResponse, Parameters, of_form, of_query, redirect, refused
 from .model import Approved, Client, Code, Device, Pending, Settings
 from .pages import error_page, form, hidden, page, plain, rows, warning, wrong
 from .records import Records
@@ -49,7 +49,7 @@ class Approver(Protocol):
 
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
-    ) -> Approved | Response | str:
+    ) -> Approved | EndpointResponse | str:
         """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong.
         `headers`: of the request."""
 
@@ -69,7 +69,7 @@ class Authorization:
         self._settings, self._clients, self._records = settings, clients, records
         self._signer, self._approver, self._at = signer, approver, at
 
-    async def begin(self, request: Request) -> Response:
+    async def begin(self, request: EndpointRequest) -> EndpointResponse:
         """GET of the authorization endpoint."""
         try:
             asked = of_query(request.query)
@@ -144,7 +144,7 @@ class Authorization:
             nonce=asked.get("nonce"),
         )
 
-    def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> Response:
+    def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> EndpointResponse:
         """The consent page. `cookie`: the one that the browser has already."""
         given = cookie or encode_base64url(os.urandom(24))
         pending = structs.replace(pending, cookie=digest(given))
@@ -186,7 +186,7 @@ class Authorization:
             cookie="" if cookie else self._cookie(pending.id, given, life),
         )
 
-    async def consent(self, request: Request) -> Response:
+    async def consent(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the consent page."""
         try:
             asked = of_form(request)
@@ -206,30 +206,30 @@ class Authorization:
             return error_page("The client is gone")
         if asked.get("answer") not in ("allow", "deny"):
             return self.ask(pending, client, "Allow or deny", cookie)
-        decided: Approved | Response | str | None = None
+        decided: Approved | EndpointResponse | str | None = None
         if asked.get("answer") == "allow":
             decided = await self._approver.approve(pending, client, asked, request.headers)
         if isinstance(decided, str):
             return self.ask(pending, client, decided, cookie)
-        if isinstance(decided, Response):
+        if isinstance(decided, EndpointResponse):
             return decided
         return await self.answered(pending, client, decided)
 
-    async def answered(self, pending: Pending, client: Client, approved: Approved | None) -> Response:
+    async def answered(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
         """What the answer to a page leads to, for the first that says yes; None: denied. Only what a user who logged in
         has answered is remembered, so strangers fill nothing."""
         if approved is not None and not await self._records.first("consent", pending.id, ANSWERED):
             return error_page("This page was answered already")
         return await self.finished(pending, client, approved)
 
-    def from_here(self, request: Request) -> bool:
+    def from_here(self, request: EndpointRequest) -> bool:
         """Whether a form was sent by a page of ours, as far as the browser says."""
         site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin")
         ours = "/".join(self._settings().issuer.split("/")[:3]).lower()
         return site in ("same-origin", "none") and (origin is None or origin.lower() == ours)
 
-    async def finished(self, pending: Pending, client: Client, approved: Approved | None) -> Response:
+    async def finished(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
         """What the user's decision leads to; None: denied."""
         if pending.device:
             return await self._device_done(pending, approved)
@@ -258,7 +258,7 @@ class Authorization:
         answer = {"code": code, "state": pending.state, "iss": settings.issuer}
         return redirect(pending.redirect_uri, answer, self._forget(pending))
 
-    async def _device_done(self, pending: Pending, approved: Approved | None) -> Response:
+    async def _device_done(self, pending: Pending, approved: Approved | None) -> EndpointResponse:
         def edit(found: Device | None) -> tuple[Device | None, bool]:
             if found is None or found.state != "pending":
                 return found, False
@@ -284,13 +284,13 @@ class Authorization:
             return plain("Denied", "The device gets no access. You can close this page.")
         return plain("Done", "The device goes on by itself. You can close this page.")
 
-    def failed(self, pending: Pending, error: OAuthError) -> Response:
+    def failed(self, pending: Pending, error: OAuthError) -> EndpointResponse:
         """What a login that failed leads to."""
         if pending.device:
             return error_page(error.description)
         return self._to_client(pending.redirect_uri, pending.state, error)
 
-    def _to_client(self, uri: str, state: str | None, error: OAuthError) -> Response:
+    def _to_client(self, uri: str, state: str | None, error: OAuthError) -> EndpointResponse:
         answer = {
             "error": error.error,
             "error_description": error.description,

@@ -21,7 +21,7 @@ from ..errors import OAuthError
 from ..jose import KeySet, encode_base64url
 from .assertions import Assertions
 from .documents import DOCUMENT, is_url, of_document, of_registration, url_fault
-from .messages import Parameters, Request, Response, bad, json, refused
+from .messages import EndpointRequest, EndpointResponse, Parameters, bad, json, refused
 from .model import Client, Settings
 from .published import PublishedDocuments
 from .records import Records
@@ -75,7 +75,7 @@ class Clients:
         _check(client)
         self._fixed[client.id] = client
 
-    def owner(self, client: Client, request: Request) -> Owner:
+    def owner(self, client: Client, request: EndpointRequest) -> Owner:
         """Whose share of what strangers can fill it is of: a client's that the operator knows and that has proved who
         it is, or else the address's."""
         known = client.id in self._fixed and not client.public
@@ -127,7 +127,7 @@ class Clients:
         self._documents[url] = client, now + _life(fetched.headers, settings.lives.document)
         return client
 
-    async def register(self, request: Request) -> Response:
+    async def register(self, request: EndpointRequest) -> EndpointResponse:
         """Dynamic registration (RFC 7591, 3). Raises OAuthError."""
         if not self._settings().registration:
             raise refused("access_denied", "Clients do not register themselves here", 403)
@@ -149,7 +149,7 @@ class Clients:
         await self._records.put("client", client.id, client, UNUSED_LIFE)
         return json(_registered(client, secret, now), 201)
 
-    async def authenticated(self, request: Request, form: Parameters, *, endpoint: str) -> Client:
+    async def authenticated(self, request: EndpointRequest, form: Parameters, *, endpoint: str) -> Client:
         """The client that sends this request (RFC 6749, 2.3; RFC 7523, 2.2). Raises OAuthError."""
         basic = _basic(request)
         assertion, secret = form.get("client_assertion"), form.get("client_secret")
@@ -176,7 +176,7 @@ class Clients:
             raise _unknown(request, "The client's secret is wrong")
         return client
 
-    async def _found(self, request: Request, id: str) -> Client:
+    async def _found(self, request: EndpointRequest, id: str) -> Client:
         try:
             client = await self.find(id, request.owner)
         except OAuthError as error:
@@ -197,14 +197,14 @@ class Clients:
 _CHALLENGE = (("WWW-Authenticate", 'Basic realm="token"'),)
 
 
-def _unknown(request: Request, why: str) -> OAuthError:
+def _unknown(request: EndpointRequest, why: str) -> OAuthError:
     """`invalid_client`. RFC 6749, 5.2: if the client used the Authorization header, "the authorization server MUST
     respond with an HTTP 401 (Unauthorized) status code and include the "WWW-Authenticate" response header field
     matching the authentication scheme used by the client"."""
     return refused("invalid_client", why, 401, _CHALLENGE if "authorization" in request.headers else ())
 
 
-def _basic(request: Request) -> tuple[str, str] | None:
+def _basic(request: EndpointRequest) -> tuple[str, str] | None:
     """Id and secret of HTTP Basic; None without the header (RFC 6749, 2.3.1: both are form-encoded)."""
     value = request.headers.get("authorization")
     if value is None:

@@ -14,7 +14,7 @@ from ..grant_types import DEVICE_CODE
 from ..jose import encode_base64url
 from .authorize import Authorization
 from .clients import Clients
-from .messages import Parameters, Request, Response, json, of_form, of_query, refused
+from .messages import EndpointRequest, EndpointResponse, Parameters, json, of_form, of_query, refused
 from .model import Client, Device, Pending, Settings
 from .pages import error_page, field, form, page, wrong
 from .records import Records
@@ -51,7 +51,7 @@ class Devices:
         self._guesses = Allowance(GUESSES_IN_ALL, PAUSE, each=GUESSES)
         self._waiting: Places[tuple[str, str]] = Places(WAITING, settings().lives.device)
 
-    async def begin(self, request: Request) -> Response:
+    async def begin(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the device authorization endpoint. Raises OAuthError."""
         asked = of_form(request)
         client = await self._clients.authenticated(request, asked, endpoint=self._at("/token"))
@@ -93,7 +93,7 @@ class Devices:
             "device", key, Device, lambda found: (None if found is None or found.state == "pending" else found, None)
         )
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: EndpointRequest) -> EndpointResponse:
         """GET of the page: a field for the code."""
         try:
             given = of_query(request.query).get("user_code")
@@ -101,12 +101,12 @@ class Devices:
             return error_page(error.description)
         return self._page(given[:20])
 
-    def _page(self, given: str = "", fault: str = "") -> Response:
+    def _page(self, given: str = "", fault: str = "") -> EndpointResponse:
         inside = field("The code that the device shows", "user_code", given)
         body = wrong(fault) + form(self._at("/device"), inside, ("next", "Next"))
         return page("Connect a device", body)
 
-    async def chosen(self, request: Request) -> Response:
+    async def chosen(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the page: the consent page for this code."""
         try:
             asked = of_form(request)

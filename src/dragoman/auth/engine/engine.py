@@ -25,7 +25,7 @@ from .device import Devices
 from .families import Families
 from .grants import Grants, Renew
 from .inspection import Inspection
-from .messages import NO_STORE, Request, Response, failure, json, refused
+from .messages import NO_STORE, EndpointRequest, EndpointResponse, failure, json, refused
 from .metadata import document, places
 from .minting import Mint, SigningKeys
 from .model import ALGORITHMS, Client, Settings
@@ -37,7 +37,7 @@ from .seals import Signer
 log: logging.Logger = logging.getLogger("dragoman.auth.server")
 repeats: Repeats = Repeats(log)
 
-_Answer = Callable[[Request], Awaitable[Response]]
+_Answer = Callable[[EndpointRequest], Awaitable[EndpointResponse]]
 PUBLIC = (("Cache-Control", "public, max-age=300"),)
 """Metadata and keys: a change is seen after five minutes."""
 
@@ -145,7 +145,7 @@ class AuthorizationEngine:
             self._paths = found | {path: {"GET": self._metadata} for path in places(self.settings.issuer)}
         return self._paths
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: EndpointRequest) -> EndpointResponse:
         """Answer one request. Raises nothing."""
         methods = self.paths().get(request.path)
         if methods is None:
@@ -168,8 +168,8 @@ class AuthorizationEngine:
             repeats.error("%s: %s failed", self.settings.issuer, request.path, exc_info=True)
             return failure(refused("server_error", "This server failed", 500))
 
-    async def _metadata(self, request: Request) -> Response:
+    async def _metadata(self, request: EndpointRequest) -> EndpointResponse:
         return json(document(self.settings, self.at, self.keys.algorithms), 200, PUBLIC)
 
-    async def _keys(self, request: Request) -> Response:
+    async def _keys(self, request: EndpointRequest) -> EndpointResponse:
         return json(self.keys.public, 200, PUBLIC)

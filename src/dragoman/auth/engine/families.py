@@ -17,7 +17,7 @@ from msgspec import structs
 
 from ..jose import encode_base64url
 from .messages import refused
-from .model import Client, Family
+from .model import Client, TokenFamily
 from .records import Records
 from .seals import Signer
 
@@ -50,18 +50,18 @@ class Families:
             return None
         return found[1], int(found[2])
 
-    async def begin(self, id: str, family: Family, life: float) -> None:
+    async def begin(self, id: str, family: TokenFamily, life: float) -> None:
         """Keep a new grant."""
         await self._records.put("family", id, family, life)
 
-    async def get(self, id: str) -> Family | None:
+    async def get(self, id: str) -> TokenFamily | None:
         """The grant; None once it has ended."""
-        found = await self._records.get("family", id, Family)
+        found = await self._records.get("family", id, TokenFamily)
         return None if found is None or _over(found, self._records.clock()) else found
 
     async def end(self, id: str) -> None:
         """End a grant: its refresh tokens are refused, its access tokens inactive, and what is kept for it goes."""
-        await self._records.take("family", id, Family)
+        await self._records.take("family", id, TokenFamily)
         await self._records.take("upstream", id, dict)
 
     async def alive(self, token_id: object) -> bool:
@@ -77,7 +77,7 @@ class Families:
         client: Client,
         jkt: str,
         asked: str,
-        answer: Callable[[str, Family], str],
+        answer: Callable[[str, TokenFamily], str],
         *,
         life: float,
         grace: float,
@@ -90,7 +90,7 @@ class Families:
         id, generation = named
         now = self._records.clock()
 
-        def edit(found: Family | None) -> tuple[Family | None, Any]:
+        def edit(found: TokenFamily | None) -> tuple[TokenFamily | None, Any]:
             if found is None or _over(found, now):
                 return None, _ENDED
             if found.client != client.id:
@@ -108,7 +108,7 @@ class Families:
             # token, but it will revoke the active refresh token"
             return None, _REUSED
 
-        result = await self._records.change("family", id, Family, edit, life)
+        result = await self._records.change("family", id, TokenFamily, edit, life)
         if isinstance(result, str):
             if result in (_REUSED, _ENDED):
                 await self.end(id)
@@ -117,5 +117,5 @@ class Families:
         return whole
 
 
-def _over(grant: Family, now: float) -> bool:
+def _over(grant: TokenFamily, now: float) -> bool:
     return 0 < grant.ends <= now

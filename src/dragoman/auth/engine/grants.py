@@ -29,9 +29,9 @@ from .assertions import Assertions
 from .clients import Clients
 from .device import Devices
 from .families import Families
-from .messages import NO_STORE, Parameters, Request, Response, bad, of_form, refused
+from .messages import NO_STORE, EndpointRequest, EndpointResponse, Parameters, bad, of_form, refused
 from .minting import ACCESS, ID, Mint
-from .model import GRANTS, Client, Code, Device, Family, Settings
+from .model import GRANTS, Client, Code, Device, Settings, TokenFamily
 from .records import Records
 from .scopes import audience_of, is_resource, resources_of, scopes_of
 
@@ -39,11 +39,11 @@ _USED = 600.0
 """Seconds for which a used code is known as such."""
 
 
-Renew = Callable[[str, Family], Awaitable[None]]
+Renew = Callable[[str, TokenFamily], Awaitable[None]]
 """Called with the id of a grant and the grant before it is refreshed; raises OAuthError where it is not to be."""
 
 
-class Asked(Struct, frozen=True):
+class GrantRequest(Struct, frozen=True):
     """One request for tokens: its parameters, its client, the key of its DPoP proof (empty without one)."""
 
     form: Parameters
@@ -72,7 +72,7 @@ class Grants:
         self._families, self._devices, self._mint = families, devices, mint
         self._proofs, self._url = proofs, url
         self._assertions = assertions
-        self._ways: Mapping[str, Callable[[Asked], Awaitable[dict[str, Any]]]] = {
+        self._ways: Mapping[str, Callable[[GrantRequest], Awaitable[dict[str, Any]]]] = {
             AUTHORIZATION_CODE: self._code,
             REFRESH_TOKEN: self._refresh,
             CLIENT_CREDENTIALS: self._credentials,
@@ -81,7 +81,7 @@ class Grants:
             TOKEN_EXCHANGE: self._exchange,
         }
 
-    async def token(self, request: Request) -> Response:
+    async def token(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the token endpoint. Raises OAuthError."""
         form = of_form(request)
         grant = form.need("grant_type")
@@ -96,13 +96,13 @@ class Grants:
         jkt = self._proven(request, self._clients.owner(client, request))
         if client.dpop and not jkt:
             raise refused("invalid_dpop_proof", "This client takes bound tokens alone: a DPoP proof is missing")
-        body = await self._ways[grant](Asked(form, client, jkt))
+        body = await self._ways[grant](GrantRequest(form, client, jkt))
         lines: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"), *NO_STORE)
         if jkt and self._proofs.nonces is not None:
             lines = (*lines, ("DPoP-Nonce", self._proofs.nonces.current()))  # RFC 9449, 8.2
-        return Response(headers=lines, body=msgspec.json.encode(body))
+        return EndpointResponse(headers=lines, body=msgspec.json.encode(body))
 
-    def _proven(self, request: Request, owner: Owner) -> str:
+    def _proven(self, request: EndpointRequest, owner: Owner) -> str:
         """The thumbprint of the key of the request's DPoP proof; empty without a proof."""
         proof = request.headers.get("dpop")
         if proof is None:
@@ -120,7 +120,7 @@ class Grants:
 
     # -- grants of users
 
-    async def _code(self, asked: Asked) -> dict[str, Any]:
+    async def _code(self, asked: GrantRequest) -> dict[str, Any]:
         """RFC 6749, 4.1.3, and RFC 7636, 4.6."""
         text, verifier = asked.form.need("code"), asked.form.need("code_verifier")
         found = await self._records.get("code", text, Code)
@@ -163,12 +163,14 @@ class Grants:
             )
         return body
 
-    async def _device(self, asked: Asked) -> dict[str, Any]:
+    async def _device(self, asked: GrantRequest) -> dict[str, Any]:
         """RFC 8628, 3.4."""
         found = await self._devices.polled(asked.form, asked.client)
         return await self._begun(asked, found.family or self._families.new_id(), _agreed(found), found.resources)
 
-    async def _begun(self, asked: Asked, id: str, grant: Family, resources: Sequence[str]) -> dict[str, Any]:
+    async def _begun(
+        self, asked: GrantRequest, id: str, grant: TokenFamily, resources: Sequence[str]
+    ) -> dict[str, Any]:
         """The first tokens of a grant."""
         lives = self._settings().lives
         refreshes = REFRESH_TOKEN in asked.client.grants
@@ -180,11 +182,11 @@ class Grants:
         await self._clients.keep(asked.client)
         return body
 
-    async def _refresh(self, asked: Asked) -> dict[str, Any]:
+    async def _refresh(self, asked: GrantRequest) -> dict[str, Any]:
         """RFC 6749, 6."""
         settings = self._settings()
 
-        def answer(token: str, grant: Family) -> str:
+        def answer(token: str, grant: TokenFamily) -> str:
             scopes = scopes_of(asked.form.scopes(), asked.client, settings, grant.scopes)
             resources = resources_of(asked.form, asked.client, settings, grant.resources)
             id = token.partition(".")[0]
@@ -211,7 +213,13 @@ class Grants:
         return found
 
     def _answer(
-        self, asked: Asked, id: str, grant: Family, resources: Sequence[str], scopes: Sequence[str], refresh: str
+        self,
+        asked: GrantRequest,
+        id: str,
+        grant: TokenFamily,
+        resources: Sequence[str],
+        scopes: Sequence[str],
+        refresh: str,
     ) -> dict[str, Any]:
         life = self._settings().lives.access
         if grant.ends:
@@ -224,7 +232,7 @@ class Grants:
 
     def _access(
         self,
-        asked: Asked,
+        asked: GrantRequest,
         subject: str,
         resources: Sequence[str],
         scopes: Sequence[str],
@@ -255,7 +263,7 @@ class Grants:
 
     # -- grants of programs
 
-    async def _credentials(self, asked: Asked) -> dict[str, Any]:
+    async def _credentials(self, asked: GrantRequest) -> dict[str, Any]:
         """RFC 6749, 4.4: "The client credentials grant type MUST only be used by confidential clients." """
         if asked.client.public:
             raise refused("unauthorized_client", "client_credentials is for clients that authenticate")
@@ -274,7 +282,7 @@ class Grants:
             raise refused("invalid_grant", "The assertion's sub is not a client here")
         return client
 
-    async def _assertion(self, asked: Asked) -> dict[str, Any]:
+    async def _assertion(self, asked: GrantRequest) -> dict[str, Any]:
         """RFC 7523, 2.1: an ID-JAG of a trusted issuer, or a workload's token."""
         settings = self._settings()
         trusted, token = await self._assertions.granted(asked.form.need("assertion"), asked.client, self._url())
@@ -299,7 +307,7 @@ class Grants:
         resources = resources_of(asked.form, asked.client, settings, within)
         return self._access(asked, claims["sub"], resources, scopes_of(scopes, asked.client, settings))
 
-    async def _exchange(self, asked: Asked) -> dict[str, Any]:
+    async def _exchange(self, asked: GrantRequest) -> dict[str, Any]:
         """RFC 8693, 2: a token of ours for another audience, on behalf of its subject; or an ID-JAG."""
         form, settings = asked.form, self._settings()
         if asked.client.public:
@@ -334,7 +342,7 @@ class Grants:
         body = self._access(asked, claims["sub"], resources, scopes, family=family, claims={"act": actor})
         return body | {"issued_token_type": ACCESS_TOKEN_TYPE}
 
-    def _asserted(self, asked: Asked, claims: Mapping[str, Any]) -> dict[str, Any]:
+    def _asserted(self, asked: GrantRequest, claims: Mapping[str, Any]) -> dict[str, Any]:
         """An ID-JAG for another authorization server, as an identity provider of a company issues it."""
         audiences, targets = asked.form.many.get("audience", ()), asked.form.many.get("resource", ())
         if len(audiences) != 1 or len(targets) > 1:
@@ -354,9 +362,9 @@ class Grants:
         return body | {"expires_in": int(life), "scope": " ".join(asked.form.scopes())}
 
 
-def _agreed(found: Code | Device) -> Family:
+def _agreed(found: Code | Device) -> TokenFamily:
     """The grant to which a user agreed in a browser, for a code or for a device."""
-    return Family(
+    return TokenFamily(
         client=found.client,
         subject=found.subject,
         scopes=found.scopes,
@@ -367,6 +375,6 @@ def _agreed(found: Code | Device) -> Family:
     )
 
 
-def _credentials_in(request: Request, form: Parameters) -> bool:
+def _credentials_in(request: EndpointRequest, form: Parameters) -> bool:
     """Whether the request has something to authenticate a client with."""
     return "authorization" in request.headers or bool(form.get("client_secret") or form.get("client_assertion"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from .clients import Clients
 from .families import Families
-from .messages import NO_STORE, Request, Response, json, of_form, refused
+from .messages import NO_STORE, EndpointRequest, EndpointResponse, json, of_form, refused
 from .minting import ACCESS, Mint
 from .model import Client
 from .records import Records
@@ -22,7 +22,7 @@ class Inspection:
         self._clients, self._records, self._families = clients, records, families
         self._mint, self._url = mint, url
 
-    async def revoke(self, request: Request) -> Response:
+    async def revoke(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the revocation endpoint. Raises OAuthError."""
         form = of_form(request)
         client = await self._clients.authenticated(request, form, endpoint=self._url())
@@ -41,9 +41,9 @@ class Inspection:
             await self._records.put("revoked", str(claims["jti"]), True, claims["exp"] - self._records.clock() + 1.0)
         # 2.2: "The authorization server responds with HTTP status code 200 if the token has been revoked successfully
         # or if the client submitted an invalid token."
-        return Response(headers=NO_STORE)
+        return EndpointResponse(headers=NO_STORE)
 
-    async def introspect(self, request: Request) -> Response:
+    async def introspect(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the introspection endpoint. Raises OAuthError."""
         form = of_form(request)
         client = await self._clients.authenticated(request, form, endpoint=self._url())

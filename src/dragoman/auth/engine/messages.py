@@ -29,7 +29,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
 """RFC 6749, 3.3."""
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class EndpointRequest(Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is decoded, `query` is not; header names are in lower case, equal ones joined by
     ", ". `remote`: the caller's address as text, "host:port"."""
 
@@ -46,7 +46,7 @@ class Request(Struct, frozen=True, kw_only=True):
         return owner_at(self.remote)
 
 
-class Response(Struct, frozen=True, kw_only=True):
+class EndpointResponse(Struct, frozen=True, kw_only=True):
     """Its answer."""
 
     status: int = 200
@@ -120,7 +120,7 @@ def of_query(query: str) -> Parameters:
     return Parameters({name: value for name, value in one.items() if value}, many)
 
 
-def of_form(request: Request) -> Parameters:
+def of_form(request: EndpointRequest) -> Parameters:
     """The parameters of a POST. Raises OAuthError for another media type, and for a secret in the URL."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != FORM:
@@ -136,24 +136,26 @@ def of_form(request: Request) -> Parameters:
     return of_query(text)
 
 
-def json(value: Any, status: int = 200, headers: Lines = NO_STORE) -> Response:
+def json(value: Any, status: int = 200, headers: Lines = NO_STORE) -> EndpointResponse:
     """A JSON answer."""
     lines = (("Content-Type", "application/json"), *headers)
-    return Response(status=status, headers=lines, body=msgspec.json.encode(value))
+    return EndpointResponse(status=status, headers=lines, body=msgspec.json.encode(value))
 
 
-def failure(error: OAuthError) -> Response:
+def failure(error: OAuthError) -> EndpointResponse:
     """The answer of RFC 6749, 5.2."""
     body = {"error": error.error, "error_description": error.description}
     more = error.headers if isinstance(error, RequestRefused) else ()
     return json(body, error.status, (*NO_STORE, *more))
 
 
-def redirect(uri: str, parameters: Mapping[str, str | None], headers: Lines = ()) -> Response:
+def redirect(uri: str, parameters: Mapping[str, str | None], headers: Lines = ()) -> EndpointResponse:
     """A redirect with these parameters added. The URI's own query stays (RFC 6749, 3.1.2)."""
     added = urlencode({name: value for name, value in parameters.items() if value is not None})
     parts = urlsplit(uri)
     query = f"{parts.query}&{added}" if parts.query else added
     # 303: the browser comes with GET, and does not send the form again
     place = urlunsplit(parts._replace(query=query))
-    return Response(status=303, headers=(("Location", place), *NO_STORE, ("Referrer-Policy", "no-referrer"), *headers))
+    return EndpointResponse(
+        status=303, headers=(("Location", place), *NO_STORE, ("Referrer-Policy", "no-referrer"), *headers)
+    )

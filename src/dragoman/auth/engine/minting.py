@@ -8,7 +8,7 @@ from typing import Any
 
 from ...jsonrpc.errors import LocalError
 from ..errors import TokenRefused
-from ..jose import Key, KeySet, Token, encode_base64url, new_key, sign_jws, verify_jws
+from ..jose import Key, KeySet, VerifiedToken, encode_base64url, new_key, sign_jws, verify_jws
 
 ACCESS = "at+jwt"
 ID = "JWT"
@@ -102,7 +102,7 @@ class Mint:
         """Any claims, by the key that signs now."""
         return sign_jws(claims, self.keys.keys[0], typ=typ)
 
-    def read(self, token: str, types: Sequence[str]) -> Token | None:
+    def read(self, token: str, types: Sequence[str]) -> VerifiedToken | None:
         """One of our own tokens that has not expired; None for any other text."""
         try:
             found = verify_jws(token, self.keys.set)

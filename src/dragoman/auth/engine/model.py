@@ -161,7 +161,7 @@ class Code(Struct, frozen=True, kw_only=True):
     """Whether it came again after it was used."""
 
 
-class Family(Struct, frozen=True, kw_only=True):
+class TokenFamily(Struct, frozen=True, kw_only=True):
     """A grant and its refresh tokens, of which the one of this `generation` is valid."""
 
     client: str

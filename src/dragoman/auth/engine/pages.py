@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from html import escape
 
-from .messages import Response
+from .messages import EndpointResponse
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:0;background:#f4f4f2;color:#1d1d1b}
@@ -24,7 +24,7 @@ button{font:inherit;padding:.5rem 1.2rem;margin:1rem .5rem 0 0}.w{background:#ff
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
-def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, cookie: str = "") -> Response:
+def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, cookie: str = "") -> EndpointResponse:
     """A page. `leads_away`: its form may lead to other servers; `cookie`: to set."""
     form = "" if leads_away else "form-action 'self'; "
     policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; {form}frame-ancestors 'none'; base-uri 'none'"
@@ -45,15 +45,15 @@ def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, 
     )
     if cookie:
         headers = (*headers, ("Set-Cookie", cookie))
-    return Response(status=status, headers=headers, body=text.encode("utf-8", "replace"))
+    return EndpointResponse(status=status, headers=headers, body=text.encode("utf-8", "replace"))
 
 
-def error_page(description: str, *, status: int = 400) -> Response:
+def error_page(description: str, *, status: int = 400) -> EndpointResponse:
     """What a user sees where no redirect is safe (RFC 6749, 4.1.2.1)."""
     return page("This request cannot be answered", f"<p>{escape(description)}</p>", status=status)
 
 
-def plain(title: str, sentence: str, *, cookie: str = "") -> Response:
+def plain(title: str, sentence: str, *, cookie: str = "") -> EndpointResponse:
     """A page with one sentence."""
     return page(title, f"<p>{escape(sentence)}</p>", cookie=cookie)
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from ...routes import Route, RouteExchange
 from ...transports.http.alone import HttpAlone
 from .engine import AuthorizationEngine
-from .messages import Request
+from .messages import EndpointRequest
 
 
 class ServedEngine(HttpAlone):
@@ -49,7 +49,7 @@ class ServedEngine(HttpAlone):
     async def _answer(self, x: RouteExchange) -> None:
         asked = x.request
         made = await self.engine.answer(
-            Request(
+            EndpointRequest(
                 method=asked.method,
                 path=asked.path,
                 query=asked.query,

@@ -23,14 +23,14 @@ from ...repeats import Repeats
 from ..engine.authorize import Authorization, cookies
 from ..engine.engine import AuthorizationEngine
 from ..engine.families import Families
-from ..engine.messages import Parameters, Request, Response, of_query, redirect, refused
+from ..engine.messages import EndpointRequest, EndpointResponse, Parameters, of_query, redirect, refused
 from ..engine.model import Approved, Client, Pending
 from ..engine.pages import error_page, warning
 from ..engine.records import Sealer
 from ..engine.seals import digest
 from ..errors import AuthError, OAuthError
 from ..jose import decode_base64url, encode_base64url
-from .upstream import Login, UpstreamClient
+from .upstream import PendingLogin, UpstreamClient
 
 log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
 repeats: Repeats = Repeats(log)
@@ -52,7 +52,7 @@ class Waiting(Struct, frozen=True):
     """A login that was sent to the upstream."""
 
     pending: Pending
-    login: Login
+    login: PendingLogin
     until: float
     """Unix time at which it is over."""
 
@@ -83,7 +83,9 @@ class UpstreamLogin:
         """Never: an upstream that knows the user asks nothing, so this page is the only question."""
         return None
 
-    async def approve(self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]) -> Response:
+    async def approve(
+        self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
+    ) -> EndpointResponse:
         """The user consented to this client: only now there is a state, and a cookie for it."""
         engine = self.engine
         try:
@@ -121,7 +123,7 @@ class UpstreamLogin:
         old = logins[: max(0, len(logins) + 1 - LOGINS)]
         return (self._cookie(name, "", 0) for name in held if name.rpartition("-")[0] in old)
 
-    async def callback(self, request: Request) -> Response:
+    async def callback(self, request: EndpointRequest) -> EndpointResponse:
         """GET of the redirect URI that the upstream knows."""
         engine = self.engine
         try:
@@ -153,7 +155,9 @@ class UpstreamLogin:
         waiting = msgspec.msgpack.decode(document, type=Waiting)
         return waiting if waiting.until > self.engine.clock() else None
 
-    async def _finished(self, authorization: Authorization, waiting: Waiting, client: Client, query: str) -> Response:
+    async def _finished(
+        self, authorization: Authorization, waiting: Waiting, client: Client, query: str
+    ) -> EndpointResponse:
         pending = waiting.pending
         try:
             approved, scopes = await self._approved(waiting, query)

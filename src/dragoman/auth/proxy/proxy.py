@@ -26,8 +26,8 @@ from ...store.memory import MemoryStore
 from ...store.opening import SharesValues, open_store
 from ..client.tokens import Tokens
 from ..engine.engine import AuthorizationEngine
-from ..engine.messages import Request, refused
-from ..engine.model import Client, Family, Lives, Settings
+from ..engine.messages import EndpointRequest, refused
+from ..engine.model import Client, Lives, Settings, TokenFamily
 from ..engine.published import fetch_for
 from ..engine.records import OWNERS, TOTAL
 from ..engine.served import ServedEngine
@@ -158,7 +158,7 @@ class Proxy(ServedEngine):
 
     # -- the tokens of the upstream
 
-    async def _renew(self, family: str, grant: Family) -> None:
+    async def _renew(self, family: str, grant: TokenFamily) -> None:
         """Before a grant of ours is refreshed: it ends where the upstream's has ended."""
         tokens = await self._current(family, checked=True)
         records, life = self.engine.records, self.engine.settings.lives.refresh
@@ -279,7 +279,7 @@ class OwnDocuments:
         parts = urlsplit(url)
         if f"{parts.scheme}://{parts.netloc}" != "/".join(self._engine.settings.issuer.split("/")[:3]):
             return Fetched(404, {}, b"")
-        made = await self._engine.answer(Request(method="GET", path=parts.path))
+        made = await self._engine.answer(EndpointRequest(method="GET", path=parts.path))
         return Fetched(made.status, {name.lower(): value for name, value in made.headers}, made.body, url)
 
     async def post_form(

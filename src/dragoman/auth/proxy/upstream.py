@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from ...jsonrpc.errors import LocalError
-from ..client.code import Request, code_of, new_request, random_text
+from ..client.code import AuthorizationRequest, code_of, new_request, random_text
 from ..client.endpoints import check_secure, needed
 from ..client.errors import LoginFailed
 from ..client.grants import redeem, refresh
@@ -22,7 +22,7 @@ from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
 from ..fetch import Fetched, fetched
 from ..fetching import Fetches
 from ..keys import published
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 
 
 class Upstream(Struct, frozen=True, kw_only=True):
@@ -72,10 +72,10 @@ GOOGLE: Final = Upstream(
 """Google, asked for a refresh token, which it gives only so: without one each login ends after an hour."""
 
 
-class Login(Struct, frozen=True):
+class PendingLogin(Struct, frozen=True):
     """One login that goes on at the upstream."""
 
-    asked: Request
+    asked: AuthorizationRequest
     nonce: str
 
 
@@ -94,9 +94,9 @@ class UpstreamClient:
         self.upstream = upstream
         self._client = Registration(client_id=client_id, client_secret=secret)
         self._redirect_uri, self._http, self._clock = redirect_uri, http, clock
-        self._server: AuthorizationServer | None = None
+        self._server: ServerMetadata | None = None
 
-    async def server(self) -> AuthorizationServer:
+    async def server(self) -> ServerMetadata:
         """The upstream's metadata, with the endpoints that were given. Raises IssuerAway where they cannot be had."""
         if self._server is None:
             try:
@@ -105,9 +105,9 @@ class UpstreamClient:
                 raise IssuerAway(f"The upstream issuer cannot be used: {error}", 10) from error
         return self._server
 
-    async def _found(self) -> AuthorizationServer:
+    async def _found(self) -> ServerMetadata:
         told = self.upstream
-        found = AuthorizationServer(issuer=told.issuer)
+        found = ServerMetadata(issuer=told.issuer)
         if not (told.authorization_endpoint and told.token_endpoint):
             found = await published(self._http(), told.issuer)
         given = {name: getattr(told, name) for name in _ENDPOINTS if getattr(told, name)}
@@ -120,7 +120,7 @@ class UpstreamClient:
             check_secure(needed(getattr(found, name), name, found), name, found)
         return found
 
-    async def begin(self) -> Login:
+    async def begin(self) -> PendingLogin:
         """A new login; its user is sent to `asked.url`. Raises AuthError."""
         told, nonce = self.upstream, random_text()
         extra = {**told.parameters, **({"nonce": nonce} if "openid" in told.scopes else {})}
@@ -133,9 +133,9 @@ class UpstreamClient:
             assume_pkce=True,
             extra=extra,
         )
-        return Login(asked, nonce)
+        return PendingLogin(asked, nonce)
 
-    async def finish(self, login: Login, query: str) -> tuple[dict[str, Any], Tokens]:
+    async def finish(self, login: PendingLogin, query: str) -> tuple[dict[str, Any], Tokens]:
         """What the upstream says of the user who came back with this query, and its tokens. Raises OAuthError,
         AuthError and OSError."""
         try:
@@ -188,7 +188,7 @@ class UpstreamClient:
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
         return got.status != 401
 
-    def _sender(self, server: AuthorizationServer) -> Sender:
+    def _sender(self, server: ServerMetadata) -> Sender:
         return Sender(self._client, server, by="operator")
 
     def _world(self) -> World:

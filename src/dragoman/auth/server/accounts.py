@@ -6,7 +6,7 @@ import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..engine.messages import Parameters, Response
+from ..engine.messages import EndpointResponse, Parameters
 from ..engine.model import Approved, Client, Pending, User
 from ..engine.pages import field, warning
 
@@ -50,7 +50,7 @@ class LocalUsers:
 
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
-    ) -> Approved | Response | str:
+    ) -> Approved | EndpointResponse | str:
         """Name and password."""
         name, password = form.get("user")[:_LENGTH], form.get("password")[:_LENGTH]
         count, until = self._wrong.get(name, (0, 0.0))

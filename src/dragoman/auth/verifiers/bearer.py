@@ -21,7 +21,7 @@ from ..fetching import FETCHER, Fetches, fetcher_of
 from ..jose import parse_jws
 from ..keys import IssuerKeys
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import LEEWAY, Binding, Issuer, Rules
+from ..tokens import LEEWAY, ClaimRules, Issuer, TokenBinding
 from ..urls import split_issuer, split_web
 from .cache import SECONDS, CachingVerifier, TokenCache
 from .key import GivenKey, key_given
@@ -36,7 +36,7 @@ else:
 class _Source(Struct, frozen=True):
     """What is needed for the tokens of one issuer."""
 
-    rules: Rules
+    rules: ClaimRules
     keys: IssuerKeys
     exchange: Exchanger | None
     algorithms: frozenset[str]
@@ -105,7 +105,7 @@ class Bearer(CachingVerifier):
         self._sources: dict[str, _Source] = {}
         for one in issuers:
             row, given = _issuer_row(one, key_of)
-            rules = Rules(row, audience=row.audience or wanted, resource=wanted, leeway=leeway, implies=implies)
+            rules = ClaimRules(row, audience=row.audience or wanted, resource=wanted, leeway=leeway, implies=implies)
             keys = IssuerKeys(row, fetch, changed=self._cache.clear, limits=limits, given=given.key if given else None)
             exchanger = None if exchange is None else Exchanger(exchange, keys, fetch, now=now)
             source = _Source(rules, keys, exchanger, given.algorithms if given else row.algorithms)
@@ -123,7 +123,7 @@ class Bearer(CachingVerifier):
     def __repr__(self) -> str:
         return f"Bearer({list(self._sources)}, resource={self.resource!r})"
 
-    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
+    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
         raw = token.encode("utf-8", "surrogatepass")
         found = self._cache.find(raw)
         if found is not None:
@@ -139,7 +139,7 @@ class Bearer(CachingVerifier):
         self._cache.keep(raw, identity, bound)
         return identity, bound
 
-    async def _verify(self, token: str) -> tuple[Identity, Binding | None]:
+    async def _verify(self, token: str) -> tuple[Identity, TokenBinding | None]:
         parts = parse_jws(token, self._algorithms, limits=self._limits)
         # the issuer that the token names says which keys to try, and nothing else of it is believed before
         named = parts.claims(self._limits).get("iss")

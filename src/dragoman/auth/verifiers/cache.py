@@ -16,7 +16,7 @@ from ...channel import Handshake, Identity
 from ..errors import TokenRefused
 from ..limits import DEFAULTS, AuthLimits
 from ..replays import SeenOnce
-from ..tokens import Binding
+from ..tokens import TokenBinding
 from .base import VerifierBase, do_nothing
 from .possession import Possession
 
@@ -37,13 +37,13 @@ class TokenCache:
         self, *, seconds: float = SECONDS, limits: AuthLimits = DEFAULTS, now: Callable[[], float] = time.time
     ) -> None:
         self._seconds, self._limits, self._now = seconds, limits, now
-        self._good: dict[bytes, tuple[float, Identity, Binding | None]] = {}
+        self._good: dict[bytes, tuple[float, Identity, TokenBinding | None]] = {}
         self._refused: dict[bytes, tuple[float, TokenRefused]] = {}
 
     def __len__(self) -> int:
         return len(self._good)
 
-    def find(self, token: bytes) -> tuple[float, Identity, Binding | None] | None:
+    def find(self, token: bytes) -> tuple[float, Identity, TokenBinding | None] | None:
         """Until when a token is good, whose it is, and what it is bound to; None if it is not here, or its time is
         over."""
         found = self._good.get(sha256(token).digest())
@@ -64,7 +64,7 @@ class TokenCache:
             again = found[1]
             raise TokenRefused(again.description, error=again.error, scheme=again.scheme)
 
-    def keep(self, token: bytes, identity: Identity, bound: Binding | None = None) -> None:
+    def keep(self, token: bytes, identity: Identity, bound: TokenBinding | None = None) -> None:
         """Keep a verified token."""
         until = self._now() + self._seconds
         if identity.expires_at is not None:
@@ -119,6 +119,6 @@ class CachingVerifier(VerifierBase):
             await self._possession.check_binding(token, identity, bound, handshake)
         return identity
 
-    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
+    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
         """Return the bearer and what the token is bound to, from the cache or by the stages up to `check_claims`."""
         raise NotImplementedError

@@ -18,9 +18,9 @@ from ..dpop import ProofChecker
 from ..errors import IssuerAway, OAuthError, TokenRefused
 from ..exchange import Exchange, answered, authenticated
 from ..fetching import FETCHER, Fetches, fetcher_of
-from ..jose import Key, Token
+from ..jose import Key, VerifiedToken
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import LEEWAY, Binding, Issuer, Rules
+from ..tokens import LEEWAY, ClaimRules, Issuer, TokenBinding
 from ..urls import split_web
 from .bearer import audiences, check_resource
 from .cache import CachingVerifier, TokenCache
@@ -72,7 +72,7 @@ class Introspection(CachingVerifier):
         ours = frozenset(clients)
         row = Issuer(issuer=issuer, audience_claim="client_id" if ours else "aud")
         wanted = audiences(resource, audience)
-        self._rules = Rules(
+        self._rules = ClaimRules(
             row, audience=ours or wanted, resource=wanted, leeway=leeway, implies=implies, expires=False
         )
         super().__init__(
@@ -84,10 +84,10 @@ class Introspection(CachingVerifier):
     def __repr__(self) -> str:
         return f"Introspection({self._url!r}, issuer={self._issuer!r}, resource={self.resource!r})"
 
-    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
+    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
         return await self._questions.identify(token, handshake)
 
-    async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
+    async def _ask(self, token: str) -> tuple[Identity, TokenBinding | None]:
         more, headers = authenticated(self._client, self._issuer, self._now())
         form = {"token": token, "token_type_hint": "access_token", **more}
         answer = await self._fetch().post_form(self._url, form, by="operator", origin=self._issuer, headers=headers)
@@ -99,7 +99,7 @@ class Introspection(CachingVerifier):
             raise IssuerAway("The issuer does not let this server ask about tokens") from error
         return self._check(token, found)
 
-    def _check(self, token: str, found: dict[str, Any]) -> tuple[Identity, Binding | None]:
+    def _check(self, token: str, found: dict[str, Any]) -> tuple[Identity, TokenBinding | None]:
         # RFC 7662 section 2.2: "active: REQUIRED. Boolean indicator"
         if found.get("active") is not True:
             raise TokenRefused("The token is not active: it has expired, was revoked, or is not of this issuer")
@@ -108,7 +108,10 @@ class Introspection(CachingVerifier):
             raise TokenRefused("The token is not an access token (token_type)")
         raw = msgspec.json.encode(claims)
         return self._rules.check_claims(
-            Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
+            VerifiedToken({"typ": "at+jwt"}, claims, raw),
+            self._now(),
+            claims=Claims(raw),
+            credential=TokenCredential(token),
         )
 
 

@@ -20,9 +20,9 @@ from ..claims import Claims
 from ..credential import TokenCredential
 from ..errors import IssuerAway, TokenRefused
 from ..fetching import FETCHER, FetchedAnswer, Fetches, fetcher_of
-from ..jose import Token
+from ..jose import VerifiedToken
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import Binding, Issuer, Rules
+from ..tokens import ClaimRules, Issuer, TokenBinding
 from .bearer import check_resource
 from .cache import SECONDS as BELIEVED
 from .cache import CachingVerifier, TokenCache
@@ -69,7 +69,7 @@ class OpaqueTokens(CachingVerifier):
         self._check, self._now, self._limits = token_check, now, limits
         self._fetch = fetcher_of(fetcher)
         row = Issuer(issuer=token_check.issuer, audience_claim="client_id")
-        self._rules = Rules(row, audience=token_check.clients, implies=implies, leeway=0.0, expires=False)
+        self._rules = ClaimRules(row, audience=token_check.clients, implies=implies, leeway=0.0, expires=False)
         super().__init__(
             TokenCache(seconds=cache_seconds, limits=limits, now=now), None
         )  # these issuers bind no tokens
@@ -78,10 +78,10 @@ class OpaqueTokens(CachingVerifier):
     def __repr__(self) -> str:
         return f"OpaqueTokens({self._check.issuer!r}, resource={self.resource!r})"
 
-    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
+    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
         return await self._questions.identify(token, handshake)
 
-    async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
+    async def _ask(self, token: str) -> tuple[Identity, TokenBinding | None]:
         answer = await self._check.ask(self._fetch(), token)
         if answer.status in self._check.unknown:
             raise TokenRefused("The token is not of this server's client, has expired or was revoked")
@@ -94,7 +94,10 @@ class OpaqueTokens(CachingVerifier):
             raise TokenRefused("The issuer's answer about the token is not what it documents") from None
         raw = msgspec.json.encode(claims)
         identity, bound = self._rules.check_claims(
-            Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
+            VerifiedToken({"typ": "at+jwt"}, claims, raw),
+            self._now(),
+            claims=Claims(raw),
+            credential=TokenCredential(token),
         )
         if bound is not None:
             raise TokenRefused("The token is bound (cnf), and possession of that is not proved here")

@@ -17,7 +17,7 @@ from ..dpop import ProofChecker
 from ..errors import TokenRefused
 from ..jose import encode_base64url
 from ..replays import SeenOnce
-from ..tokens import Binding
+from ..tokens import TokenBinding
 
 Policy = Literal["off", "accepted", "required"]
 POLICIES: Final[tuple[Policy, ...]] = ("off", "accepted", "required")
@@ -39,7 +39,9 @@ class Possession:
         """Remember proofs that were used in this store too, until the function that is returned is called."""
         return self._checker.share(store) if self.policy != "off" else _nothing
 
-    async def check_binding(self, token: str, identity: Identity, bound: Binding | None, handshake: Handshake) -> None:
+    async def check_binding(
+        self, token: str, identity: Identity, bound: TokenBinding | None, handshake: Handshake
+    ) -> None:
         """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `identity`:
         whose it is; `bound`: what it is bound to; None: to nothing."""
         scheme, proofs = _shown(handshake)

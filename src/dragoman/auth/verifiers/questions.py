@@ -13,7 +13,7 @@ from ...repeats import Repeats
 from ..errors import AuthError, IssuerAway, TokenRefused
 from ..flights import Flights
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import Binding
+from ..tokens import TokenBinding
 from .cache import TokenCache
 
 log: Final = logging.getLogger("dragoman.auth")
@@ -29,7 +29,7 @@ class TokenQuestions:
     def __init__(
         self,
         name: str,
-        ask: Callable[[str], Coroutine[Any, Any, tuple[Identity, Binding | None]]],
+        ask: Callable[[str], Coroutine[Any, Any, tuple[Identity, TokenBinding | None]]],
         cache: TokenCache,
         *,
         limits: AuthLimits = DEFAULTS,
@@ -39,7 +39,7 @@ class TokenQuestions:
         self._flights: Flights[bytes] = Flights(limits.questions, full)
         self.cache: TokenCache = cache
 
-    async def identify(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
+    async def identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
         """Who the bearer is, and what the token is bound to. `handshake`: who asks. Raises TokenRefused and
         IssuerAway."""
         if len(token) > self._limits.token:
@@ -51,10 +51,12 @@ class TokenQuestions:
         self.cache.check_refused(raw)
         name = sha256(raw).digest()
         owner = owner_at(handshake.remote, handshake.scheme)
-        asked: tuple[Identity, Binding | None] = await self._flights.join(name, owner, lambda: self._asked(token, raw))
+        asked: tuple[Identity, TokenBinding | None] = await self._flights.join(
+            name, owner, lambda: self._asked(token, raw)
+        )
         return asked
 
-    async def _asked(self, token: str, raw: bytes) -> tuple[Identity, Binding | None]:
+    async def _asked(self, token: str, raw: bytes) -> tuple[Identity, TokenBinding | None]:
         try:
             identity, bound = await self._ask(token)
         except TokenRefused as error:

@@ -11,11 +11,11 @@ from msgspec import Struct
 from rich.text import Text
 
 from ...auth.client.code import check_pkce
-from ...auth.client.discovery import Found, Wanted, discover
+from ...auth.client.discovery import DiscoveryOptions, Found, discover
 from ...auth.client.errors import LoginFailed
-from ...auth.client.login import Asked, Terms, scopes_for
+from ...auth.client.login import Terms, TokenRequest, scopes_for
 from ...auth.client.probing import Probed, probed
-from ...auth.client.registration import Client
+from ...auth.client.registration import ClientOptions
 from ...auth.client.store import MemoryStore
 from ...auth.client.world import World
 from ...auth.errors import AuthError
@@ -123,7 +123,7 @@ async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) 
             told.tell("end", "the server asks for no token")
             return True
         _challenge(answer, told)
-        found = await discover(ExplainedWorld(url, fetcher, told), url, answer.challenge, Wanted())
+        found = await discover(ExplainedWorld(url, fetcher, told), url, answer.challenge, DiscoveryOptions())
         good = _server(url, answer, found, told)
         return await _token(url, fetcher, account, told) and good
     except AuthError as error:
@@ -170,8 +170,8 @@ def _server(url: str, answer: Probed, found: Found, told: Explained) -> bool:
     ]
     taken = [name for name, there in ways if there]
     told.tell("client", "by " + ", or ".join([*taken, "an id registered by hand (client_id=)"]), bool(taken))
-    asked = Asked(url=url, challenge=answer.challenge, clock=time.time)
-    terms = Terms(wanted=Wanted(), client=Client())
+    asked = TokenRequest(url=url, challenge=answer.challenge, clock=time.time)
+    terms = Terms(wanted=DiscoveryOptions(), client=ClientOptions())
     scopes = scopes_for(asked, found, terms, person=True)
     told.tell("scopes", " ".join(scopes) or "none are asked for: the server grants its default")
     promised = server.authorization_response_iss_parameter_supported

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from ...auth.client.entries import Entry, end, entries, entry_of
+from ...auth.client.entries import StoredLogin, end, entries, entry_of
 from ...auth.client.probing import probed
 from ...auth.client.sources import Login
 from ...auth.client.store import FileStore
@@ -139,7 +139,7 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
         raise NoAnswer(str(error)) from None
 
 
-async def stored_login(url: str, account: str = "default", *, interactive: bool) -> tuple[Login, Entry | None]:
+async def stored_login(url: str, account: str = "default", *, interactive: bool) -> tuple[Login, StoredLogin | None]:
     """The login of commands that call a server, as the client that logged in there, and what is stored of it."""
     store = FileStore()
     entry = await entry_of(store, url, account)
@@ -287,12 +287,12 @@ def tokens(*, output: Output = OUTPUT) -> int:
     return FINE
 
 
-async def _listed() -> tuple[list[Entry], str]:
+async def _listed() -> tuple[list[StoredLogin], str]:
     store = FileStore()
     return await entries(store), await store.protection()
 
 
-def _show(entry: Entry, output: Output) -> None:
+def _show(entry: StoredLogin, output: Output) -> None:
     shown = entry.shown()
     if output.json:
         output.write(shown)

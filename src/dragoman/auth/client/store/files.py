@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from .contract import ENTRY_SIZE, LOCK_WAIT, Key, Stored, TokenStoreError
+from .contract import ENTRY_SIZE, LOCK_WAIT, EntryKey, Stored, TokenStoreError
 from .locking import acquired
 from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_key, name, opened, sealed, unavailable
 
@@ -58,13 +58,13 @@ class FileStore:
     def __repr__(self) -> str:
         return f"FileStore({str(self.folder)!r})"
 
-    async def read(self, key: Key) -> Stored | None:
+    async def read(self, key: EntryKey) -> Stored | None:
         """The entry, or None. Raises TokenStoreError if it is sealed and the keyring is away."""
         content = await asyncio.to_thread(self._content, name(key))
         found = await self._opened(content, name(key))
         return None if found is None else found[1]
 
-    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+    async def write(self, key: EntryKey, value: bytes, after: int | None) -> bool:
         """Replace the entry if its generation is still `after`. Raises TokenStoreError, and then the old one stays."""
         if len(value) > ENTRY_SIZE:
             raise TokenStoreError(f"an entry of {len(value)} bytes; at most {ENTRY_SIZE} are kept")
@@ -78,7 +78,7 @@ class FileStore:
             await asyncio.to_thread(self._replace, name(key), content)
             return True
 
-    async def remove(self, key: Key, after: int) -> bool:
+    async def remove(self, key: EntryKey, after: int) -> bool:
         """Remove the entry if its generation is still `after`."""
         async with self._held(f"{name(key)}.swap", SHORT_WAIT):
             found = await self.read(key)
@@ -88,7 +88,7 @@ class FileStore:
                 os.unlink(self.folder / f"{name(key)}.token")
             return True
 
-    async def keys(self) -> Sequence[Key]:
+    async def keys(self) -> Sequence[EntryKey]:
         """The keys of all entries that can be read."""
         with _told("list"):
             files = sorted(self._ready().glob("*.token"))
@@ -97,7 +97,7 @@ class FileStore:
 
     @asynccontextmanager
     async def locked(
-        self, key: Key, *, wait: float | None = None, held: Callable[[], object] | None = None
+        self, key: EntryKey, *, wait: float | None = None, held: Callable[[], object] | None = None
     ) -> AsyncIterator[None]:
         """Hold the entry's lock, against other processes, too. Raises LockHeld after `wait` seconds, by default
         `lock_wait`, and TokenStoreError."""
@@ -123,7 +123,7 @@ class FileStore:
                     self._away = away
         return self._secret
 
-    async def _opened(self, content: bytes | None, named: str) -> tuple[Key, Stored] | None:
+    async def _opened(self, content: bytes | None, named: str) -> tuple[EntryKey, Stored] | None:
         if content is None:
             return None
         secret = await self._key() if is_sealed(content) else None

@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ....jsonrpc.errors import installing
-from .contract import ENTRY_SIZE, Key, Stored, TokenStoreError
+from .contract import ENTRY_SIZE, EntryKey, Stored, TokenStoreError
 
 FORMAT = b"dragoman-token-1"
 SEALED, PLAIN = b"aes-gcm", b"plain"
@@ -41,12 +41,12 @@ class KeyringAway(Exception):
     """There is no keyring, or it is locked; the text says which."""
 
 
-def name(key: Key) -> str:
+def name(key: EntryKey) -> str:
     """The file's name: it tells nothing of the key."""
     return sha256(key.text.encode()).hexdigest()
 
 
-def sealed(key: Key, value: bytes, generation: int, secret: bytes | None) -> bytes:
+def sealed(key: EntryKey, value: bytes, generation: int, secret: bytes | None) -> bytes:
     """An entry's content. `secret`: the key of AES-GCM, None for a plain one. Raises TokenStoreError."""
     try:
         content = msgspec.msgpack.encode((key.issuer, key.resource, key.client, key.account, value))
@@ -64,7 +64,7 @@ def is_sealed(content: bytes) -> bool:
     return content.startswith(b"%b %b " % (FORMAT, SEALED))
 
 
-def opened(content: bytes, named: str, secret: bytes | None) -> tuple[Key, Stored]:
+def opened(content: bytes, named: str, secret: bytes | None) -> tuple[EntryKey, Stored]:
     """The entry of a file's content. `named`: the file's name. Raises Unreadable."""
     line, newline, body = content.partition(b"\n")
     words = line.split(b" ")
@@ -78,7 +78,7 @@ def opened(content: bytes, named: str, secret: bytes | None) -> tuple[Key, Store
         issuer, resource, client, account, value = _payload.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Unreadable("its content is damaged") from None
-    key = Key(issuer, resource, client, account)
+    key = EntryKey(issuer, resource, client, account)
     if name(key) != named:
         raise Unreadable("it is another key's")
     if len(value) > ENTRY_SIZE:
