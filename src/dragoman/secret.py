@@ -21,7 +21,7 @@ C = TypeVar("C", bound=type)
 
 
 def holds_secret(cls: C) -> C:
-    """A decorator of classes whose values hold a secret and do not change: they are not pickled, since nobody looks
+    """A decorator of classes whose values hold a secret and do not change: they are not pickled, since no one looks
     there for one, and a copy is the value itself."""
 
     def not_pickled(self: Any) -> NoReturn:

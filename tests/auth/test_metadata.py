@@ -12,7 +12,7 @@ from dragoman.auth.metadata import (
     canonical,
     check_document_issuer,
     check_document_resource,
-    decoded,
+    decode_document,
     origin_of,
     resource_locations,
     server_locations,
@@ -98,7 +98,7 @@ def test_origin() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"issuer":1}', b'{"issuer":"\xff"}', b"[" * 100_000])
 def test_what_is_no_document(body: bytes) -> None:
     with pytest.raises(MetadataRefused, match=r"https://as\.example/x"):
-        decoded(body, ServerMetadata, "https://as.example/x")
+        decode_document(body, ServerMetadata, "https://as.example/x")
 
 
 @pytest.mark.parametrize(

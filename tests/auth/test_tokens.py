@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.auth.errors import TokenRefused
 from dragoman.auth.jose import VerifiedToken
-from dragoman.auth.tokens import ClaimRules, Issuer, closed
+from dragoman.auth.tokens import ClaimRules, Issuer, close_implications
 from tests.auth.issuing import CLAIMS, ISSUER, NOW, RESOURCE
 
 
@@ -28,7 +28,7 @@ def test_equal_sets_of_scopes_are_kept_once_and_so_many_of_them() -> None:
 
 def test_what_a_scope_includes_over_several_steps() -> None:
     implies = {"admin": ["write", "audit"], "write": ["read"], "a": ["b"], "b": ["a"]}
-    assert closed(implies) == {
+    assert close_implications(implies) == {
         "admin": {"write", "audit", "read"},
         "write": {"read"},
         "a": {"a", "b"},

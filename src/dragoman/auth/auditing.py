@@ -47,7 +47,7 @@ class AccessDecision(Struct, frozen=True, kw_only=True):
 
 
 class Audit:
-    """Tells the log, and `write` where there is one."""
+    """Writes decisions to the log, and passes them to `write` where there is one."""
 
     __slots__ = ("_write", "wants")
 

@@ -54,10 +54,10 @@ class Challenge(Struct, frozen=True):
             return f"{self.scheme} {self.token68}"
         if not self.params:
             return self.scheme
-        return f"{self.scheme} " + ", ".join(f"{name}={_quoted(value)}" for name, value in self.params.items())
+        return f"{self.scheme} " + ", ".join(f"{name}={_quote(value)}" for name, value in self.params.items())
 
 
-def parsed(values: str | Iterable[str]) -> list[Challenge]:
+def parse_challenges(values: str | Iterable[str]) -> list[Challenge]:
     """The challenges of these field values, in order. What is not in the grammar ends the reading of its value: what
     stands before it counts, what stands after it might be read into the wrong challenge."""
     found: list[Challenge] = []
@@ -66,7 +66,7 @@ def parsed(values: str | Iterable[str]) -> list[Challenge]:
     return found[:MOST]
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     if any((ord(c) < 0x20 and c != "\t") or ord(c) == 0x7F for c in value):
         raise ValueError("a parameter of a challenge has no control characters")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -120,6 +120,6 @@ def _params(text: str, at: int) -> tuple[dict[str, str], int, bool]:
 
 
 def _after(space: re.Pattern[str], text: str, at: int) -> int:
-    """The first place from `at` on that is not of `space`."""
+    """Return the first position from `at` on that is not of `space`."""
     match = space.match(text, at)
     return at if match is None else match.end()

@@ -20,7 +20,7 @@ def _read(source: str | bytes) -> dict[str, Any]:
 
 
 class Claims(Mapping[str, Any]):
-    """The claims of a verified token, or of an issuer's answer about one, read when they are first asked for.
+    """The claims of a verified token, or of an issuer's answer about one, read when they are first used.
     Read-only; what is nested in them is shared between calls and is not to be changed."""
 
     __slots__ = ("_source",)

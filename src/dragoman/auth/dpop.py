@@ -89,15 +89,15 @@ class Nonces:
 
     def current(self) -> str:
         """The nonce to give out now."""
-        return self._made(int(self._now() / self.life))
+        return self._make(int(self._now() / self.life))
 
     def good(self, nonce: object) -> bool:
         """Whether this is the present nonce or the one before it."""
         turn = int(self._now() / self.life)
         text = nonce.encode() if isinstance(nonce, str) and nonce.isascii() else b""
-        return any(hmac.compare_digest(text, self._made(each).encode()) for each in (turn, turn - 1))
+        return any(hmac.compare_digest(text, self._make(each).encode()) for each in (turn, turn - 1))
 
-    def _made(self, turn: int) -> str:
+    def _make(self, turn: int) -> str:
         return encode_base64url(hmac.digest(self._key, b"dragoman dpop nonce %d" % turn, "sha256")[:18])
 
 
@@ -143,9 +143,9 @@ class ProofChecker:
         to; `owner`: of whose share of `limits.proofs` it is, None: the key. Raises TokenRefused ("invalid_dpop_proof",
         or "use_dpop_nonce" with the nonce to use), and IssuerAway where that is reached.
         """
-        found, name = self._proved(proof, method, url, token, thumbprint)
+        found, name = self._prove(proof, method, url, token, thumbprint)
         if not self._replays.take(name, owner or Owner(found)):
-            raise _used()
+            raise _used_before()
         return found
 
     async def check_shared(
@@ -158,18 +158,19 @@ class ProofChecker:
         thumbprint: str | None = None,
         owner: Owner | None = None,
     ) -> str:
-        """As `check`, for a proof that no process took which shares a store with this one. Raises IssuerAway also where
+        """Return the thumbprint of the key, as `check` does, of a proof that was not used in any process that shares a
+        store with this one. Raises IssuerAway also where
         the store is away."""
-        found, name = self._proved(proof, method, url, token, thumbprint)
+        found, name = self._prove(proof, method, url, token, thumbprint)
         if not await self._replays.take_shared(name, owner or Owner(found)):
-            raise _used()
+            raise _used_before()
         return found
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
         """Remember proofs in this store too, that of a bus, until the function that is returned is called."""
         return self._replays.share(store)
 
-    def _proved(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
+    def _prove(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
         """The thumbprint of the key, and the name by which the proof is remembered."""
         if len(proof) > self._limits.proof:
             raise _refused(f"is longer than {self._limits.proof} bytes")
@@ -250,7 +251,7 @@ class ProofChecker:
                 raise _refused("is for another token (ath)")
 
 
-def _used() -> TokenRefused:
+def _used_before() -> TokenRefused:
     return _refused("was used before (jti)")
 
 

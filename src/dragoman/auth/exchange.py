@@ -49,15 +49,15 @@ class Exchange(Struct, frozen=True, kw_only=True):
         return f"Exchange(client_id={self.client_id!r})"
 
 
-def authenticated(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
-    """As `authentication`."""
+def authenticate(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the form fields and header fields by which this client authenticates at `audience`."""
     method = "private_key_jwt" if client.key is not None else f"client_secret_{client.method}"
     return authentication(method, client.client_id, client.secret, client.key, audience, now)
 
 
-def answered(answer: FetchedAnswer, limit: int) -> dict[str, Any]:
+def parse_answer(answer: FetchedAnswer, limit: int) -> dict[str, Any]:
     """The JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749 section
-    5.2), IssuerAway for whatever is not an answer to the question."""
+    5.2), IssuerAway for any other answer."""
     found: Any = None
     if len(answer.body) <= limit:
         try:
@@ -88,17 +88,18 @@ class Exchanger:
         self._kept: dict[tuple[bytes, str, str, str], tuple[float, str]] = {}
 
     async def exchange(self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
-        """As `Identity.exchange`. A token that it got is given again until shortly before it expires."""
+        """Return a token for another service, the same one until shortly before it expires. Raises LocalError,
+        OAuthError where the issuer refuses, IssuerAway."""
         if isinstance(scopes, str):
             raise LocalError("Identity.exchange: scopes is a list of texts, not one text")
         scope = " ".join(scopes)
         if not (audience or resource or scope):
             raise LocalError("Identity.exchange: say for whom: audience=, resource= or scopes=")
-        place = (sha256(token.encode()).digest(), audience or "", resource or "", scope)
-        kept = self._kept.get(place)
+        key = (sha256(token.encode()).digest(), audience or "", resource or "", scope)
+        kept = self._kept.get(key)
         if kept is not None and self._now() < kept[0]:
             return kept[1]
-        found = await self._asked(self._form(token, audience, resource, scope))
+        found = await self._request(self._form(token, audience, resource, scope))
         access, kind, lasts = found.get("access_token"), found.get("token_type"), found.get("expires_in")
         if not isinstance(access, str) or not access or not isinstance(kind, str):
             raise OAuthError("invalid_response", "The issuer's answer has no access_token and token_type", 200)
@@ -107,7 +108,7 @@ class Exchanger:
         if isinstance(lasts, int | float) and lasts > EARLY:
             while len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[place] = (self._now() + min(float(lasts), 3600.0) - EARLY, access)
+            self._kept[key] = (self._now() + min(float(lasts), 3600.0) - EARLY, access)
         return access
 
     def _form(self, token: str, audience: str | None, resource: str | None, scope: str) -> dict[str, str]:
@@ -126,18 +127,18 @@ class Exchanger:
         wanted = {"audience": audience, "resource": resource, "scope": scope}
         return form | {name: value for name, value in wanted.items() if value}
 
-    async def _asked(self, form: Mapping[str, str]) -> dict[str, Any]:
+    async def _request(self, form: Mapping[str, str]) -> dict[str, Any]:
         issuer = self._keys.issuer
         url, by = issuer.token_endpoint, "operator"
         if url is None:
             url, by = (await self._keys.metadata()).token_endpoint, "document"
         if url is None:
             raise LocalError(f"Identity.exchange: the metadata of {issuer.issuer} name no token_endpoint")
-        more, headers = authenticated(self._client, issuer.issuer, self._now())
+        more, headers = authenticate(self._client, issuer.issuer, self._now())
         try:
             answer = await self._fetcher().post_form(
                 url, {**form, **more}, by=by, origin=issuer.issuer, headers=headers
             )
         except (AuthError, OSError) as error:
             raise IssuerAway("The issuer does not answer") from error
-        return answered(answer, self._keys.limits.answer)
+        return parse_answer(answer, self._keys.limits.answer)

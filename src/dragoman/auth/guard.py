@@ -6,7 +6,7 @@ fails closed: what it does not understand is a no.
 
 Rules:
 
-- Two `Authorization` fields, or two `DPoP` fields, are 400, whatever is in them: somebody in front may have looked at
+- Two `Authorization` fields, or two `DPoP` fields, are 400, with any content: somebody in front may have looked at
   the other one. A token in the query is 400 as well, and its query is written down nowhere.
 - What is not in the grammar is 400; no token, a bad or an expired one 401; one without the scopes that every call
   needs 403; an issuer that is away 503 with `Retry-After`, never 401, which would open every user's browser.
@@ -28,8 +28,8 @@ from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
 from .auditing import ADMITTED, DENIED, AccessDecision, Audit
-from .challenge import TOKEN68, Challenge, parsed
-from .errors import IssuerAway, TokenRefused, described
+from .challenge import TOKEN68, Challenge, parse_challenges
+from .errors import IssuerAway, TokenRefused, describe
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations
 from .replays import SeenOnce
@@ -50,7 +50,7 @@ _NOT_OF_A_RESOURCE: Final = frozenset({"offline_access"})
 class TokenGuard:
     """The guard of verifiers. `auth=Bearer(...)` makes one; made by hand it takes more options.
 
-    `verifiers` are asked in order; the first one that knows a token says whose it is. `scopes`: those that every call
+    `verifiers` are called in order; the first one that knows a token says whose it is. `scopes`: those that every call
     needs. `users`: which users of this machine may call on Unix sockets beside the one that serves, by their uid, with
     their scopes. `name` and `documentation` (a URL) stand in the metadata for people. `audit(decision)` is called with
     each decision, beside the log. Raises LocalError for anything but verifiers, and for scopes that no token can have.
@@ -68,7 +68,9 @@ class TokenGuard:
     ) -> None:
         for one in verifiers:
             if not callable(getattr(one, "verify", None)):
-                raise LocalError(f"auth= takes a verifier such as Bearer(issuer, resource=...), and not {_shown(one)}")
+                raise LocalError(
+                    f"auth= takes a verifier such as Bearer(issuer, resource=...), and not {_describe(one)}"
+                )
         if not verifiers:
             raise LocalError("a TokenGuard has a verifier: TokenGuard(Bearer(issuer, resource=...))")
         self._verifiers = verifiers
@@ -88,7 +90,7 @@ class TokenGuard:
         only = bases[0] if len(bases) == 1 and not self._certificates else None
         self._known = None if only is None or inherits_apart(verifiers[0], "known", "verify") else only.known
         self._holding = None if only is None or inherits_apart(verifiers[0], "holding", "known") else only.holding
-        self._nobody = self._denied(401, "", "This server is for callers that say who they are: show a token")
+        self._nobody = self._deny(401, "", "This server is for callers that say who they are: show a token")
 
     # -- who is calling
 
@@ -103,8 +105,8 @@ class TokenGuard:
         return self._scopes
 
     def at_once(self, credentials: bytes) -> Standing | None:
-        """As `access.Protection`: the decision about a token that was verified before, or about no token. None while
-        somebody is told of each such decision: then each is made."""
+        """Return the decision about a token that was verified before, or about no token. None while
+        each such decision is logged or audited: then each is made."""
         known, wants = self._known, self._audit.wants
         if not credentials:
             if self._certificates or wants(DENIED):
@@ -131,10 +133,10 @@ class TokenGuard:
         proofs = sum(name == b"dpop" for name, _ in handshake.headers)
         if len(shown) > 1 or proofs > 1:
             which = "Authorization" if len(shown) > 1 else "DPoP"
-            return self._denied(400, "invalid_request", f"There are {max(len(shown), proofs)} {which} header fields")
+            return self._deny(400, "invalid_request", f"There are {max(len(shown), proofs)} {which} header fields")
         # "Access tokens MUST NOT be included in the URI query string" (MCP, Token Requirements)
         if _TOKEN_IN_QUERY.search(handshake.url.partition("?")[2]):
-            return self._denied(400, "invalid_request", "A token stands in the Authorization header, never in the URL")
+            return self._deny(400, "invalid_request", "A token stands in the Authorization header, never in the URL")
         if not shown:
             if self._certificates and handshake.certificate is not None:
                 return await self._verify("", handshake)
@@ -145,15 +147,15 @@ class TokenGuard:
         """The decision about an `Authorization` field."""
         found = _CREDENTIALS.fullmatch(field)
         if found is None:
-            return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and a token")
+            return self._deny(400, "invalid_request", "The Authorization header is not `Bearer` and a token")
         scheme, token = found[1].lower(), found[2] or b""
         if scheme not in (b"bearer", b"dpop"):
-            return self._denied(401, "", "This server takes tokens: Authorization: Bearer ...")
+            return self._deny(401, "", "This server takes tokens: Authorization: Bearer ...")
         if len(token) > self._limits.token:  # before anything of it is decoded
             words = f"The token has {len(token)} bytes, and {self._limits.token} are allowed"
-            return self._denied(401, "invalid_token", words)
+            return self._deny(401, "invalid_token", words)
         if TOKEN68.fullmatch(token) is None:
-            return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and one token")
+            return self._deny(400, "invalid_request", "The Authorization header is not `Bearer` and one token")
         return await self._verify(token.decode("ascii"), handshake)
 
     async def _verify(self, token: str, handshake: Handshake) -> Admitted | Denied:
@@ -177,14 +179,14 @@ class TokenGuard:
                 reason=f"No one can say now whose the token is: {away.description}", status=503, headers=lines
             )
         if refused is None:
-            return self._denied(401, "invalid_token", "This server does not know the token")
+            return self._deny(401, "invalid_token", "This server does not know the token")
         status = {"invalid_request": 400, "insufficient_scope": 403}.get(refused.error, 401)
-        return self._denied(status, refused.error, refused.description, refused.headers, scheme=refused.scheme)
+        return self._deny(status, refused.error, refused.description, refused.headers, scheme=refused.scheme)
 
     def _admit(self, identity: Identity) -> Admitted | Denied:
         if not self._scopes <= identity.scopes and not isinstance(identity, LocalUser):
             needed = " ".join(sorted(self._scopes))
-            return self._denied(403, "insufficient_scope", f"Every call here needs the scopes {needed}")
+            return self._deny(403, "insufficient_scope", f"Every call here needs the scopes {needed}")
         return Admitted(identity=identity, expires=identity.expires_at)
 
     def _user(self, handshake: Handshake) -> Admitted | Denied:
@@ -201,7 +203,7 @@ class TokenGuard:
 
     # -- no, and what would be right
 
-    def _denied(
+    def _deny(
         self,
         status: int,
         error: str,
@@ -223,7 +225,7 @@ class TokenGuard:
             params: dict[str, str] = {}
             if error and scheme in ("", own):
                 # RFC 6750 section 3.1: without authentication information there is no error code
-                params |= {"error": error, "error_description": described(words)}
+                params |= {"error": error, "error_description": describe(words)}
             if own == "DPoP":
                 params["algs"] = "ES256 EdDSA RS256"
             if named:
@@ -234,13 +236,14 @@ class TokenGuard:
         return found
 
     def naming(self, denied: Denied, scopes: frozenset[str]) -> Denied:
-        """As `access.Protection`."""
+        """Return a denial whose challenges name these scopes beside those that they name already."""
         wanted = scopes - _NOT_OF_A_RESOURCE
         lines = [(name, _wider(value, wanted) if name == _CHALLENGE else value) for name, value in denied.headers]
         return msgspec.structs.replace(denied, headers=lines) if wanted else denied
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
-        """As `access.Protection`."""
+        """Return a refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the
+        caller has already."""
         scopes = frozenset(refusal.data.get("scopes", ()))
         self._audit.call(refusal, caller)
         if not scopes:  # a new login would not help, so there is nothing to show
@@ -254,16 +257,16 @@ class TokenGuard:
 
     @property
     def verifiers(self) -> Sequence[Verifier]:
-        """What says whose a token is, in the order in which they are asked."""
+        """The verifiers, in the order in which they are called."""
         return self._verifiers
 
     @property
     def room(self) -> int:
-        """As `access.Protection`."""
+        """Bytes of a token, for which a header has room beside its other fields."""
         return self._limits.token + _AROUND
 
     def too_long(self) -> tuple[str, str]:
-        """As `access.Protection`."""
+        """Return the header field of the answer to a request whose header is too long to be read."""
         return (_CHALLENGE, self._challenges("invalid_request", "The header is too long", self._scopes)[0])
 
     # -- what is published
@@ -277,13 +280,13 @@ class TokenGuard:
         self._demanded.append(scopes)
 
     def documents(self) -> Mapping[str, Document]:
-        """As `access.Protection`: protected resource metadata (RFC 9728), with the path of the resource inserted, and
+        """Return protected resource metadata (RFC 9728) by path: with the path of the resource inserted, and
         at the root. From configuration, never from `Host`."""
         if not self._metadata:
             return {}
         document = Document("application/json", self._document)
-        places = [place.partition("://")[2] for place in resource_locations(self.resource)]
-        return {"/" + place.partition("/")[2]: document for place in places}
+        locations = [location.partition("://")[2] for location in resource_locations(self.resource)]
+        return {"/" + location.partition("/")[2]: document for location in locations}
 
     def _document(self) -> bytes:
         scopes = sorted((self._scopes or self.demanded()) - _NOT_OF_A_RESOURCE)
@@ -300,7 +303,8 @@ class TokenGuard:
         return msgspec.json.encode(found)
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
+        """Remember what may be used once (DPoP proofs) in this store too, until the function that is returned is
+        called."""
         ends = [one.share(store) for one in self._asked]
 
         def end() -> None:
@@ -310,11 +314,12 @@ class TokenGuard:
         return end
 
     def known(self, caller: Caller) -> Caller:
-        """As `access.Protection`."""
+        """Return the caller of a wire within this machine with its identity, which is its user's; others as they
+        are."""
         return known(caller)
 
     def lacks(self, scheme: str) -> str:
-        """As `access.Protection`."""
+        """Return why callers on this wire cannot say who they are; "" if they can."""
         if scheme in _HTTP or scheme in _LOCAL:
             return ""
         if scheme == "unix":
@@ -329,7 +334,7 @@ class TokenGuard:
 
 def _wider(value: str, scopes: frozenset[str]) -> str:
     """A challenge of ours that names these scopes too."""
-    found = parsed(value)[0]
+    found = parse_challenges(value)[0]
     named = " ".join(sorted(scopes.union(found.scopes)))
     return Challenge(found.scheme, {**found.params, "scope": named}).text()
 
@@ -341,5 +346,5 @@ def protection_of(auth: Verifiers) -> TokenGuard:
     return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(cast("Verifier", auth))
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return f"{value!r:.60}" if isinstance(value, str) else type(value).__name__

@@ -179,7 +179,7 @@ class Key:
             if kty == "RSA":
                 _check_bits(int.from_bytes(decode_base64url(members["n"].encode()), "big").bit_length())
             native = _NATIVE[kty].import_key(members)
-            native.public_key  # noqa: B018  (it is made when it is first asked for: a point off its curve fails here)
+            native.public_key  # noqa: B018  (it is made when it is first used: a point off its curve fails here)
         except _FAULTS:
             raise KeyRefused(f"a JWK of type {kty} cannot be read") from None
         return cls(native, kid=kid, alg=alg)
@@ -240,7 +240,7 @@ class Secret:
         return f"<Secret {self.alg}>"
 
     def verifies(self, algorithm: str, data: bytes, signature: bytes) -> bool:
-        """As `Key.verifies`."""
+        """Whether this is the signature of these bytes by this secret; False for another algorithm."""
         if algorithm != self.alg:
             return False
         return hmac.compare_digest(hmac.digest(self._data, data, f"sha{algorithm[2:]}"), signature)
@@ -323,13 +323,13 @@ class KeySet:
         if not isinstance(entries, list):
             raise KeyRefused('a JWK set has a list "keys"')
         keys, skipped = [], []
-        for place, entry in enumerate(entries[: limits.keys]):
+        for index, entry in enumerate(entries[: limits.keys]):
             try:
                 if not isinstance(entry, dict):
                     raise KeyRefused("a JWK is an object")
                 keys.append(Key.from_jwk({name: value for name, value in entry.items() if name not in _PRIVATE}))
             except KeyRefused as error:
-                skipped.append(f"keys[{place}]: {error}")
+                skipped.append(f"keys[{index}]: {error}")
         return cls(tuple(keys), tuple(skipped))
 
     def keeps(self, other: KeySet) -> bool:

@@ -70,7 +70,7 @@ class ProtectedResource(Struct, frozen=True, kw_only=True):
 _Document = TypeVar("_Document", ServerMetadata, ProtectedResource)
 
 
-def decoded(body: bytes, kind: type[_Document], where: str) -> _Document:
+def decode_document(body: bytes, kind: type[_Document], where: str) -> _Document:
     """The document in `body`, which came from `where`. Raises MetadataRefused for what is not one."""
     try:
         return msgspec.json.decode(body, type=kind)
@@ -93,10 +93,10 @@ def server_locations(issuer: str) -> list[str]:
         raise MetadataRefused("an issuer is an https URL with a host and without query, fragment or user")
     # "any terminating "/" MUST be removed before inserting "/.well-known/"" (RFC 8414 section 3.1)
     path = parts.path.rstrip("/")
-    places = [f"/.well-known/{_SERVER}{path}", f"/.well-known/{_OPENID}{path}"]
+    paths = [f"/.well-known/{_SERVER}{path}", f"/.well-known/{_OPENID}{path}"]
     if path:
-        places.append(f"{path}/.well-known/{_OPENID}")
-    return [urlunsplit((parts.scheme, parts.netloc, place, "", "")) for place in places]
+        paths.append(f"{path}/.well-known/{_OPENID}")
+    return [urlunsplit((parts.scheme, parts.netloc, path, "", "")) for path in paths]
 
 
 def resource_locations(url: str) -> list[str]:
@@ -104,8 +104,8 @@ def resource_locations(url: str) -> list[str]:
     3.1). Raises MetadataRefused for what is not a URL."""
     parts = _parts(url)
     path = parts.path.rstrip("/") if parts.path == "/" else parts.path
-    places = [f"/.well-known/{_RESOURCE}{path}", f"/.well-known/{_RESOURCE}"]
-    return [urlunsplit((parts.scheme, parts.netloc, place, "", "")) for place in dict.fromkeys(places)]
+    paths = [f"/.well-known/{_RESOURCE}{path}", f"/.well-known/{_RESOURCE}"]
+    return [urlunsplit((parts.scheme, parts.netloc, path, "", "")) for path in dict.fromkeys(paths)]
 
 
 def canonical(url: str) -> str:

@@ -1,4 +1,4 @@
-"""URLs as documents, requests and people write them: taken apart in one place, which raises nothing. Pure."""
+"""URLs as documents, requests and people write them, split without raising anything. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def split(url: str) -> SplitResult | None:
     is not a number or too high."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # it is looked at when it is asked for
+        _ = parts.port  # it is checked when it is read
     except ValueError:
         return None
     return parts

@@ -223,7 +223,7 @@ async def test_a_token_that_came_just_before_the_lock_is_taken(store: TokenStore
     first, late = Told(store, Held("theirs")), Told(store, logins := Held("mine"))
     first.done.set()
     assert await request(first.authorizer, {"theirs"}) == [None, "theirs"]
-    await late.authorizer._obtained(None)
+    await late.authorizer._obtain_grant(None)
     assert late.authorizer.tokens is not None
     assert late.authorizer.tokens.access_token == "theirs"
     assert not logins.asked

@@ -300,11 +300,11 @@ async def test_a_full_disk_is_told_and_leaves_the_old_entry(tmp_path: Path, monk
 
 HOLDER = """
 import asyncio, sys
-from dragoman.auth.client.store import FileStore, Key
+from dragoman.auth.client.store import FileStore, EntryKey
 
 async def main():
     store = FileStore(sys.argv[1], keyring=False)
-    async with store.locked(Key(*sys.argv[2:4])):
+    async with store.locked(EntryKey(*sys.argv[2:4])):
         print("held", flush=True)
         await asyncio.sleep(600)
 
@@ -329,10 +329,10 @@ async def test_a_lock_is_held_against_other_processes_and_ends_with_a_killed_one
 
 WRITER = textwrap.dedent("""
     import asyncio, sys
-    from dragoman.auth.client.store import FileStore, Key
+    from dragoman.auth.client.store import FileStore, EntryKey
 
     async def main():
-        store, key = FileStore(sys.argv[1], keyring=False), Key(*sys.argv[2:4])
+        store, key = FileStore(sys.argv[1], keyring=False), EntryKey(*sys.argv[2:4])
         print("up", flush=True)
         while True:
             found = await store.read(key)
@@ -374,10 +374,10 @@ async def test_processes_that_are_killed_while_they_write_leave_a_whole_entry(tm
 
 IN_A_SESSION = """
 import asyncio, sys
-from dragoman.auth.client.store import FileStore, Key
+from dragoman.auth.client.store import FileStore, EntryKey
 
 async def main():
-    store, key = FileStore(sys.argv[1]), Key("https://as.example", "https://mcp.example/mcp")
+    store, key = FileStore(sys.argv[1]), EntryKey("https://as.example", "https://mcp.example/mcp")
     print(await store.protection())
     found = await store.read(key)
     if found is None:

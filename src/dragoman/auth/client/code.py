@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from ..errors import described
+from ..errors import describe
 from ..metadata import ServerMetadata
 from ..pkce import s256
-from .endpoints import check_secure, needed
+from .endpoints import check_secure, need_endpoint
 from .errors import LoginFailed
 from .tokens import Registration
 
@@ -72,7 +72,7 @@ def new_request(
 ) -> AuthorizationRequest:
     """A new authorization request. Raises LoginFailed, AuthError."""
     check_pkce(server, assume_pkce)
-    endpoint = needed(server.authorization_endpoint, "authorization_endpoint", server)
+    endpoint = need_endpoint(server.authorization_endpoint, "authorization_endpoint", server)
     check_secure(endpoint, "authorization_endpoint", server)
     verifier, state = random_text(), random_text()
     fields = {
@@ -118,27 +118,27 @@ def same_state(ours: str, theirs: str | None) -> bool:
     return theirs is not None and hmac.compare_digest(ours.encode(), theirs.encode())
 
 
-def code_of(asked: AuthorizationRequest, query: str) -> str:
+def code_of(request: AuthorizationRequest, query: str) -> str:
     """The code in the answer to a request. Raises LoginFailed; for an answer from another issuer without a word of
     what that says."""
     fields = fields_of(query)
     # "discard any results that do not include or have a mismatch with the original state"
-    if not same_state(asked.state, fields.get("state")):
+    if not same_state(request.state, fields.get("state")):
         raise LoginFailed("the answer belongs to another login (its state is not ours): it is not used")
-    check_iss(asked, fields.get("iss"))
+    check_iss(request, fields.get("iss"))
     if "error" in fields:
-        text = described(fields.get("error_description", ""))
-        said = described(fields["error"]) + (f": {text}" if text else "")
-        failed = LoginFailed(f"{asked.issuer} does not authorize this client: {said}")
-        failed.error = described(fields["error"])
+        text = describe(fields.get("error_description", ""))
+        said = describe(fields["error"]) + (f": {text}" if text else "")
+        failed = LoginFailed(f"{request.issuer} does not authorize this client: {said}")
+        failed.error = describe(fields["error"])
         raise failed
     code = fields.get("code")
     if not code:
-        raise LoginFailed(f"the answer of {asked.issuer} has neither a code nor an error")
+        raise LoginFailed(f"the answer of {request.issuer} has neither a code nor an error")
     return code
 
 
-def check_iss(asked: AuthorizationRequest, iss: str | None) -> None:
+def check_iss(request: AuthorizationRequest, iss: str | None) -> None:
     """RFC 9207 section 2.4, by the table of the specification; errors are checked as codes are.
 
     | promised in metadata | `iss` in the answer | |
@@ -148,14 +148,14 @@ def check_iss(asked: AuthorizationRequest, iss: str | None) -> None:
     | no | no | proceed |
     """
     if iss is None:
-        if asked.iss_promised:
+        if request.iss_promised:
             raise LoginFailed(
-                f"{asked.issuer} promises to name itself (iss) in its answer, and this one does not: it is not used"
+                f"{request.issuer} promises to name itself (iss) in its answer, and this one does not: it is not used"
             )
         return
     # "clients MUST NOT apply scheme or host case folding, default-port elision, trailing-slash, or percent-encoding
     # normalization before comparison"
-    if iss != asked.issuer:
+    if iss != request.issuer:
         raise LoginFailed(
-            f"the answer is not from {asked.issuer}, which was asked: it is not used, nor its words shown"
+            f"the answer is not from {request.issuer}, which was asked: it is not used, nor its words shown"
         )

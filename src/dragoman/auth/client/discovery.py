@@ -15,7 +15,7 @@ from ..metadata import (
     canonical,
     check_document_issuer,
     check_document_resource,
-    decoded,
+    decode_document,
     origin_of,
     resource_locations,
     server_locations,
@@ -29,7 +29,7 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True):
     """What the user fixed of the discovery."""
 
     issuer: str | None = None
-    """The only authorization server that is used, whatever the resource names."""
+    """The only authorization server that is used, even if the resource names others."""
     resource: str | UnsetType | None = UNSET
     """The `resource` to ask for; None: none; UNSET: as the resource's metadata says."""
 
@@ -81,13 +81,13 @@ async def _resource(
     # back to constructing and requesting the well-known URIs in the order listed above"
     named = challenge.params.get("resource_metadata") if challenge is not None else None
     away = ""
-    for place in [_joined(url, named)] if named else resource_locations(url):
-        got = await world.get(place, by="document", why="the metadata of the resource")
+    for location in [_join(url, named)] if named else resource_locations(url):
+        got = await world.get(location, by="document", why="the metadata of the resource")
         if got.status >= 500:
-            away = away or f"{place} answers HTTP {got.status}"
+            away = away or f"{location} answers HTTP {got.status}"
         if got.status != 200:
             continue
-        document = decoded(got.body, ProtectedResource, place)
+        document = decode_document(got.body, ProtectedResource, location)
         if wanted.resource is UNSET:
             check_document_resource(document, url)
         return document
@@ -98,7 +98,7 @@ async def _resource(
     return None
 
 
-def _joined(url: str, named: str) -> str:
+def _join(url: str, named: str) -> str:
     try:
         return urljoin(url, named)
     except ValueError:
@@ -131,13 +131,13 @@ async def _without(world: World, url: str, wanted: DiscoveryOptions) -> Found:
 
 async def issuer_metadata(world: World, issuer: str, by: By) -> ServerMetadata | None:
     """The metadata of an issuer, None if there is none at its well-known URIs. Raises MetadataRefused."""
-    for place in server_locations(issuer):
-        got = await world.get(place, by=by, why="the metadata of the authorization server")
+    for location in server_locations(issuer):
+        got = await world.get(location, by=by, why="the metadata of the authorization server")
         if got.status != 200:
             if got.status >= 500:
-                raise FetchFailed(f"{place} answers HTTP {got.status}")
+                raise FetchFailed(f"{location} answers HTTP {got.status}")
             continue
-        document = decoded(got.body, ServerMetadata, place)
+        document = decode_document(got.body, ServerMetadata, location)
         check_document_issuer(document, issuer)
         for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
             check_endpoint(getattr(document, name), name)

@@ -21,15 +21,15 @@ def check_endpoint(url: str | None, name: str) -> None:
 
 
 def check_secure(url: str, name: str, server: ServerMetadata) -> None:
-    """As `check_endpoint`, for one that a person or a code is sent to: plain http is for loopback alone. Raises
-    LoginFailed too."""
+    """Check an endpoint that a person or a code is sent to: plain http is for loopback alone. Raises MetadataRefused
+    and LoginFailed."""
     check_endpoint(url, name)
     parts = urlsplit(url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise LoginFailed(f"the {name} of {server.issuer} is plain http: no browser and no code is sent there")
 
 
-def needed(url: str | None, name: str, server: ServerMetadata) -> str:
+def need_endpoint(url: str | None, name: str, server: ServerMetadata) -> str:
     """An endpoint that must be there. Raises AuthError."""
     if url is None:
         raise AuthError(f"the authorization server {server.issuer} has no {name}")

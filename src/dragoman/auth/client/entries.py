@@ -21,14 +21,14 @@ from .world import World, forget_client
 class StoredLogin(Struct, frozen=True):
     """A login that is stored."""
 
-    place: EntryKey
+    pointer: EntryKey
     """The entry that leads from the URL to the grant."""
     grant: Grant
 
     @property
     def hint(self) -> str:
         """The client id, or the URL of its document, that the user gave."""
-        return self.place.client
+        return self.pointer.client
 
     def shown(self, now: float | None = None) -> dict[str, Any]:
         """What may be shown of it: no token, no secret."""
@@ -71,7 +71,7 @@ async def entries(store: TokenStore) -> list[StoredLogin]:
 
 
 async def entry_of(store: TokenStore, url: str, account: str = "default") -> StoredLogin | None:
-    """The login for a URL, whatever client it was made with. Raises TokenStoreError."""
+    """Return the login for a URL, of any client. Raises TokenStoreError."""
     for key in await store.keys():
         if key.issuer == "" and key.resource == canonical(url) and key.account == account:
             return await _entry(store, key)
@@ -80,15 +80,15 @@ async def entry_of(store: TokenStore, url: str, account: str = "default") -> Sto
 
 async def _entry(store: TokenStore, key: EntryKey) -> StoredLogin | None:
     try:
-        place = await store.read(key)
-        stored = None if place is None else await store.read(msgspec.json.decode(place.value, type=EntryKey))
+        pointer = await store.read(key)
+        stored = None if pointer is None else await store.read(msgspec.json.decode(pointer.value, type=EntryKey))
         return None if stored is None else StoredLogin(key, msgspec.json.decode(stored.value, type=Grant))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 async def end(store: TokenStore, entry: StoredLogin, fetcher: Fetcher, *, forget: bool = False) -> bool:
-    """Log out: revoke the tokens at the server, and remove them here, also if the server cannot be asked. `forget`: the
+    """Log out: revoke the tokens at the server, and remove them here, also if the server does not answer. `forget`: the
     client's registration too. Whether the server revoked them."""
     grant, done = entry.grant, False
     try:
@@ -103,7 +103,7 @@ async def end(store: TokenStore, entry: StoredLogin, fetcher: Fetcher, *, forget
     except AuthError:
         done = False
     finally:
-        for one in (grant.key(entry.hint), entry.place):
+        for one in (grant.key(entry.hint), entry.pointer):
             if (stored := await store.read(one)) is not None:
                 await store.remove(one, stored.generation)
         if forget:

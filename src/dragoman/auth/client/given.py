@@ -12,7 +12,7 @@ from ...jsonrpc.errors import LocalError
 from ...net.fields import VALUE
 from ...secret import holds_secret
 from ..errors import AuthError
-from .authorizer import Patience, failed
+from .authorizer import Patience, as_call_error
 from .errors import AuthorizationFailed
 from .tokens import EARLY
 from .world import call
@@ -84,7 +84,7 @@ class GivenTokens:
             if expires_at is not None:
                 now = time.time()
                 self._renew_at = float(expires_at) - min(EARLY, max(float(expires_at) - now, 0.0) / 2)
-                if self._renew_at <= now:  # it gives what has expired: used until it is refused
+                if self._renew_at <= now:  # the function returns an expired token: used until it is refused
                     self._renew_at = None
             self._token = token
             return token != used
@@ -109,7 +109,7 @@ class GivenAttempt:
                 with self._patience():
                     self._used = await self._tokens.token()
             except AuthError as error:
-                raise failed(error) from error
+                raise as_call_error(error) from error
         return {"authorization": f"Bearer {self._used}"}
 
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
@@ -121,4 +121,4 @@ class GivenAttempt:
             with self._patience():
                 return await self._tokens.renew(self._used)
         except AuthError as error:
-            raise failed(error) from error
+            raise as_call_error(error) from error

@@ -18,7 +18,7 @@ from ..grant_types import (
     TOKEN_EXCHANGE,
 )
 from .code import AuthorizationRequest
-from .endpoints import check_endpoint, needed
+from .endpoints import check_endpoint, need_endpoint
 from .errors import AuthorizationFailed, LoginFailed
 from .person import DeviceCode
 from .requests import Sender, answer_of
@@ -30,7 +30,7 @@ Clock = Callable[[], float]
 INTERVAL = 5.0
 """Seconds between two questions of a device (RFC 8628 section 3.2)."""
 LONGEST_DEVICE = 1800.0
-"""Seconds for which a device asks at most, whatever the server said."""
+"""Seconds for which a device asks at most, even if the server allows more."""
 MOST_QUESTIONS = 500
 """Questions of one device: one every 5 s for half an hour, and some more."""
 
@@ -38,7 +38,7 @@ MOST_QUESTIONS = 500
 async def redeem(
     world: World,
     sender: Sender,
-    asked: AuthorizationRequest,
+    request: AuthorizationRequest,
     code: str,
     resource: str | None,
     scopes: tuple[str, ...],
@@ -49,8 +49,8 @@ async def redeem(
     form = {
         "grant_type": AUTHORIZATION_CODE,
         "code": code,
-        "redirect_uri": asked.redirect_uri,
-        "code_verifier": asked.verifier,
+        "redirect_uri": request.redirect_uri,
+        "code_verifier": request.verifier,
         "resource": resource,
     }
     return await _tokens(world, sender, form, scopes, clock)
@@ -116,7 +116,7 @@ async def refresh(
 ) -> Fetched:
     """The raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
     section 6)."""
-    endpoint = needed(sender.server.token_endpoint, "token_endpoint", sender.server)
+    endpoint = need_endpoint(sender.server.token_endpoint, "token_endpoint", sender.server)
     form = {"grant_type": REFRESH_TOKEN, "refresh_token": tokens.refresh_token, "resource": resource}
     return await sender.post(world, endpoint, form, clock())
 
@@ -124,9 +124,9 @@ async def refresh(
 async def log_in_by_device(
     world: World, sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
 ) -> Tokens:
-    """The device flow (RFC 8628): a code is shown, and the token endpoint asked until the user has entered it."""
+    """Show a code, and query the token endpoint until the user has entered it: the device flow (RFC 8628)."""
     server = sender.server
-    endpoint = needed(server.device_authorization_endpoint, "device_authorization_endpoint", server)
+    endpoint = need_endpoint(server.device_authorization_endpoint, "device_authorization_endpoint", server)
     form = {"scope": " ".join(scopes) or None, "resource": resource, "client_id": sender.client.client_id}
     got = await sender.post(world, endpoint, form, clock())
     answer = answer_of(got, "the device authorization endpoint")
@@ -176,7 +176,7 @@ async def revoke(world: World, sender: Sender, tokens: Tokens, clock: Clock = ti
 async def _tokens(
     world: World, sender: Sender, form: dict[str, str | None], scopes: tuple[str, ...], clock: Clock
 ) -> Tokens:
-    endpoint = needed(sender.server.token_endpoint, "token_endpoint", sender.server)
+    endpoint = need_endpoint(sender.server.token_endpoint, "token_endpoint", sender.server)
     got = await sender.post(world, endpoint, form, clock())
     tokens = tokens_of(answer_of(got, "the token endpoint"), clock(), scopes)
     if sender.dpop is not None and tokens.token_type != "DPoP":

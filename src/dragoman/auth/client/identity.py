@@ -12,7 +12,7 @@ from ..jose import ASYMMETRIC, KeySet, parse_jws
 from ..metadata import ServerMetadata
 from .authorizer import Authorizer
 from .code import check_pkce, code_of, new_request, random_text
-from .endpoints import check_endpoint, needed
+from .endpoints import check_endpoint, need_endpoint
 from .errors import AuthorizationFailed
 from .grants import Clock, redeem
 from .login import Terms, TokenRequest, redirect_at
@@ -62,13 +62,13 @@ class IdentityProvider:
         """An ID token that does not expire soon: the one that is stored, a renewed one, or that of a login. `refused`:
         the one that the provider would not take any more. Raises AuthError."""
         self._refused = refused or self._refused
-        tokens = await self._authorizer.such_as(self._usable)
+        tokens = await self._authorizer.usable_tokens(self._usable)
         grant, text = self._authorizer.grant, tokens.id_token
         if grant is None or text is None or not self._usable(tokens):
             raise AuthorizationFailed(f"{self._idp.issuer} gives no ID token that can be used")
         if text != self._checked:  # a renewed one, or one of another run
             try:
-                await self._world.run(self._verified(self._world, grant.server, text, None))
+                await self._world.run(self._verify(self._world, grant.server, text, None))
             except TokenRefused as error:
                 self._refused = text
                 raise AuthorizationFailed(f"the ID token of {self._idp.issuer} is not used: {error}") from error
@@ -85,7 +85,7 @@ class IdentityProvider:
         expires = claims.get("exp")
         return isinstance(expires, int | float) and expires - EARLY > self._clock()
 
-    async def _login(self, world: World, asked: TokenRequest) -> Grant:
+    async def _login(self, world: World, request: TokenRequest) -> Grant:
         """OpenID Connect Core 1.0 section 3.1, with PKCE. Raises LoginNeeded, LoginFailed and other AuthErrors."""
         idp, terms = self._idp, self._terms
         server = await metadata_of(world, idp)
@@ -106,15 +106,15 @@ class IdentityProvider:
         )
         query = await world.browse(ours.url, ours.state)
         sender = Sender(us, server, by="operator")
-        tokens = await redeem(world, sender, ours, code_of(ours, query), None, scopes, asked.clock)
+        tokens = await redeem(world, sender, ours, code_of(ours, query), None, scopes, request.clock)
         if tokens.id_token is None:
             raise AuthorizationFailed(f"{idp.issuer} gives no ID token: it may not know the scope openid")
         try:
-            await self._verified(world, server, tokens.id_token, nonce)
+            await self._verify(world, server, tokens.id_token, nonce)
         except TokenRefused as error:
             raise AuthorizationFailed(f"the ID token of {idp.issuer} is not used: {error}") from error
         return Grant(
-            url=asked.url,
+            url=request.url,
             server=server,
             resource=None,
             client=us,
@@ -124,7 +124,7 @@ class IdentityProvider:
             tokens=tokens,
         )
 
-    async def _verified(self, world: World, server: ServerMetadata, text: str, nonce: str | None) -> None:
+    async def _verify(self, world: World, server: ServerMetadata, text: str, nonce: str | None) -> None:
         """Remember an ID token as verified. Raises TokenRefused, AuthError."""
         claims = await verify_id_token(world, server, text, self._idp.client_id, nonce, self._clock())
         self._checked, self._subject = text, claims["sub"]
@@ -135,10 +135,10 @@ async def verify_id_token(
 ) -> dict[str, Any]:
     """The claims of an ID token, by the keys that its issuer publishes. Raises TokenRefused, AuthError."""
     check_endpoint(server.jwks_uri, "jwks_uri")
-    place = needed(server.jwks_uri, "jwks_uri", server)
-    got = await world.get(place, by="operator", why="the keys of the identity provider")
+    location = need_endpoint(server.jwks_uri, "jwks_uri", server)
+    got = await world.get(location, by="operator", why="the keys of the identity provider")
     if got.status != 200:
-        raise AuthError(f"the keys of {server.issuer} are not at {place}: HTTP {got.status}")
+        raise AuthError(f"the keys of {server.issuer} are not at {location}: HTTP {got.status}")
     keys = KeySet.from_json(got.body)
     return id_token_claims(text, keys, issuer=server.issuer, client=client, nonce=nonce, now=now)
 

@@ -15,10 +15,10 @@ from ..metadata import ServerMetadata
 from ..urls import host_of
 from .code import check_pkce, code_of, new_request
 from .discovery import DiscoveryOptions, Found, discover
-from .endpoints import needed
+from .endpoints import need_endpoint
 from .errors import AuthorizationFailed, LoginFailed
 from .grants import Clock, log_in_by_device, redeem
-from .registration import ClientOptions, known, register
+from .registration import ClientOptions, find_known, register
 from .requests import Sender
 from .tokens import Grant, Registration, Tokens, union
 from .world import World
@@ -51,7 +51,7 @@ class TokenRequest(Struct, frozen=True, kw_only=True):
     url: str
     challenge: Challenge | None = None
     before: Grant | None = None
-    """What there was: its scopes stay asked for, and its issuer is remembered."""
+    """The grant that there was: its scopes are requested again, and its issuer is remembered."""
     clock: Clock
     text: str = ""
     """The assertion to exchange."""
@@ -60,11 +60,11 @@ class TokenRequest(Struct, frozen=True, kw_only=True):
         return f"TokenRequest({self.url!r})"
 
 
-def scopes_for(asked: TokenRequest, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
+def scopes_for(request: TokenRequest, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
     """The scopes to ask for: those of the challenge, else all that the resource lists, else none; with those that were
-    asked for before at this issuer (the union of the step-up), and `offline_access` where the server offers it."""
-    challenged = asked.challenge.scopes if asked.challenge is not None else ()
-    before = asked.before
+    requested before at this issuer (the union of the step-up), and `offline_access` where the server offers it."""
+    challenged = request.challenge.scopes if request.challenge is not None else ()
+    before = request.before
     same = before is not None and before.server.issuer == found.server.issuer
     earlier = before.requested if before is not None and same else ()
     base = challenged or (() if earlier else found.scopes or ())
@@ -78,15 +78,15 @@ def scopes_for(asked: TokenRequest, found: Found, terms: Terms, *, person: bool)
     return scopes
 
 
-def check_migrated(asked: TokenRequest, found: Found, terms: Terms) -> None:
+def check_migrated(request: TokenRequest, found: Found, terms: Terms) -> None:
     """ "If the authorization server indicated by protected resource metadata no longer matches the one the credentials
     were registered with, clients SHOULD surface an error". Raises AuthorizationFailed."""
-    before, server = asked.before, found.server
+    before, server = request.before, found.server
     if terms.client.client_id is None or terms.wanted.issuer is not None or before is None:
         return
     if before.client.how == "given" and before.server.issuer != server.issuer:
         raise AuthorizationFailed(
-            f"{asked.url} now names the authorization server {server.issuer}; the client id given was used at "
+            f"{request.url} now names the authorization server {server.issuer}; the client id given was used at "
             f"{before.server.issuer}. If it is registered there too, pin it: issuer={server.issuer!r}"
         )
 
@@ -108,12 +108,12 @@ def _private(server: ServerMetadata, terms: Terms) -> tuple[str, ...]:
     return tuple(sorted(there.intersection(terms.private)))
 
 
-def granted(
-    asked: TokenRequest, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens
+def make_grant(
+    request: TokenRequest, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens
 ) -> Grant:
     """The entry for what was granted."""
     return Grant(
-        url=asked.url,
+        url=request.url,
         server=found.server,
         resource=found.resource,
         client=sender.client,
@@ -126,19 +126,21 @@ def granted(
     )
 
 
-async def login(world: World, asked: TokenRequest, terms: Terms) -> Grant:
+async def login(world: World, request: TokenRequest, terms: Terms) -> Grant:
     """A person logs in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
-    found = await discover(world, asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
     server = found.server
-    needed(server.token_endpoint, "token_endpoint", server)  # before a client is registered and a person sent to log in
-    scopes = scopes_for(asked, found, terms, person=True)
-    key = bound_key(found, terms, asked.before)
+    need_endpoint(
+        server.token_endpoint, "token_endpoint", server
+    )  # before a client is registered and a person sent to log in
+    scopes = scopes_for(request, found, terms, person=True)
+    key = bound_key(found, terms, request.before)
     if terms.device:
-        return await _by_device(world, asked, found, terms, scopes, key)
+        return await _by_device(world, request, found, terms, scopes, key)
     check_pkce(server, terms.assume_pkce)
     for again in (True, False):
-        client, redirect, fresh = await _client(world, asked, found.by, terms, server)
+        client, redirect, fresh = await _client(world, request, found.by, terms, server)
         sender = Sender(client, server, by=found.by, dpop=key)
         ours = new_request(
             server, client, redirect, resource=found.resource, scopes=scopes, assume_pkce=terms.assume_pkce
@@ -146,8 +148,8 @@ async def login(world: World, asked: TokenRequest, terms: Terms) -> Grant:
         query = await world.browse(ours.url, ours.state)
         try:
             code = code_of(ours, query)
-            tokens = await redeem(world, sender, ours, code, found.resource, scopes, asked.clock)
-            return granted(asked, found, terms, sender, scopes, tokens)
+            tokens = await redeem(world, sender, ours, code, found.resource, scopes, request.clock)
+            return make_grant(request, found, terms, sender, scopes, tokens)
         except (OAuthError, LoginFailed) as error:
             forgotten = error.error in _FORGOTTEN and client.how == "registered" and not fresh
             if not (again and forgotten):
@@ -158,16 +160,16 @@ async def login(world: World, asked: TokenRequest, terms: Terms) -> Grant:
 
 
 async def _client(
-    world: World, asked: TokenRequest, by: By, terms: Terms, server: ServerMetadata
+    world: World, request: TokenRequest, by: By, terms: Terms, server: ServerMetadata
 ) -> tuple[Registration, str, bool]:
     """The client's id, the redirect URI, and whether it was registered just now. The listener is bound first, for its
     port belongs into the registration, and before the browser is sent anywhere."""
-    given = known(terms.client, server)
+    given = find_known(terms.client, server)
     if given is not None:
         uri = await world.listen(terms.redirect_port, exact=bool(terms.redirect_port))
         return given, redirect_at(uri, terms.redirect_host), False
     stored = await world.recall(server.issuer)
-    if stored is not None and stored.expired(asked.clock()):
+    if stored is not None and stored.expired(request.clock()):
         world.say(f"the secret of this client at {server.issuer} has expired: it is registered anew")
         stored = None
     port = 0 if stored is None or stored.redirect_uri is None else urlsplit(stored.redirect_uri).port or 0
@@ -186,11 +188,11 @@ def redirect_at(uri: str, host: str) -> str:
 
 
 async def _by_device(
-    world: World, asked: TokenRequest, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None
+    world: World, request: TokenRequest, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None
 ) -> Grant:
     """RFC 8628: for machines without a browser."""
     server = found.server
-    client = known(terms.client, server)
+    client = find_known(terms.client, server)
     if client is None:
         client = await world.recall(server.issuer)
     if client is None:
@@ -198,5 +200,5 @@ async def _by_device(
         client = await register(world, wanted, server, "http://127.0.0.1/callback", found.by)
         await world.remember(server.issuer, client)
     sender = Sender(client, server, by=found.by, dpop=key)
-    tokens = await log_in_by_device(world, sender, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+    tokens = await log_in_by_device(world, sender, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)

@@ -9,10 +9,10 @@ from msgspec import Struct
 from ..errors import OAuthError
 from ..metadata import ServerMetadata
 from .discovery import discover, issuer_metadata
-from .endpoints import needed
+from .endpoints import need_endpoint
 from .errors import AssertionRefused, AuthorizationFailed
 from .grants import client_credentials, id_jag, jwt_bearer
-from .login import Terms, TokenRequest, bound_key, check_migrated, granted, scopes_for
+from .login import Terms, TokenRequest, bound_key, check_migrated, make_grant, scopes_for
 from .requests import Sender
 from .tokens import Grant, Registration
 from .world import World
@@ -51,32 +51,32 @@ def _registration(terms: Terms) -> Registration:
     return Registration(client_id=client.client_id, client_secret=client.client_secret)
 
 
-async def by_credentials(world: World, asked: TokenRequest, terms: Terms, key: Key | None) -> Grant:
+async def by_credentials(world: World, request: TokenRequest, terms: Terms, key: Key | None) -> Grant:
     """Client credentials, by secret or by key."""
-    found = await discover(world, asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
-    scopes = scopes_for(asked, found, terms, person=False)
-    bound = bound_key(found, terms, asked.before)
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
+    scopes = scopes_for(request, found, terms, person=False)
+    bound = bound_key(found, terms, request.before)
     sender = Sender(_registration(terms), found.server, by=found.by, key=key, dpop=bound)
-    tokens = await client_credentials(world, sender, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+    tokens = await client_credentials(world, sender, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)
 
 
-async def by_workload(world: World, asked: TokenRequest, terms: Terms, assertion: str) -> Grant:
+async def by_workload(world: World, request: TokenRequest, terms: Terms, assertion: str) -> Grant:
     """The token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
-    found = await discover(world, asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
-    scopes = scopes_for(asked, found, terms, person=False)
-    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, asked.before))
-    tokens = await jwt_bearer(world, sender, assertion, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
+    scopes = scopes_for(request, found, terms, person=False)
+    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, request.before))
+    tokens = await jwt_bearer(world, sender, assertion, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)
 
 
-async def by_enterprise(world: World, asked: TokenRequest, terms: Terms, idp: Idp, id_token: str) -> Grant:
+async def by_enterprise(world: World, request: TokenRequest, terms: Terms, idp: Idp, id_token: str) -> Grant:
     """Both legs of enterprise-managed authorization: the identity provider's grant, then the resource's token."""
-    found = await discover(world, asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
-    scopes = scopes_for(asked, found, terms, person=False)
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
+    scopes = scopes_for(request, found, terms, person=False)
     at_idp = ServerMetadata(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
     if idp.token_endpoint is None:
         at_idp = await metadata_of(world, idp)
@@ -84,20 +84,20 @@ async def by_enterprise(world: World, asked: TokenRequest, terms: Terms, idp: Id
         assertion = await id_jag(
             world,
             Sender(idp.registration, at_idp, by="operator"),
-            needed(at_idp.token_endpoint, "token_endpoint", at_idp),
+            need_endpoint(at_idp.token_endpoint, "token_endpoint", at_idp),
             id_token,
             audience=found.server.issuer,
             resource=found.resource,
             scopes=scopes,
-            clock=asked.clock,
+            clock=request.clock,
         )
     except OAuthError as error:
         if error.error in _SUBJECT:
             raise AssertionRefused(f"the identity provider {idp.issuer} refuses the ID token: {error}") from error
         raise
-    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, asked.before))
-    tokens = await jwt_bearer(world, sender, assertion, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, request.before))
+    tokens = await jwt_bearer(world, sender, assertion, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)
 
 
 async def metadata_of(world: World, idp: Idp) -> ServerMetadata:

@@ -1,4 +1,4 @@
-"""How a person is asked to log in: the URL is printed and opened in a browser; the answer comes to a listener on
+"""How a person logs in: the URL is printed and opened in a browser; the answer comes to a listener on
 loopback, or is pasted where no browser can reach it."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOGIN_TIMEOUT = 300.0
 LONGEST_PASTE = 16 * 1024
 
 
-def printed(text: str) -> None:
+def print_line(text: str) -> None:
     """A line on the standard error, with nothing in it that moves a terminal's cursor."""
     print(printable(text, 4000), file=sys.stderr, flush=True)  # noqa: T201  (it is for the person who logs in)
 
@@ -46,13 +46,13 @@ class DeviceCode(Struct, frozen=True, kw_only=True):
 
 class Person:
     """A person who logs in. `on_url`: called with the URL instead of printing and opening it; what it returns, if
-    anything, is the answer as it would be pasted. `say`: is told what happens. `timeout`: seconds."""
+    anything, is the answer as it would be pasted. `say`: is called with what happens. `timeout`: seconds."""
 
     def __init__(
         self,
         *,
         on_url: OnUrl | None = None,
-        say: Callable[[str], object] = printed,
+        say: Callable[[str], object] = print_line,
         browser: bool = True,
         timeout: float = LOGIN_TIMEOUT,
     ) -> None:
@@ -85,7 +85,7 @@ class Person:
                 else:
                     self._show(url)
                     if sys.stdin is not None and sys.stdin.isatty():
-                        answers.append(loop.create_task(_pasted()))
+                        answers.append(loop.create_task(_read_paste()))
                 done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
                 return done.pop().result()
         except TimeoutError:
@@ -124,7 +124,7 @@ class Person:
             self.say("If the browser is on another machine, paste the URL at which it ends here, and press Enter.")
         # "MUST NOT use a shell": webbrowser starts a program with the URL as one argument; it may wait for that program
         if self._browser and has_browser() and urlsplit(url).scheme in ("https", "http"):
-            threading.Thread(target=_opened, args=(url,), daemon=True).start()
+            threading.Thread(target=_open_browser, args=(url,), daemon=True).start()
 
 
 def has_browser() -> bool:
@@ -146,13 +146,13 @@ def query_of(text: str) -> str:
     return query
 
 
-def _opened(url: str) -> None:
+def _open_browser(url: str) -> None:
     import webbrowser  # noqa: PLC0415  (for those who log in)
 
     webbrowser.open(url)
 
 
-async def _pasted() -> str:
+async def _read_paste() -> str:
     """The next line of the standard input. When it is not waited for any more, none is taken: what is typed later is
     for somebody else. (Windows waits for no terminal; there the thread takes one more line.)"""
     loop = asyncio.get_running_loop()
@@ -165,7 +165,7 @@ async def _pasted() -> str:
 
     def read() -> None:
         with ended:
-            while _typed(ended) and (text := sys.stdin.readline(LONGEST_PASTE)):
+            while _wait_for_line(ended) and (text := sys.stdin.readline(LONGEST_PASTE)):
                 if text.strip():
                     with contextlib.suppress(RuntimeError):  # the loop was closed
                         loop.call_soon_threadsafe(arrived, text)
@@ -176,7 +176,7 @@ async def _pasted() -> str:
         return query_of(await line)
 
 
-def _typed(ended: socket.socket) -> bool:
+def _wait_for_line(ended: socket.socket) -> bool:
     """Wait until there is a line to read; False if the far end of `ended` is closed before."""
     if sys.platform == "win32":
         return True

@@ -18,7 +18,7 @@ from .tokens import Registration
 from .world import World
 
 FAR = 1e12
-"""The latest time that is told from never: what a server writes may be too large for a clock."""
+"""The latest time that is not taken for never: what a server writes may be too large for a clock."""
 
 
 class ClientOptions(Struct, frozen=True, kw_only=True):
@@ -36,13 +36,13 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def hint(self) -> str:
-        """What tells entries of the store apart that were made by differently configured clients."""
+        """The part of a store's key that separates entries of differently configured clients."""
         return self.client_id or self.metadata_url or ""
 
 
-def known(client: ClientOptions, server: ServerMetadata) -> Registration | None:
-    """The client's id at this server, where no one needs to be asked: "pre-registered ... if available", then "Client
-    ID Metadata Documents if the authorization server indicates" them."""
+def find_known(client: ClientOptions, server: ServerMetadata) -> Registration | None:
+    """Return the client's id at this server, where no registration is needed: "pre-registered ... if available", then
+    "Client ID Metadata Documents if the authorization server indicates" them."""
     if client.client_id is not None:
         return Registration(client_id=client.client_id, client_secret=client.client_secret)
     if client.metadata_url is not None and server.client_id_metadata_document_supported:
@@ -64,15 +64,15 @@ async def register(
     if urlsplit(redirect_uri).hostname == "127.0.0.1":
         # the one adjustment that helps: servers that know loopback by its name alone
         redirects.append(redirect_uri.replace("://127.0.0.1", "://localhost", 1))
-    for place, redirect in enumerate(redirects):
+    for index, redirect in enumerate(redirects):
         got = await world.post_json(server.registration_endpoint, _metadata(client, server, redirect), by=by)
         try:
-            return _registered(answer_of(got, "the registration endpoint"), redirect)
+            return _registration_of(answer_of(got, "the registration endpoint"), redirect)
         except OAuthError as error:
-            last = place == len(redirects) - 1
+            last = index == len(redirects) - 1
             if last or error.error not in ("invalid_redirect_uri", "invalid_client_metadata"):
                 raise AuthorizationFailed(f"{server.issuer} does not register this client: {error}") from error
-            world.say(f"{server.issuer} refuses the redirect URI {redirect}: {redirects[place + 1]} is tried")
+            world.say(f"{server.issuer} refuses the redirect URI {redirect}: {redirects[index + 1]} is tried")
     raise AssertionError("unreachable")
 
 
@@ -93,7 +93,7 @@ def _metadata(client: ClientOptions, server: ServerMetadata, redirect_uri: str) 
     }
 
 
-def _registered(answer: Mapping[str, Any], redirect_uri: str) -> Registration:
+def _registration_of(answer: Mapping[str, Any], redirect_uri: str) -> Registration:
     client_id, secret = answer.get("client_id"), answer.get("client_secret")
     method, expires = answer.get("token_endpoint_auth_method"), answer.get("client_secret_expires_at", 0)
     if not isinstance(client_id, str) or not client_id:

@@ -131,8 +131,8 @@ class _Machine:
         read: Callable[[], Any] | None = None,
         provider: IdentityProvider | None = None,
     ) -> Authorizer:
-        """Return the authorization of requests to `url`. `read` or `provider`: returns the assertion for `Asked.text`,
-        before each flow."""
+        """Return the authorization of requests to `url`. `read` or `provider`: returns the assertion for
+        `TokenRequest.text`, before each flow."""
         given = None if read is None else lambda _: call(read)
         return Authorizer(
             url,
@@ -156,7 +156,7 @@ class Login:
     for. `client_id`, `client_secret`: of a client registered by hand. `client_metadata_url`: the client id metadata
     document that you host. `redirect_port`, `redirect_host`: of the listener, where the registration wants them so.
     `device`: by a code on another device. `pkce`: "assume" for servers that do S256 without saying so (Entra, Cognito).
-    `dpop`: bind tokens to a key. `account`: tells several logins at one server apart. `store`: by default files of this
+    `dpop`: bind tokens to a key. `account`: separates several logins at one server. `store`: by default files of this
     user. `interactive`: False: no one is there, so LoginNeeded is raised. `on_url`: called with the URL instead of
     opening a browser. `timeout`: seconds for the person. `allow_private`: hosts in private networks that documents may
     name; those of the issuer are kept with the login, for its renewals. `environment_proxies`: use HTTPS_PROXY.
@@ -215,7 +215,7 @@ class Login:
         world = self._options.world(url, tls, self.store, person)
         return Authorizer(
             url,
-            lambda world, asked: login(world, asked, self.terms),
+            lambda world, request: login(world, request, self.terms),
             world,
             self.store,
             account=self.terms.account,
@@ -281,7 +281,9 @@ class ClientCredentials:
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         terms, key = self._machine.terms, self._key
-        return self._machine.authorizer(url, tls, lambda world, asked: by_credentials(world, asked, terms, key), key)
+        return self._machine.authorizer(
+            url, tls, lambda world, request: by_credentials(world, request, terms, key), key
+        )
 
 
 @holds_secret
@@ -318,7 +320,7 @@ class Workload:
         source, terms = self._source, self._machine.terms
         read = source if callable(source) else lambda: asyncio.to_thread(_content, Path(source))
         return self._machine.authorizer(
-            url, tls, lambda world, asked: by_workload(world, asked, terms, asked.text), None, read
+            url, tls, lambda world, request: by_workload(world, request, terms, request.text), None, read
         )
 
 
@@ -373,8 +375,8 @@ class Enterprise:
         """For `Options.auth`."""
         given, terms, idp = self._id_token, self._machine.terms, self._idp
 
-        async def flow(world: World, asked: TokenRequest) -> Grant:
-            return await by_enterprise(world, asked, terms, idp, asked.text)
+        async def flow(world: World, request: TokenRequest) -> Grant:
+            return await by_enterprise(world, request, terms, idp, request.text)
 
         if self._login is None:
             return self._machine.authorizer(url, tls, flow, None, given if callable(given) else lambda: given)

@@ -19,8 +19,8 @@ EARLY = 30.0
 """Seconds before its expiry at which a token is renewed, so that it does not expire on its way; at most half its
 life."""
 LONGEST_LIFE = 366 * 86_400.0
-"""Seconds after which any token counts as expired, whatever its issuer said: numbers beyond it were seen to overflow
-clocks."""
+"""Seconds after which any token counts as expired, even if its issuer said otherwise: larger numbers were seen to
+overflow clocks."""
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
     renew_at: float | None = None
     refresh_token: str | None = None
     scopes: tuple[str, ...] = ()
-    """What was granted; what was asked for, if the answer does not say (RFC 6749 section 5.1)."""
+    """What was granted; what was requested, if the answer does not say (RFC 6749 section 5.1)."""
     id_token: str | None = None
 
     def __repr__(self) -> str:
@@ -73,10 +73,10 @@ class Grant(Struct, frozen=True, kw_only=True):
     """Who named the issuer: the user may name one in a private network, a document may not."""
     private: tuple[str, ...] = ()
     """Those hosts of the issuer that the user let be in a private network, at the login: renewals reach these, and no
-    others, whatever the process that renews was told."""
+    others, with any options of the process that renews."""
     account: str = "default"
     requested: tuple[str, ...] = ()
-    """All scopes that were ever asked for: the union that a step-up adds to."""
+    """All scopes that were ever requested: the union that a step-up adds to."""
     tokens: Tokens | None = None
     dpop_key: dict[str, Any] | None = None
     """The private JWK that the tokens are bound to."""
@@ -107,7 +107,7 @@ class NoTokens(AuthError):
     """A token endpoint's success without a token that can be used."""
 
 
-def tokens_of(answer: Any, now: float, asked: tuple[str, ...], before: Tokens | None = None) -> Tokens:
+def tokens_of(answer: Any, now: float, requested: tuple[str, ...], before: Tokens | None = None) -> Tokens:
     """The tokens in a token endpoint's answer (RFC 6749 section 5.1). `before`: those that were renewed: "If a new
     refresh token is issued ... the client MUST discard the old refresh token", and else keeps it. Raises NoTokens."""
     if not isinstance(answer, dict):
@@ -121,7 +121,7 @@ def tokens_of(answer: Any, now: float, asked: tuple[str, ...], before: Tokens | 
     life = lifetime(answer.get("expires_in"))
     renewal, scope, id_token = answer.get("refresh_token"), answer.get("scope"), answer.get("id_token")
     kept = before.refresh_token if before is not None else None
-    granted = before.scopes if before is not None else asked
+    granted = before.scopes if before is not None else requested
     return Tokens(
         access_token=token,
         token_type="DPoP" if kind.lower() == "dpop" else "Bearer",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from ..errors import AuthError
-from ..fetch import By, Fetched, fetched
+from ..fetch import By, Fetched, as_fetched
 from .errors import LoginNeeded
 from .store import EntryKey, TokenStore
 from .tokens import Registration
@@ -63,17 +63,17 @@ class World:
     async def get(self, url: str, *, by: By = "document", why: str) -> Fetched:
         """GET a document. `by`: whether the operator wrote the URL, or a document named it; `why`: what it is for.
         Raises FetchFailed, FetchRefused."""
-        return fetched(await self._fetcher.get(url, by=by, origin=self._origin))
+        return as_fetched(await self._fetcher.get(url, by=by, origin=self._origin))
 
     async def post_form(
         self, url: str, form: Mapping[str, str], *, headers: Mapping[str, str], by: By = "document"
     ) -> Fetched:
         """POST a form. Raises FetchFailed, FetchRefused."""
-        return fetched(await self._fetcher.post_form(url, form, by=by, origin=self._origin, headers=headers))
+        return as_fetched(await self._fetcher.post_form(url, form, by=by, origin=self._origin, headers=headers))
 
     async def post_json(self, url: str, content: Any, *, by: By = "document") -> Fetched:
         """POST JSON. Raises FetchFailed, FetchRefused."""
-        return fetched(await self._fetcher.post_json(url, content, by=by, origin=self._origin))
+        return as_fetched(await self._fetcher.post_json(url, content, by=by, origin=self._origin))
 
     async def listen(self, port: int, *, exact: bool) -> str:
         """Listen for the answer of the authorization server, on this port if it is free, and return the redirect URI.

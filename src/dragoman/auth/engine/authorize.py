@@ -1,6 +1,6 @@
 """The authorization endpoint and the consent page (RFC 6749, 4.1; RFC 7636; RFC 8707; RFC 9207; RFC 9700).
 
-Nothing is kept for a page that is shown: what was asked for travels in the page, signed and bound to a cookie of the
+Nothing is kept for a page that is shown: the request travels in the page, signed and bound to a cookie of the
 browser that got it. An error goes to the client's redirect URI only after the client and the URI are known to be good,
 and only if the operator knows the client or the user has answered; otherwise it is a page.
 """
@@ -72,17 +72,17 @@ class Authorization:
     async def begin(self, request: EndpointRequest) -> EndpointResponse:
         """GET of the authorization endpoint."""
         try:
-            asked = of_query(request.query)
-            client, uri = await self._client(asked, request.owner)
+            parameters = of_query(request.query)
+            client, uri = await self._client(parameters, request.owner)
         except OAuthError as error:
             # RFC 6749, 4.1.2.1: "the authorization server SHOULD inform the resource owner of the error and MUST NOT
             # automatically redirect the user-agent to the invalid redirection URI"
             return error_page(error.description, status=error.status if error.status == 503 else 400)
         try:
-            pending = self._pending(asked, client, uri)
+            pending = self._pending(parameters, client, uri)
             if (approved := self._approver.automatic()) is not None:
                 return await self.finished(pending, client, approved)
-            if asked.get("prompt") == "none":
+            if parameters.get("prompt") == "none":
                 raise refused("login_required", "There is no login without a page here")
         except OAuthError as error:
             if not self._clients.configured(client):
@@ -90,14 +90,14 @@ class Authorization:
                 # would be an open one. RFC 9700, 4.11.2: "The authorization server SHOULD only automatically redirect
                 # the user agent if it trusts the redirection URI."
                 return error_page(error.description)
-            return self._to_client(uri, asked.get("state") or None, error)
+            return self._to_client(uri, parameters.get("state") or None, error)
         return self.ask(pending, client)
 
-    async def _client(self, asked: Parameters, owner: Owner) -> tuple[Client, str]:
-        client = await self._clients.find(asked.need("client_id"), owner)
+    async def _client(self, parameters: Parameters, owner: Owner) -> tuple[Client, str]:
+        client = await self._clients.find(parameters.need("client_id"), owner)
         if client is None:
             raise refused("invalid_client", "There is no such client")
-        uri = asked.get("redirect_uri")
+        uri = parameters.get("redirect_uri")
         if not uri and len(client.redirect_uris) == 1 and not is_loopback_redirect(client.redirect_uris[0]):
             uri = client.redirect_uris[0]
         elif not uri:
@@ -106,26 +106,26 @@ class Authorization:
             raise refused("invalid_request", "The redirect_uri is none of this client's")
         return client, uri
 
-    def _pending(self, asked: Parameters, client: Client, uri: str) -> Pending:
-        """What is asked for. Raises OAuthError, which goes to the client."""
+    def _pending(self, parameters: Parameters, client: Client, uri: str) -> Pending:
+        """Return the request as it waits for consent. Raises OAuthError, which goes to the client."""
         for name in ("request", "request_uri"):
-            if asked.get(name):
+            if parameters.get(name):
                 raise refused(f"{name}_not_supported", f"The parameter {name} is not supported")
-        if asked.need("response_type") != "code":
+        if parameters.need("response_type") != "code":
             raise refused("unsupported_response_type", "response_type is code")
-        if asked.get("response_mode") not in ("", "query"):
+        if parameters.get("response_mode") not in ("", "query"):
             raise refused("invalid_request", "response_mode is query")
         if AUTHORIZATION_CODE not in client.grants:
             raise refused("unauthorized_client", "This client has not the grant authorization_code")
         # RFC 9700, 2.1.1: public clients MUST use PKCE; here all do. OAuth 2.1, 7.6: never "plain", which is what RFC
         # 7636, 4.3 means by no method.
-        if asked.get("code_challenge_method") != "S256":
+        if parameters.get("code_challenge_method") != "S256":
             raise refused("invalid_request", "code_challenge_method is S256")
-        if not CHALLENGE.fullmatch(asked.need("code_challenge")):
+        if not CHALLENGE.fullmatch(parameters.need("code_challenge")):
             raise refused("invalid_request", "code_challenge is 43 characters of base64url")
-        if len(asked.get("state")) > STATE or len(asked.get("nonce")) > STATE:
+        if len(parameters.get("state")) > STATE or len(parameters.get("nonce")) > STATE:
             raise refused("invalid_request", f"state and nonce have at most {STATE} characters")
-        jkt = asked.get("dpop_jkt")
+        jkt = parameters.get("dpop_jkt")
         if jkt and not CHALLENGE.fullmatch(jkt):
             raise refused("invalid_request", "dpop_jkt is a JWK thumbprint")
         settings = self._settings()
@@ -134,14 +134,14 @@ class Authorization:
             client=client.id,
             until=self._records.clock() + settings.lives.consent,
             cookie="",
-            scopes=scopes_of(asked.scopes(), client, settings),
-            resources=resources_of(asked, client, settings),
+            scopes=scopes_of(parameters.scopes(), client, settings),
+            resources=resources_of(parameters, client, settings),
             redirect_uri=uri,
-            sent_uri=bool(asked.get("redirect_uri")),
-            state=asked.get("state") or None,
-            challenge=asked.get("code_challenge"),
+            sent_uri=bool(parameters.get("redirect_uri")),
+            state=parameters.get("state") or None,
+            challenge=parameters.get("code_challenge"),
             jkt=jkt,
-            nonce=asked.get("nonce"),
+            nonce=parameters.get("nonce"),
         )
 
     def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> EndpointResponse:
@@ -158,7 +158,7 @@ class Authorization:
         caution = ""
         if pending.device:
             shown.append(("Code on the device", pending.device))
-            # RFC 8628, 5.4: the user is told what a stranger's device would get
+            # RFC 8628, 5.4: the user learns what a stranger's device would get
             caution = "Go on only if you started this on a device of yours and it shows this very code."
         else:
             shown.append(("The answer goes to", host_of(pending.redirect_uri)))
@@ -189,12 +189,12 @@ class Authorization:
     async def consent(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the consent page."""
         try:
-            asked = of_form(request)
+            parameters = of_form(request)
         except OAuthError as error:
             return error_page(error.description)
         if not self.from_here(request):
             return error_page("This form was sent by another site", status=403)
-        pending = self._signer.read(USE, asked.get("pending"), Pending)
+        pending = self._signer.read(USE, parameters.get("pending"), Pending)
         if pending is None or pending.until <= self._records.clock():
             return error_page("This page is too old; start again where you came from")
         # the form is the one of the browser that got the page: an attacker's page can send a form, not the cookie
@@ -204,11 +204,11 @@ class Authorization:
         client = await self._clients.find(pending.client, request.owner)
         if client is None:
             return error_page("The client is gone")
-        if asked.get("answer") not in ("allow", "deny"):
+        if parameters.get("answer") not in ("allow", "deny"):
             return self.ask(pending, client, "Allow or deny", cookie)
         decided: Approved | EndpointResponse | str | None = None
-        if asked.get("answer") == "allow":
-            decided = await self._approver.approve(pending, client, asked, request.headers)
+        if parameters.get("answer") == "allow":
+            decided = await self._approver.approve(pending, client, parameters, request.headers)
         if isinstance(decided, str):
             return self.ask(pending, client, decided, cookie)
         if isinstance(decided, EndpointResponse):

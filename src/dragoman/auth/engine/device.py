@@ -53,16 +53,16 @@ class Devices:
 
     async def begin(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the device authorization endpoint. Raises OAuthError."""
-        asked = of_form(request)
-        client = await self._clients.authenticated(request, asked, endpoint=self._at("/token"))
+        parameters = of_form(request)
+        client = await self._clients.authenticated(request, parameters, endpoint=self._at("/token"))
         if DEVICE_CODE not in client.grants:
             raise refused("unauthorized_client", "This client has not the grant device_code")
         settings = self._settings()
         lives, secret, code = settings.lives, encode_base64url(os.urandom(32)), _user_code()
         device = Device(
             client=client.id,
-            scopes=scopes_of(asked.scopes(), client, settings),
-            resources=resources_of(asked, client, settings),
+            scopes=scopes_of(parameters.scopes(), client, settings),
+            resources=resources_of(parameters, client, settings),
             interval=lives.interval,
         )
         key = digest(secret)
@@ -109,7 +109,7 @@ class Devices:
     async def chosen(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the page: the consent page for this code."""
         try:
-            asked = of_form(request)
+            parameters = of_form(request)
         except OAuthError as error:
             return error_page(error.description)
         if not self._authorization.from_here(request):
@@ -117,7 +117,7 @@ class Devices:
         now, owner = self._records.clock(), request.owner
         if not self._guesses.take(owner, now):  # before anything is awaited: codes that are sent at once count too
             return error_page(f"Too many wrong codes; try again in {self._guesses.after(now)} seconds", status=429)
-        code = _normal(asked.get("user_code"))
+        code = _normal(parameters.get("user_code"))
         key = await self._records.get("user code", code, str)
         device = None if key is None else await self._records.get("device", key, Device)
         client = None if device is None else await self._clients.find(device.client, owner)
@@ -135,7 +135,7 @@ class Devices:
         )
         return self._authorization.ask(pending, client)
 
-    async def polled(self, asked: Parameters, client: Client) -> Device:
+    async def polled(self, parameters: Parameters, client: Client) -> Device:
         """The device's poll at the token endpoint. Returns the request once, approved. Raises OAuthError (RFC 8628,
         3.5)."""
         now = self._records.clock()
@@ -152,7 +152,7 @@ class Devices:
                 return structs.replace(found, polled=now, interval=found.interval + _SLOWER), "slow_down"
             return structs.replace(found, polled=now), "authorization_pending"
 
-        found = await self._records.change("device", digest(asked.need("device_code")), Device, edit)
+        found = await self._records.change("device", digest(parameters.need("device_code")), Device, edit)
         if isinstance(found, str):
             raise refused(found, _WORDS[found])
         return found

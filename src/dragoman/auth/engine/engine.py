@@ -26,7 +26,7 @@ from .families import Families
 from .grants import Grants, Renew
 from .inspection import Inspection
 from .messages import NO_STORE, EndpointRequest, EndpointResponse, failure, json, refused
-from .metadata import document, places
+from .metadata import document, metadata_paths
 from .minting import Mint, SigningKeys
 from .model import ALGORITHMS, Client, Settings
 from .pages import error_page
@@ -142,7 +142,7 @@ class AuthorizationEngine:
         if self._paths is None:
             below = urlsplit(self.settings.issuer).path
             found = {below + path: one for path, one in self._endpoints.items()}
-            self._paths = found | {path: {"GET": self._metadata} for path in places(self.settings.issuer)}
+            self._paths = found | {path: {"GET": self._metadata} for path in metadata_paths(self.settings.issuer)}
         return self._paths
 
     async def answer(self, request: EndpointRequest) -> EndpointResponse:

@@ -1,6 +1,6 @@
 """Grants and their refresh tokens, which rotate (RFC 9700, 4.14.2; OAuth 2.1, 4.3.1).
 
-A refresh token names its grant and its generation, and is signed. So one that was used before is told from one that
+A refresh token names its grant and its generation, and is signed. So one that was used before differs from one that
 was never issued: the former ends the whole grant, because its holder or that of the present one is a thief; the latter
 is only wrong. For a short time the one before the present is answered with the same answer again, because answers get
 lost.
@@ -76,14 +76,14 @@ class Families:
         token: str,
         client: Client,
         jkt: str,
-        asked: str,
+        requested: str,
         answer: Callable[[str, TokenFamily], str],
         *,
         life: float,
         grace: float,
     ) -> str:
-        """Use a refresh token once. `asked`: what it is asked for, as a text; `answer`: makes the answer for the grant
-        as it is to be. Raises OAuthError (`invalid_grant`)."""
+        """Use a refresh token once. `requested`: what the request is for, as a text; `answer`: makes the answer for the
+        grant as it is to be. Raises OAuthError (`invalid_grant`)."""
         named = self.read(token)
         if named is None:
             raise refused("invalid_grant", "The refresh token was not issued here")
@@ -99,10 +99,17 @@ class Families:
             if found.jkt and found.jkt != jkt:
                 return found, "The refresh token is bound to another key"
             if generation == found.generation:
-                turned = structs.replace(found, generation=generation + 1, graced=now + grace, asked=asked, answer="")
+                turned = structs.replace(
+                    found, generation=generation + 1, graced=now + grace, requested=requested, answer=""
+                )
                 made = answer(self.token(id, generation + 1), turned)
                 return structs.replace(turned, answer=made if grace else ""), (made,)
-            if generation == found.generation - 1 and now < found.graced and asked == found.asked and found.answer:
+            if (
+                generation == found.generation - 1
+                and now < found.graced
+                and requested == found.requested
+                and found.answer
+            ):
                 return found, (found.answer,)
             # RFC 9700, 4.14.2: "the authorization server cannot determine which party submitted the invalid refresh
             # token, but it will revoke the active refresh token"

@@ -72,7 +72,7 @@ class Parameters(Struct, frozen=True):
         return found
 
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that are asked for. Raises OAuthError for text that is none (RFC 6749, 3.3)."""
+        """Return the requested scopes. Raises OAuthError for text that is none (RFC 6749, 3.3)."""
         text = self.get("scope")
         if text and not _SCOPE.fullmatch(text):
             raise refused("invalid_scope", "scope is a list of tokens with one space between two")
@@ -155,7 +155,7 @@ def redirect(uri: str, parameters: Mapping[str, str | None], headers: Lines = ()
     parts = urlsplit(uri)
     query = f"{parts.query}&{added}" if parts.query else added
     # 303: the browser comes with GET, and does not send the form again
-    place = urlunsplit(parts._replace(query=query))
+    location = urlunsplit(parts._replace(query=query))
     return EndpointResponse(
-        status=303, headers=(("Location", place), *NO_STORE, ("Referrer-Policy", "no-referrer"), *headers)
+        status=303, headers=(("Location", location), *NO_STORE, ("Referrer-Policy", "no-referrer"), *headers)
     )

@@ -47,7 +47,7 @@ class SigningKeys:
 
 
 class Mint:
-    """Signs tokens of one issuer. `issuer` is asked at each token; `clock`: Unix time."""
+    """Signs tokens of one issuer. `issuer` is called for each token; `clock`: Unix time."""
 
     def __init__(self, keys: SigningKeys, issuer: Callable[[], str], clock: Callable[[], float]) -> None:
         self.keys, self._issuer, self._clock = keys, issuer, clock

@@ -1,6 +1,6 @@
 """The pages of an authorization server: plain HTML without scripts. Pure.
 
-Whatever a client or a caller said is escaped. Each page forbids framing (RFC 6749, 10.13; RFC 9700, 4.16), scripts and
+All that a client or a caller said is escaped. Each page forbids framing (RFC 6749, 10.13; RFC 9700, 4.16), scripts and
 foreign content by its Content-Security-Policy, and no cache keeps it.
 """
 

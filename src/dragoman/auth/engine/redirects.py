@@ -1,4 +1,4 @@
-"""Redirect URIs: which ones a client may have, and when one that is asked for is one of them. Pure."""
+"""Redirect URIs: which ones a client may have, and when a requested one is one of them. Pure."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def matches(uri: str, registered: Iterable[str]) -> bool:
 def _portless(uri: str) -> tuple[str, str]:
     """A loopback URI as host and the rest behind the port, each as it was written."""
     rest = uri.removeprefix("http://")
-    at = next((place for place, each in enumerate(rest) if each in "/?"), len(rest))
-    place, after = rest[:at], rest[at:]
-    return re.sub(r":[0-9]*$", "", place), after
+    at = next((index for index, each in enumerate(rest) if each in "/?"), len(rest))
+    index, after = rest[:at], rest[at:]
+    return re.sub(r":[0-9]*$", "", index), after
 
 
 def host_of(uri: str) -> str:

@@ -13,16 +13,16 @@ RESOURCES = 8
 
 
 def scopes_of(
-    asked: Sequence[str], client: Client, settings: Settings, within: Collection[str] | None = None
+    requested: Sequence[str], client: Client, settings: Settings, within: Collection[str] | None = None
 ) -> tuple[str, ...]:
     """The scopes that a request gets. `within`: those of the grant it uses. Raises OAuthError (`invalid_scope`)."""
     if within is not None:
         # RFC 6749, 6: "MUST NOT include any scope not originally granted by the resource owner, and if omitted is
         # treated as equal to the scope originally granted"
-        if beyond := [each for each in asked if each not in within]:
+        if beyond := [each for each in requested if each not in within]:
             raise refused("invalid_scope", f"The grant has not {' '.join(beyond)[:200]}")
-        return tuple(asked or within)
-    found = tuple(asked) or tuple(
+        return tuple(requested or within)
+    found = tuple(requested) or tuple(
         each for each in settings.default_scopes if client.scopes is None or each in client.scopes
     )
     for each in found:

@@ -21,7 +21,7 @@ class ServedEngine(HttpAlone):
         """What answers its requests."""
 
     def http_routes(self) -> Sequence[Route]:
-        """The endpoints, at paths from the root on: the issuer's own path counts. A guard is not asked about them."""
+        """Return the endpoints, at paths from the root on: the issuer's own path counts. They need no guard."""
         found = []
         for path, methods in self.engine.paths().items():
             allowed = (*methods, *(("HEAD",) if "GET" in methods else ()))
@@ -47,14 +47,14 @@ class ServedEngine(HttpAlone):
         self._begin(self._answer(x)).add_done_callback(lambda _: self.call_limit.leave())
 
     async def _answer(self, x: RouteExchange) -> None:
-        asked = x.request
+        request = x.request
         made = await self.engine.answer(
             EndpointRequest(
-                method=asked.method,
-                path=asked.path,
-                query=asked.query,
-                headers=asked.headers,
-                body=asked.body,
+                method=request.method,
+                path=request.path,
+                query=request.query,
+                headers=request.headers,
+                body=request.body,
                 remote=x.caller.remote,
             )
         )

@@ -31,10 +31,9 @@ def github(
 ) -> OpaqueTokens:
     """Tokens of GitHub that were issued to our OAuth app or GitHub App (`gho_`, `ghu_`).
 
-    GitHub is asked with our client's id and secret whether it issued the token to us; `GET /user`, which answers for
-    any token of anybody, is not asked. `subject` is the user's number, which stays when the name changes; the name is
-    `claims["login"]`. `api`: that of an enterprise server.
-    """
+    The request to GitHub has our client's id and secret, and says whether it issued the token to us; `GET /user`, which
+    answers for any token of anybody, is not used. `subject` is the user's number, which stays when the name changes;
+    the name is `claims["login"]`. `api`: that of an enterprise server. """
     if not client_id or not client_secret:
         raise LocalError("github: the client's id and secret are those of your app, and neither is empty")
     secret = "Basic " + b64encode(f"{client_id}:{client_secret}".encode()).decode()
@@ -72,7 +71,7 @@ def google(
 ) -> OpaqueTokens:
     """Access tokens of Google (`ya29.`) that were issued to one of our clients.
 
-    Google's `tokeninfo` says to which client; `userinfo`, which answers for any token of anybody, is not asked. Scopes
+    Google's `tokeninfo` says to which client; `userinfo`, which answers for any token of anybody, is not used. Scopes
     are URLs; "openid", "email" and "profile" come back as `https://www.googleapis.com/auth/userinfo.email` and the
     like.
     """

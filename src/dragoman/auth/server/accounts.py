@@ -36,12 +36,12 @@ class LocalUsers:
         """Name and, where a user has one, password."""
         first = next(iter(self._users.values()), None)
         names = ", ".join(each.name for each in self._users.values() if not each.password)
-        told = warning(f"Users for trying, without a password: {names}") if names else ""
+        hint = warning(f"Users for trying, without a password: {names}") if names else ""
         fields = field("User", "user", first.name if first is not None and names else "", autocomplete="username")
         if any(each.password for each in self._users.values()):
             made = field("Password", "password", kind="password", autocomplete="current-password")
             fields += made.replace(" required", "") if names else made
-        return told + fields
+        return hint + fields
 
     def automatic(self) -> Approved | None:
         """The user who agrees to everything."""

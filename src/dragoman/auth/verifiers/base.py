@@ -25,7 +25,7 @@ class VerifierBase:
     dpop: str = "off"
     """Whether tokens that are bound to a key (RFC 9449) are "off", "accepted" or "required"."""
     certificates: bool = False
-    """Whether it looks at TLS client certificates: then it is asked without a token, too."""
+    """Whether it looks at TLS client certificates: then it is called without a token, too."""
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
         """Return the identity behind a token; None if this verifier does not know it. Raises TokenRefused with the
@@ -40,7 +40,7 @@ class VerifierBase:
     def holding(self, token: bytes) -> Callable[[], bool] | None:
         """Return a function that says, each time it is called, whether `known` would still return the same. It is
         called in place of `known` for each further request with an equal head, so it must cost next to nothing. None:
-        `known` is asked each time."""
+        `known` is called each time."""
         return None
 
     def share(self, store: SeenOnce) -> Callable[[], None]:

@@ -24,7 +24,7 @@ from ..limits import DEFAULTS, AuthLimits
 from ..tokens import LEEWAY, ClaimRules, Issuer, TokenBinding
 from ..urls import split_issuer, split_web
 from .cache import SECONDS, CachingVerifier, TokenCache
-from .key import GivenKey, key_given
+from .key import GivenKey, key_maker
 from .possession import POLICIES, Policy, Possession
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Bearer(CachingVerifier):
         self._limits, self._now = limits, now
         checker = ProofChecker(nonces=_nonces(dpop_nonces, now), limits=limits, now=now)
         super().__init__(TokenCache(seconds=cache_seconds, limits=limits, now=now), Possession(dpop, resource, checker))
-        key_of = key_given(public_key, secret, algorithm)
+        key_of = key_maker(public_key, secret, algorithm)
         if proxy is not None:
             if key_of is not None:
                 raise LocalError("Bearer: a proxy signs its tokens itself: leave public_key= and secret= out")

@@ -1,4 +1,4 @@
-"""Tokens that their issuer is asked about (RFC 7662): opaque ones, or such as may be revoked at any time."""
+"""Tokens that are introspected at their issuer (RFC 7662): opaque ones, or such as may be revoked at any time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..claims import Claims
 from ..credential import TokenCredential
 from ..dpop import ProofChecker
 from ..errors import IssuerAway, OAuthError, TokenRefused
-from ..exchange import Exchange, answered, authenticated
+from ..exchange import Exchange, authenticate, parse_answer
 from ..fetching import FETCHER, Fetches, fetcher_of
 from ..jose import Key, VerifiedToken
 from ..limits import DEFAULTS, AuthLimits
@@ -37,7 +37,7 @@ class Introspection(CachingVerifier):
 
     `url`: the endpoint; `issuer`: whose it is. `client_id` with `secret` or `key`: this server as a client there.
     `resource`: this server's URL as clients write it; the answer's `aud` must name it, or what `audience` says. An
-    endpoint that tells no `aud` can be used with `clients`: the answer's `client_id` must be one of them. The other
+    endpoint that returns no `aud` can be used with `clients`: the answer's `client_id` must be one of them. The other
     options are those of `Bearer`. Raises LocalError for what cannot be right.
     """
 
@@ -88,11 +88,11 @@ class Introspection(CachingVerifier):
         return await self._questions.identify(token, handshake)
 
     async def _ask(self, token: str) -> tuple[Identity, TokenBinding | None]:
-        more, headers = authenticated(self._client, self._issuer, self._now())
+        more, headers = authenticate(self._client, self._issuer, self._now())
         form = {"token": token, "token_type_hint": "access_token", **more}
         answer = await self._fetch().post_form(self._url, form, by="operator", origin=self._issuer, headers=headers)
         try:
-            found = answered(answer, self._limits.answer)
+            found = parse_answer(answer, self._limits.answer)
         except OAuthError as error:
             # RFC 7662 section 2.3: an error is about us, "a properly formed and authorized query for an inactive ...
             # token ... is not considered an error response"

@@ -28,7 +28,7 @@ class MutualTls(VerifierBase):
     """
 
     certificates = True
-    """It is asked where there is no token."""
+    """It is called where there is no token."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class MutualTls(VerifierBase):
         expires = _expiry(certificate)
         if self._now() >= expires:
             raise TokenRefused("The certificate has expired")
-        issuer = found[0].issuer or "x509:" + _distinguished(certificate.get("issuer", ()))
+        issuer = found[0].issuer or "x509:" + _distinguished_name(certificate.get("issuer", ()))
         until = expires if found[0].expires_at is None else min(expires, found[0].expires_at)
         return Identity(
             subject=found[0].subject,
@@ -92,7 +92,7 @@ def _expiry(certificate: Mapping[str, Any]) -> float:
         raise TokenRefused("The certificate does not say when it expires") from None
 
 
-def _distinguished(name: Any) -> str:
+def _distinguished_name(name: Any) -> str:
     """A distinguished name as text, without ambiguity."""
     pairs = [f"{kind}={value}" for part in name for kind, value in part]
     return ",".join(pair.replace("\\", "\\\\").replace(",", "\\,") for pair in pairs)

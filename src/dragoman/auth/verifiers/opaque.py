@@ -1,8 +1,8 @@
 """Opaque tokens of issuers that have a check of their own and no introspection: GitHub, Google.
 
 Such a token says nothing of this server. It is taken only where the check says that it was issued to *our* client: a
-token that any other app got from the same issuer is good for that issuer and not for us. What an issuer tells about a
-user when it is shown a token (userinfo) proves nothing of the kind, and is never asked.
+token that any other app got from the same issuer is good for that issuer and not for us. What an issuer returns about a
+user for a token (userinfo) proves nothing of the kind, and is never used.
 """
 
 from __future__ import annotations

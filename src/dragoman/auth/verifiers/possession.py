@@ -37,14 +37,14 @@ class Possession:
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
         """Remember proofs that were used in this store too, until the function that is returned is called."""
-        return self._checker.share(store) if self.policy != "off" else _nothing
+        return self._checker.share(store) if self.policy != "off" else _do_nothing
 
     async def check_binding(
         self, token: str, identity: Identity, bound: TokenBinding | None, handshake: Handshake
     ) -> None:
         """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `identity`:
         whose it is; `bound`: what it is bound to; None: to nothing."""
-        scheme, proofs = _shown(handshake)
+        scheme, proofs = _credentials_of(handshake)
         if bound is None or bound.by != "jkt":
             if self.policy == "required":
                 raise TokenRefused("This server takes only tokens that are bound to a key (DPoP)", scheme="DPoP")
@@ -85,7 +85,7 @@ def _check_certificate(thumbprint: str, der: bytes | None) -> None:
         raise TokenRefused("The token is bound to another TLS certificate than that of this connection (cnf)")
 
 
-def _shown(handshake: Handshake) -> tuple[bytes, list[bytes]]:
+def _credentials_of(handshake: Handshake) -> tuple[bytes, list[bytes]]:
     """The scheme of `Authorization` in lower case, and the DPoP proofs."""
     scheme, proofs = b"", []
     for name, value in handshake.headers:
@@ -96,5 +96,5 @@ def _shown(handshake: Handshake) -> tuple[bytes, list[bytes]]:
     return scheme, proofs
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Nothing was shared."""

@@ -22,7 +22,7 @@ repeats: Final = Repeats(log)
 
 class TokenQuestions:
     """`ask(token)` says who the bearer is and what the token is bound to; it raises TokenRefused, and AuthError or
-    OSError where the issuer cannot be asked. `name`: the issuer's, for the log."""
+    OSError where the issuer does not answer. `name`: the issuer's, for the log."""
 
     __slots__ = ("_ask", "_flights", "_limits", "_name", "cache")
 
@@ -51,12 +51,12 @@ class TokenQuestions:
         self.cache.check_refused(raw)
         name = sha256(raw).digest()
         owner = owner_at(handshake.remote, handshake.scheme)
-        asked: tuple[Identity, TokenBinding | None] = await self._flights.join(
-            name, owner, lambda: self._asked(token, raw)
+        verified: tuple[Identity, TokenBinding | None] = await self._flights.join(
+            name, owner, lambda: self._ask_and_cache(token, raw)
         )
-        return asked
+        return verified
 
-    async def _asked(self, token: str, raw: bytes) -> tuple[Identity, TokenBinding | None]:
+    async def _ask_and_cache(self, token: str, raw: bytes) -> tuple[Identity, TokenBinding | None]:
         try:
             identity, bound = await self._ask(token)
         except TokenRefused as error:

@@ -14,7 +14,7 @@ from ...auth.client.code import check_pkce
 from ...auth.client.discovery import DiscoveryOptions, Found, discover
 from ...auth.client.errors import LoginFailed
 from ...auth.client.login import Terms, TokenRequest, scopes_for
-from ...auth.client.probing import Probed, probed
+from ...auth.client.probing import Probe, probe
 from ...auth.client.registration import ClientOptions
 from ...auth.client.store import MemoryStore
 from ...auth.client.world import World
@@ -111,7 +111,7 @@ def explain(
 
 async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) -> bool:
     """Walk the way; whether a client gets to its end. Raises AuthError where there is no connection."""
-    answer = await probed(url, fetcher)
+    answer = await probe(url, fetcher)
     try:
         fault = _fault(url, answer)
         told.tell("request", f"POST {url} without a token: HTTP {answer.status}", fault is None)
@@ -131,7 +131,7 @@ async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) 
         return False
 
 
-def _fault(url: str, answer: Probed) -> Fault | None:
+def _fault(url: str, answer: Probe) -> Fault | None:
     """What is wrong with an answer, before anything of OAuth; None for one of a server, and for one that asks for a
     token or does not say for what."""
     where = parse(url)
@@ -141,7 +141,7 @@ def _fault(url: str, answer: Probed) -> Fault | None:
     return None if fault is None or fault.kind in ("no_challenge", "scope", "forbidden") else fault
 
 
-def _challenge(answer: Probed, told: Explained) -> None:
+def _challenge(answer: Probe, told: Explained) -> None:
     """What the 401 asks for."""
     if not answer.field:
         told.tell("challenge", "none: RFC 9110 wants a WWW-Authenticate with a 401, so metadata is guessed at", False)
@@ -153,7 +153,7 @@ def _challenge(answer: Probed, told: Explained) -> None:
         told.tell("challenge", "it has no resource_metadata: the well-known places are asked")
 
 
-def _server(url: str, answer: Probed, found: Found, told: Explained) -> bool:
+def _server(url: str, answer: Probe, found: Found, told: Explained) -> bool:
     """What a login at this authorization server would do."""
     server = found.server
     told.tell("issuer", f"{server.issuer}, for the resource {found.resource}")
@@ -192,7 +192,7 @@ async def _token(url: str, fetcher: Fetcher, account: str, told: Explained) -> b
     if not fields:
         told.tell("token", f"it has expired and cannot be renewed: dragoman login {url}", False)
         return False
-    answer = await probed(url, fetcher, fields)
+    answer = await probe(url, fetcher, fields)
     refused = answer.status in (401, 403)
     why = "" if not refused else f": {answer.field or 'without a reason'}"
     told.tell("request", f"POST {url} with the token: HTTP {answer.status}{why}", not refused)

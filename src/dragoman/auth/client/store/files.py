@@ -1,7 +1,7 @@
 """Entries in files of a folder that only their owner can open.
 
 One file an entry, written beside and renamed, so that a process that is killed leaves the old one. Locks are
-`flock`s, which end with their process. What cannot be read as an entry is told in the log and taken for none: a login
+`flock`s, which end with their process. What cannot be read as an entry is logged and taken for none: a login
 replaces it. What cannot be opened because the keyring is locked is an error, for the entry is good.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from .contract import ENTRY_SIZE, LOCK_WAIT, EntryKey, Stored, TokenStoreError
 from .locking import acquired
-from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_key, name, opened, sealed, unavailable
+from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_key, name, seal, unavailable, unseal
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class FileStore:
             if (None if found is None else found.generation) != after:
                 return False
             # the clock, so that it rises over a removal, too
-            content = sealed(key, value, max((after or 0) + 1, time.time_ns()), secret)
+            content = seal(key, value, max((after or 0) + 1, time.time_ns()), secret)
             await asyncio.to_thread(self._replace, name(key), content)
             return True
 
@@ -128,10 +128,10 @@ class FileStore:
             return None
         secret = await self._key() if is_sealed(content) else None
         if secret is None and self._away is not None and is_sealed(content):
-            away, self._away = self._away, None if self._keyring else self._away  # asked again next time
+            away, self._away = self._away, None if self._keyring else self._away  # tried again next time
             raise unavailable(away)
         try:
-            return opened(content, named, secret)
+            return unseal(content, named, secret)
         except Unreadable as why:
             logger.warning("a stored token cannot be read and is taken for none (%s): %s", named[:12], why)
             return None
@@ -170,7 +170,7 @@ class FileStore:
             file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 with open(file, "wb") as stream:
-                    os.fchmod(stream.fileno(), 0o600)  # whatever the umask
+                    os.fchmod(stream.fileno(), 0o600)  # with any umask
                     stream.write(content)
                     stream.flush()
                     os.fsync(stream.fileno())

@@ -42,11 +42,11 @@ class KeyringAway(Exception):
 
 
 def name(key: EntryKey) -> str:
-    """The file's name: it tells nothing of the key."""
+    """The file's name: it says nothing of the key."""
     return sha256(key.text.encode()).hexdigest()
 
 
-def sealed(key: EntryKey, value: bytes, generation: int, secret: bytes | None) -> bytes:
+def seal(key: EntryKey, value: bytes, generation: int, secret: bytes | None) -> bytes:
     """An entry's content. `secret`: the key of AES-GCM, None for a plain one. Raises TokenStoreError."""
     try:
         content = msgspec.msgpack.encode((key.issuer, key.resource, key.client, key.account, value))
@@ -64,14 +64,14 @@ def is_sealed(content: bytes) -> bool:
     return content.startswith(b"%b %b " % (FORMAT, SEALED))
 
 
-def opened(content: bytes, named: str, secret: bytes | None) -> tuple[EntryKey, Stored]:
+def unseal(content: bytes, named: str, secret: bytes | None) -> tuple[EntryKey, Stored]:
     """The entry of a file's content. `named`: the file's name. Raises Unreadable."""
     line, newline, body = content.partition(b"\n")
     words = line.split(b" ")
     if not newline or len(words) != 3 or words[0] != FORMAT or not words[2].isdigit() or len(words[2]) > 20:
         raise Unreadable("it does not begin as an entry does")
     if words[1] == SEALED:
-        body = _unsealed(body, line + b"\n" + named.encode(), secret)
+        body = _unseal(body, line + b"\n" + named.encode(), secret)
     elif words[1] != PLAIN:
         raise Unreadable("it is sealed in an unknown way")
     try:
@@ -86,7 +86,7 @@ def opened(content: bytes, named: str, secret: bytes | None) -> tuple[EntryKey, 
     return key, Stored(value, int(words[2]))
 
 
-def _unsealed(body: bytes, beside: bytes, secret: bytes | None) -> bytes:
+def _unseal(body: bytes, beside: bytes, secret: bytes | None) -> bytes:
     if secret is None:
         raise Unreadable("it is sealed and there is no key")
     try:
