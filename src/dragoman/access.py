@@ -56,7 +56,8 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
         return bool(self.roles) or self.allow is not None
 
     def shown(self, caller: Caller) -> bool:
-        """Whether lists show the method to this caller: what lacks a scope is shown, or no one would ask for it."""
+        """Return whether lists show the method to this caller: what lacks a scope is shown, or no one would ask for
+        it."""
         identity = identity_of(caller)
         if not self.hides:
             return True
@@ -92,7 +93,7 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
         return replace(self, allow=None if allow is None else lambda identity, _: allow(identity, None))
 
     def passed(self, caller: Caller) -> bool:
-        """Whether this caller may make the call, as far as that is known without its arguments."""
+        """Return whether this caller may make the call, as far as that is known without its arguments."""
         return self.without_arguments().refusal(caller, None) is None
 
     def demand(self, message: Any, caller: Caller, challenge: Callable[[Refusal, Caller, Any], Refusal] | None) -> None:
@@ -139,7 +140,7 @@ def access_of(
     allow: Allow | None,
     arguments: Callable[[Any], Mapping[str, Any]],
 ) -> Access:
-    """What a method demands. LocalError for a scope that no token could have, and for an `allow` that waits."""
+    """Return what a method demands. LocalError for a scope that no token could have, and for an `allow` that waits."""
     needed = scopes_of(name, scopes)
     code = getattr(allow, "__code__", None)
     if code is not None and code.co_flags & 0x3A0:  # a generator, a coroutine, or both
@@ -220,7 +221,7 @@ def _verifiers(auth: Verifiers) -> Sequence[Any]:
 
 
 def _issuers(verifier: Any) -> frozenset[str]:
-    """Those whose tokens a verifier takes; none where it does not say."""
+    """Return those whose tokens a verifier takes; none where it does not say."""
     return frozenset(getattr(verifier, "issuers", ()))
 
 
@@ -237,7 +238,7 @@ def with_scopes(access: Access | None, scopes: frozenset[str]) -> Access | None:
 
 
 def local_user() -> LocalUser:
-    """The user as whom this process runs."""
+    """Return the user as whom this process runs."""
     import getpass  # noqa: PLC0415  (start-up: a protected server on a wire within this machine)
 
     try:
@@ -248,14 +249,14 @@ def local_user() -> LocalUser:
 
 
 def identity_of(caller: Caller) -> Identity | None:
-    """Who the caller is; on wires within this machine, its user."""
+    """Return who the caller is; on wires within this machine, its user."""
     if caller.identity is None and caller.scheme in _LOCAL:
         return local_user()
     return caller.identity
 
 
 def known(caller: Caller) -> Caller:
-    """The caller with its identity, where that is this machine's user."""
+    """Return the caller with its identity, where that is this machine's user."""
     if caller.identity is None and caller.scheme in _LOCAL:
         return replace(caller, identity=local_user())
     return caller
@@ -284,8 +285,8 @@ class Verifier(Protocol):
     """
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
-        """The identity behind a token; None if this verifier does not know it. Raises TokenRefused with the reason why
-        not, IssuerAway where no one can say now."""
+        """Return the identity behind a token; None if this verifier does not know it. Raises TokenRefused with the
+        reason why not, IssuerAway where no one can say now."""
 
 
 @runtime_checkable
@@ -296,35 +297,36 @@ class Protection(Protocol):
         """Decide whether a caller is let in."""
 
     def at_once(self, credentials: bytes) -> Standing | None:
-        """The decision about the one `Authorization` field of an HTTP request (b"": it has none), if that is known
-        without waiting and depends on nothing else of the request; None: ask."""
+        """Return the decision about the one `Authorization` field of an HTTP request (b"": it has none), if that is
+        known without waiting and depends on nothing else of the request; None: ask."""
 
     def naming(self, denied: Denied, scopes: frozenset[str]) -> Denied:
-        """A denial whose challenges name these scopes beside those that they name already."""
+        """Return a denial whose challenges name these scopes beside those that they name already."""
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
-        """A refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the caller
-        has already."""
+        """Return a refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the
+        caller has already."""
 
     @property
     def room(self) -> int:
         """Bytes of a token, for which a header has room beside its other fields."""
 
     def too_long(self) -> tuple[str, str]:
-        """The header field of the answer to a request whose header is too long to be read."""
+        """Return the header field of the answer to a request whose header is too long to be read."""
 
     def documents(self) -> Mapping[str, Document]:
-        """The public documents that say how to get a token, by path."""
+        """Return the public documents that say how to get a token, by path."""
 
     def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
-        """A served object stands behind it, whose methods demand these."""
+        """Name these scopes too, which the methods of a served object behind it demand."""
 
     def share(self, store: Any) -> Callable[[], None]:
         """Remember what may be used once (DPoP proofs) in this `bus.Store` too, which other processes share, until the
         function that is returned is called."""
 
     def known(self, caller: Caller) -> Caller:
-        """The caller of a wire within this machine with its identity, which is its user's; others as they are."""
+        """Return the caller of a wire within this machine with its identity, which is its user's; others as they
+        are."""
 
     def lacks(self, scheme: str) -> str:
         """Why callers on this wire cannot say who they are; "" if they can."""

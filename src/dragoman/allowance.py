@@ -45,15 +45,15 @@ class NoRoom(Exception):
 
 
 def owner_of(caller: Caller) -> Owner:
-    """The owner of what this caller fills: its account; without one its address, and where the wire has none (a mailbox
-    of a broker, which callers choose themselves; a client in this process) the wire."""
+    """Return the owner of what this caller fills: its account; without one its address, and where the wire has none (a
+    mailbox of a broker, which callers choose themselves; a client in this process) the wire."""
     if caller.identity is not None:
         return Owner(caller.identity.account, known=True)
     return owner_at(caller.remote, caller.scheme)
 
 
 def owner_at(remote: str, scheme: str = "") -> Owner:
-    """The owner of what an anonymous caller at this address fills, on the wire with this scheme."""
+    """Return the owner of what an anonymous caller at this address fills, on the wire with this scheme."""
     return Owner(address_of(remote) or scheme)
 
 
@@ -105,7 +105,7 @@ class Allowance:
                 these.of[owner] = left - 1
 
     def after(self, now: float) -> int:
-        """Seconds after which there is room again, at the latest."""
+        """Return the seconds after which there is room again, at the latest."""
         return max(1, ceil((self._turn if self._counts_before.all else self._turn + self._life) - now))
 
     def _turn_over(self, now: float) -> None:
@@ -170,7 +170,7 @@ class Places(Generic[K]):
         return None if found is None else found[0]
 
     def yielding(self, owner: Owner) -> K:
-        """The key that would give way for one more of this owner, if all is taken. Raises NoRoom."""
+        """Return the key that would give way for one more of this owner, if all is taken. Raises NoRoom."""
         return next(iter(self._held[self._yielding_owner(owner)]))
 
     def free(self, key: K) -> None:
@@ -188,7 +188,7 @@ class Places(Generic[K]):
         return self._known if owner.known else self._strangers
 
     def _yielding_owner(self, owner: Owner) -> Owner:
-        """The owner that gives way for one more of this owner. Raises NoRoom."""
+        """Return the owner that gives way for one more of this owner. Raises NoRoom."""
         known, strangers, share = self._known, self._strangers, share_of(self._most)
         if max(known.top, strangers.top) > share:
             return (known if known.top > strangers.top else strangers).first()
@@ -222,5 +222,5 @@ class _Levels:
             self.top = after
 
     def first(self) -> Owner:
-        """The one that has most, and of several the one that has had so many for longest."""
+        """Return the one that has most, and of several the one that has had so many for longest."""
         return next(iter(self._at[self.top]))

@@ -35,8 +35,8 @@ def holds_secret(cls: C) -> C:
 
 
 def read_secrets(given: Sequence[str | bytes] | str | bytes | None = None) -> list[bytes]:
-    """The secrets in an option, or (None) in the environment: none where that has none. Raises LocalError for an option
-    without one, and for a secret that is too short."""
+    """Return the secrets in an option, or (None) in the environment: none where that has none. Raises LocalError for an
+    option without one, and for a secret that is too short."""
     if given is None:
         given = os.environ.get(SECRET)
         if not given:

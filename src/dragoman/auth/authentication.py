@@ -18,8 +18,9 @@ ASSERTION_LIFE: Final = 300
 def authentication(
     method: str, client_id: str, secret: str | None, key: Key | None, audience: str, now: float
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What authenticates a client: members of the form, and headers. `method`: as in `token_endpoint_auth_method`;
-    `audience`: the issuer (RFC 7523 section 3: "the authorization server ... as an intended audience")."""
+    """Return what authenticates a client: members of the form, and headers. `method`: as in
+    `token_endpoint_auth_method`; `audience`: the issuer (RFC 7523 section 3: "the authorization server ... as an
+    intended audience")."""
     if method == "client_secret_basic":
         # RFC 6749 section 2.3.1: both are form-encoded before they are joined
         pair = f"{quote_plus(client_id)}:{quote_plus(secret or '')}"

@@ -38,7 +38,7 @@ class Challenge(Struct, frozen=True):
     """The one value of a challenge without parameters, as `Negotiate` has it."""
 
     def of(self, scheme: str) -> bool:
-        """Whether it is of this scheme."""
+        """Return whether it is of this scheme."""
         return self.scheme.lower() == scheme.lower()
 
     @property
@@ -47,7 +47,8 @@ class Challenge(Struct, frozen=True):
         return tuple(dict.fromkeys(self.params.get("scope", "").split()))
 
     def text(self) -> str:
-        """The challenge as a field value. Raises ValueError for a scheme, name or value that no field can hold."""
+        """Return the challenge as a field value. Raises ValueError for a scheme, name or value that no field can
+        hold."""
         if not _TOKEN.fullmatch(self.scheme) or not all(_TOKEN.fullmatch(name) for name in self.params):
             raise ValueError(f"not the scheme or parameters of a challenge: {self.scheme!r}")
         if self.token68 is not None:
@@ -58,8 +59,8 @@ class Challenge(Struct, frozen=True):
 
 
 def parse_challenges(values: str | Iterable[str]) -> list[Challenge]:
-    """The challenges of these field values, in order. What is not in the grammar ends the reading of its value: what
-    stands before it counts, what stands after it might be read into the wrong challenge."""
+    """Return the challenges of these field values, in order. What is not in the grammar ends the reading of its value:
+    what stands before it counts, what stands after it might be read into the wrong challenge."""
     found: list[Challenge] = []
     for value in [values] if isinstance(values, str) else values:
         _read(value[:LONGEST], found)
@@ -98,7 +99,7 @@ def _read(text: str, found: list[Challenge]) -> None:
 
 
 def _params(text: str, at: int) -> tuple[dict[str, str], int, bool]:
-    """The parameters from `at` on, where the next challenge begins, and whether the text was in the grammar."""
+    """Return the parameters from `at` on, where the next challenge begins, and whether the text was in the grammar."""
     params: dict[str, str] = {}
     while at < len(text):
         name = _TOKEN.match(text, at)

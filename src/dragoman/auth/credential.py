@@ -35,7 +35,8 @@ class TokenCredential:
         return self
 
     def reveal(self) -> str:
-        """The token. It was issued for this server: to send it further on is forbidden (MCP, Token Passthrough)."""
+        """Return the token. It was issued for this server: to send it further on is forbidden (MCP, Token
+        Passthrough)."""
         return self._token
 
     async def exchange(self, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:

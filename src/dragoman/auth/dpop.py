@@ -31,8 +31,8 @@ _JTI: Final = 512
 
 
 def normal(url: str) -> str:
-    """A URL without query and fragment, its scheme and host in lower case, without its scheme's own port: RFC 9449
-    section 4.3, step 9, and RFC 3986 sections 6.2.2 and 6.2.3. Raises ValueError if it is not an absolute URL."""
+    """Return a URL without query and fragment, its scheme and host in lower case, without its scheme's own port: RFC
+    9449 section 4.3, step 9, and RFC 3986 sections 6.2.2 and 6.2.3. Raises ValueError if it is not an absolute URL."""
     parts = urlsplit(url)
     if not parts.scheme or not parts.hostname:
         raise ValueError("not an absolute URL")
@@ -56,8 +56,8 @@ def proof(
     nonce: str | None = None,
     now: Callable[[], float] = time.time,
 ) -> str:
-    """A new proof for one request (RFC 9449 section 4.2). `token`: the access token that goes with it, if one does;
-    `nonce`: the last one that the server gave. Raises ValueError for a URL that is not absolute."""
+    """Return a new proof for one request (RFC 9449 section 4.2). `token`: the access token that goes with it, if one
+    does; `nonce`: the last one that the server gave. Raises ValueError for a URL that is not absolute."""
     normal(url)
     claims: dict[str, Any] = {
         "jti": encode_base64url(os.urandom(16)),
@@ -88,11 +88,11 @@ class Nonces:
         self.life: float = life
 
     def current(self) -> str:
-        """The nonce to give out now."""
+        """Return the nonce to give out now."""
         return self._make(int(self._now() / self.life))
 
     def good(self, nonce: object) -> bool:
-        """Whether this is the present nonce or the one before it."""
+        """Return whether this is the present nonce or the one before it."""
         turn = int(self._now() / self.life)
         text = nonce.encode() if isinstance(nonce, str) and nonce.isascii() else b""
         return any(hmac.compare_digest(text, self._make(each).encode()) for each in (turn, turn - 1))
@@ -137,7 +137,7 @@ class ProofChecker:
         thumbprint: str | None = None,
         owner: Owner | None = None,
     ) -> str:
-        """The thumbprint of the key that made this proof for this request, `url` as the client sees it.
+        """Return the thumbprint of the key that made this proof for this request, `url` as the client sees it.
 
         `token`: the access token beside it, whose `ath` must be there; `thumbprint`: the key that the token is bound
         to; `owner`: of whose share of `limits.proofs` it is, None: the key. Raises TokenRefused ("invalid_dpop_proof",
@@ -171,7 +171,7 @@ class ProofChecker:
         return self._replays.share(store)
 
     def _prove(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
-        """The thumbprint of the key, and the name by which the proof is remembered."""
+        """Return the thumbprint of the key, and the name by which the proof is remembered."""
         if len(proof) > self._limits.proof:
             raise _refused(f"is longer than {self._limits.proof} bytes")
         try:
@@ -188,7 +188,7 @@ class ProofChecker:
         return found, hashlib.sha256(f"{found} {claims['jti']}".encode("utf-8", "surrogatepass")).digest()[:16]
 
     def _key(self, header: Mapping[str, Any], expected: str | None) -> tuple[Key, str]:
-        """The key in a proof's header and its thumbprint."""
+        """Return the key in a proof's header and its thumbprint."""
         # "4. The typ JOSE Header Parameter has the value dpop+jwt."
         if str(header.get("typ")).lower() != TYPE:
             raise _refused(f"has another typ than {TYPE}")

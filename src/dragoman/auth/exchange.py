@@ -56,8 +56,8 @@ def authenticate(client: Exchange, audience: str, now: float) -> tuple[dict[str,
 
 
 def parse_answer(answer: FetchedAnswer, limit: int) -> dict[str, Any]:
-    """The JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749 section
-    5.2), IssuerAway for any other answer."""
+    """Return the JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749
+    section 5.2), IssuerAway for any other answer."""
     found: Any = None
     if len(answer.body) <= limit:
         try:

@@ -83,7 +83,7 @@ class Fetched(Struct, frozen=True):
 
 
 def as_fetched(answer: Any) -> Fetched:
-    """The answer of any fetcher, a user's too, as ours has it."""
+    """Return the answer of any fetcher, a user's too, as ours has it."""
     return answer if isinstance(answer, Fetched) else Fetched(answer.status, answer.headers, answer.body)
 
 
@@ -219,7 +219,7 @@ class Fetcher:
     # -- the rules
 
     def _parse(self, url: str, by: By, origin: str | None) -> Url:
-        """The URL, if its text is allowed. Raises FetchRefused."""
+        """Return the URL, if its text is allowed. Raises FetchRefused."""
         try:
             target = parse(url)
         except (LocalError, ValueError) as error:
@@ -303,8 +303,8 @@ _EMBEDDING: Final = (
 
 
 def kind_of(address: str) -> Kind:
-    """What kind of IP address it is; one with an IPv4 address in it counts as what that is, or as the worst of several.
-    Only what is known to be public is."""
+    """Return what kind of IP address it is; one with an IPv4 address in it counts as what that is, or as the worst of
+    several. Only what is known to be public is."""
     ip = ip_address(address.partition("%")[0])
     kinds = {_kind(one) for one in (_embedded(ip) if isinstance(ip, IPv6Address) else (ip,))}
     return next(kind for kind in _WORST if kind in kinds)
@@ -318,7 +318,7 @@ def _kind(ip: IPv4Address | IPv6Address) -> Kind:
 
 
 def _embedded(ip: IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
-    """The addresses to which packets to this one go: those of IPv4 that are in it, or itself."""
+    """Return the addresses to which packets to this one go: those of IPv4 that are in it, or itself."""
     number = int(ip)
     if number > 1 and any(ip in network for network in _EMBEDDING):
         found = [IPv4Address(number & 0xFFFFFFFF)]
@@ -336,7 +336,7 @@ def _embedded(ip: IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
 
 
 async def _resolve(target: Url) -> list[str]:
-    """The addresses of a host. Raises FetchFailed."""
+    """Return the addresses of a host. Raises FetchFailed."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
@@ -351,7 +351,7 @@ def _netloc(target: Url) -> str:
 
 
 def _shown(url: str) -> str:
-    """A URL for an error: without its query, which may hold what is secret."""
+    """Return a URL for an error: without its query, which may hold what is secret."""
     return masked(url.partition("#")[0])
 
 

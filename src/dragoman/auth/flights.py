@@ -25,8 +25,9 @@ class Flights(Generic[K]):
         return len(self._tasks)
 
     async def join(self, key: K, owner: Owner, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What `run` gives or raises, begun here if it does not run for this key. A caller may be cancelled; it goes
-        on. Raises IssuerAway where there is no room for this owner, and where it had to give way."""
+        """Return what `run` returns, or raise what it raises; begun here if it does not run for this key. A caller may
+        be cancelled; it goes on. Raises IssuerAway where there is no room for this owner, and where it had to give
+        way."""
         task = self._tasks.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
             self._make_room(owner)

@@ -144,7 +144,7 @@ class TokenGuard:
         return await self._decide_field(shown[0], handshake)
 
     async def _decide_field(self, field: bytes, handshake: Handshake) -> Admitted | Denied:
-        """The decision about an `Authorization` field."""
+        """Return the decision about an `Authorization` field."""
         found = _CREDENTIALS.fullmatch(field)
         if found is None:
             return self._deny(400, "invalid_request", "The Authorization header is not `Bearer` and a token")
@@ -190,7 +190,7 @@ class TokenGuard:
         return Admitted(identity=identity, expires=identity.expires_at)
 
     def _user(self, handshake: Handshake) -> Admitted | Denied:
-        """The decision about a process of this machine, by what the kernel says of it."""
+        """Return the decision about a process of this machine, by what the kernel says of it."""
         process = handshake.credentials
         if process is None:
             return Denied(reason="The system does not say whose process calls")
@@ -211,7 +211,7 @@ class TokenGuard:
         headers: Iterable[tuple[str, str]] = (),
         scheme: str = "",
     ) -> Denied:
-        """A no with its challenges. `scheme`: of that to which the error belongs; "": of all."""
+        """Return a denial with its challenges. `scheme`: of that to which the error belongs; "": of all."""
         challenges = self._challenges(error, words if error else "", self._scopes, scheme)
         lines = [*((_CHALLENGE, one) for one in challenges), *headers]
         return Denied(reason=words, status=status, headers=lines)
@@ -238,7 +238,7 @@ class TokenGuard:
     def naming(self, denied: Denied, scopes: frozenset[str]) -> Denied:
         """Return a denial whose challenges name these scopes beside those that they name already."""
         wanted = scopes - _NOT_OF_A_RESOURCE
-        lines = [(name, _wider(value, wanted) if name == _CHALLENGE else value) for name, value in denied.headers]
+        lines = [(name, _with_scopes(value, wanted) if name == _CHALLENGE else value) for name, value in denied.headers]
         return msgspec.structs.replace(denied, headers=lines) if wanted else denied
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
@@ -272,11 +272,11 @@ class TokenGuard:
     # -- what is published
 
     def demanded(self) -> frozenset[str]:
-        """The scopes that the methods behind it demand."""
+        """Return the scopes that the methods behind it demand."""
         return frozenset().union(*(one() for one in self._demanded))
 
     def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
-        """A served object stands behind it, whose methods demand these."""
+        """Name these scopes too, which the methods of a served object behind it demand."""
         self._demanded.append(scopes)
 
     def documents(self) -> Mapping[str, Document]:
@@ -332,15 +332,15 @@ class TokenGuard:
         return "" if row is not None and row.place != "host" else "nothing on it says who is calling"
 
 
-def _wider(value: str, scopes: frozenset[str]) -> str:
-    """A challenge of ours that names these scopes too."""
+def _with_scopes(value: str, scopes: frozenset[str]) -> str:
+    """Return a challenge of ours that names these scopes too."""
     found = parse_challenges(value)[0]
     named = " ".join(sorted(scopes.union(found.scopes)))
     return Challenge(found.scheme, {**found.params, "scope": named}).text()
 
 
 def protection_of(auth: Verifiers) -> TokenGuard:
-    """The guard of what was given as `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
+    """Return the guard of what was given as `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
     if isinstance(auth, TokenGuard):
         return auth
     return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(cast("Verifier", auth))

@@ -60,16 +60,16 @@ class SingleFlight:
             return task, False
         # in a context of its own: it belongs to no single request
         task = self._task = asyncio.get_running_loop().create_task(self._run(), context=Context())
-        task.add_done_callback(_looked_at)
+        task.add_done_callback(_ignore_failure)
         return task, True
 
     async def join(self) -> Any:
-        """Its result, begun here if it does not run; raises what it raised."""
+        """Return its result, begun here if it does not run; raises what it raised."""
         return await asyncio.shield(self.begin()[0])
 
 
-def _looked_at(task: asyncio.Task[Any]) -> None:
-    """What no one waited for was logged where it happened."""
+def _ignore_failure(task: asyncio.Task[Any]) -> None:
+    """Ignore a failure for which no one waited: it was logged where it happened."""
     if not task.cancelled():
         task.exception()
 
@@ -120,7 +120,7 @@ class IssuerKeys:
         self._flight = SingleFlight(self._fetch)
 
     async def verify_signature(self, parts: UnverifiedToken) -> VerifiedToken:
-        """The token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
+        """Return the token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
         IssuerAway."""
         if self._given is not None:
             return verify_signature(parts, (self._given,), limits=self.limits)
@@ -137,7 +137,7 @@ class IssuerKeys:
             raise
 
     async def find(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
-        """The keys that may have signed a token with this header, as `KeySet.find`. Raises IssuerAway."""
+        """Return the keys that may have signed a token with this header, as `KeySet.find`. Raises IssuerAway."""
         keys = await self._keys_now()
         try:
             return keys.find(header, self.limits)
@@ -230,7 +230,7 @@ class IssuerKeys:
         return IssuerAway("The issuer of the token does not answer", int(pause))
 
     async def metadata(self) -> ServerMetadata:
-        """The metadata of the issuer. Raises IssuerAway."""
+        """Return the metadata of the issuer. Raises IssuerAway."""
         try:
             return await self._fetch_metadata()
         except (AuthError, OSError) as error:
@@ -268,6 +268,6 @@ async def fetch_metadata(
 
 
 def fresh(headers: Mapping[str, str]) -> float:
-    """Seconds for which keys are fresh, by `Cache-Control`, within `FRESHEST`."""
+    """Return the seconds for which keys are fresh, by `Cache-Control`, within `FRESHEST`."""
     found = _MAX_AGE.search(headers.get("cache-control", ""))
     return FRESH if found is None else min(max(float(found[1]), FRESHEST[0]), FRESHEST[1])

@@ -71,7 +71,7 @@ _Document = TypeVar("_Document", ServerMetadata, ProtectedResource)
 
 
 def decode_document(body: bytes, kind: type[_Document], where: str) -> _Document:
-    """The document in `body`, which came from `where`. Raises MetadataRefused for what is not one."""
+    """Return the document in `body`, which came from `where`. Raises MetadataRefused for what is not one."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -86,7 +86,7 @@ def _parts(url: str) -> SplitResult:
 
 
 def server_locations(issuer: str) -> list[str]:
-    """The URLs at which the metadata of this issuer may be, in the order in which to request them. Raises
+    """Return the URLs at which the metadata of this issuer may be, in the order in which to request them. Raises
     MetadataRefused for an issuer that cannot be one."""
     parts = split_issuer(issuer)
     if parts is None:
@@ -109,8 +109,8 @@ def resource_locations(url: str) -> list[str]:
 
 
 def canonical(url: str) -> str:
-    """The canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, no fragment, no user, no
-    "/" as the whole path. Raises MetadataRefused for what is not a URL."""
+    """Return the canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, no fragment, no user,
+    no "/" as the whole path. Raises MetadataRefused for what is not a URL."""
     parts = _parts(url)
     netloc = parts.netloc.rpartition("@")[2].lower()
     default = {"https": ":443", "http": ":80"}.get(parts.scheme.lower(), "")

@@ -145,7 +145,7 @@ class ClaimRules:
     def check_claims(
         self, token: VerifiedToken, now: float, *, claims: Mapping[str, Any], credential: Credential | None
     ) -> tuple[Identity, TokenBinding | None]:
-        """Who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the
+        """Return who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the
         identity's. Its `expires_at` is `exp` and the leeway. Raises TokenRefused."""
         found, issuer = token.claims, self.issuer
         # RFC 9068 section 4: "The issuer identifier for the authorization server ... MUST exactly match the value of
@@ -202,8 +202,8 @@ class ClaimRules:
             raise TokenRefused(f"The token is for another service ({claim})")
 
     def _check_times(self, claims: Mapping[str, Any], now: float) -> float | None:
-        """Until when the token is taken: `exp` and the leeway. RFC 9068 section 4: "The current time MUST be before the
-        time represented by the "exp" claim." """
+        """Return until when the token is taken: `exp` and the leeway. RFC 9068 section 4: "The current time MUST be
+        before the time represented by the "exp" claim." """
         expires = _time_at(claims, "exp")
         if expires is None and self._expires:
             raise TokenRefused("The token does not say when it expires (exp)")
@@ -252,8 +252,8 @@ def close_implications(implies: Mapping[str, Iterable[str]]) -> dict[str, frozen
 
 
 def bound_to(claims: Mapping[str, Any]) -> TokenBinding | None:
-    """What `cnf` binds a token to; None without `cnf`. Raises TokenRefused for any other confirmation: what is bound in
-    a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
+    """Return what `cnf` binds a token to; None without `cnf`. Raises TokenRefused for any other confirmation: what is
+    bound in a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
     if "cnf" not in claims:
         return None
     cnf = claims["cnf"]
@@ -283,7 +283,7 @@ def _value_at(claims: Mapping[str, Any], path: Path) -> Any:
 
 
 def _text_at(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
-    """The first of these claims that is there. Raises TokenRefused if it is not text."""
+    """Return the first of these claims that is there. Raises TokenRefused if it is not text."""
     for path in paths:
         value = _value_at(claims, path)
         if value is not None:
@@ -294,7 +294,8 @@ def _text_at(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
 
 
 def _words_at(claims: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, ...]:
-    """The words of all of these claims. Raises TokenRefused for one that is neither a text nor a list of texts."""
+    """Return the words of all of these claims. Raises TokenRefused for one that is neither a text nor a list of
+    texts."""
     words: list[str] = []
     for path in paths:
         value = _value_at(claims, path)
@@ -310,7 +311,7 @@ def _words_at(claims: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, ..
 
 
 def _time_at(claims: Mapping[str, Any], name: str) -> float | None:
-    """A NumericDate (RFC 7519 section 2), Unix time in seconds; None where it is absent. Raises TokenRefused."""
+    """Return a NumericDate (RFC 7519 section 2), Unix time in seconds; None where it is absent. Raises TokenRefused."""
     if name not in claims:
         return None
     value = claims[name]

@@ -13,8 +13,8 @@ sends `a.localhost` elsewhere may decide (RFC 6761 section 6.3 only says SHOULD)
 
 
 def split(url: str) -> SplitResult | None:
-    """The parts of a URL; None for text that is none, such as one with half of a pair of brackets, or with a port that
-    is not a number or too high."""
+    """Return the parts of a URL; None for text that is none, such as one with half of a pair of brackets, or with a
+    port that is not a number or too high."""
     try:
         parts = urlsplit(url)
         _ = parts.port  # it is checked when it is read
@@ -24,27 +24,27 @@ def split(url: str) -> SplitResult | None:
 
 
 def host_of(url: str | None) -> str:
-    """The host of a URL, in lower case; "" for None, and for text that is no URL with a host."""
+    """Return the host of a URL, in lower case; "" for None, and for text that is no URL with a host."""
     parts = None if url is None else split(url)
     return "" if parts is None else (parts.hostname or "").lower()
 
 
 def split_web(url: str) -> SplitResult | None:
-    """The parts of an absolute https or http URL with a host; None for any other text."""
+    """Return the parts of an absolute https or http URL with a host; None for any other text."""
     parts = split(url)
     return parts if parts is not None and parts.scheme in ("https", "http") and parts.hostname else None
 
 
 def split_issuer(issuer: str) -> SplitResult | None:
-    """The parts of an issuer's URL; None for what cannot be one: "a URL that uses the "https" scheme and has no query
-    or fragment components" (RFC 8414 section 2). Plain http passes: whether it is loopback is decided where it is
+    """Return the parts of an issuer's URL; None for what cannot be one: "a URL that uses the "https" scheme and has no
+    query or fragment components" (RFC 8414 section 2). Plain http passes: whether it is loopback is decided where it is
     fetched or served."""
     parts = split_web(issuer)
     return None if parts is None or "?" in issuer or "#" in issuer or "@" in parts.netloc else parts
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host as written is loopback: 127.0.0.0/8, ::1, localhost (RFC 6761 section 6.3)."""
+    """Return whether a host as written is loopback: 127.0.0.0/8, ::1, localhost (RFC 6761 section 6.3)."""
     host = host.lower().rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True

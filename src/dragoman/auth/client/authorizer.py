@@ -110,14 +110,15 @@ class Authorizer:
         return None if self.grant is None else self.grant.tokens
 
     def begin(self, operation: str, patience: Patience = nullcontext) -> Attempt:
-        """A request begins. `operation`: what it does, equal for requests that do the same. `patience`: a context in
+        """Begin a request. `operation`: what it does, equal for requests that do the same. `patience`: a context in
         which the request does not time out."""
         return Attempt(self, operation, patience)
 
     # -- a token for a request
 
-    async def current(self, patience: Patience) -> Tokens | None:
-        """The tokens to use, renewed if they are about to expire; None: there are none, so let the server ask."""
+    async def current_tokens(self, patience: Patience) -> Tokens | None:
+        """Return the tokens to use, renewed if they are about to expire; None: there are none, so let the server
+        ask."""
         if not self._loaded:
             async with self._lock:
                 if not self._loaded:
@@ -143,7 +144,7 @@ class Authorizer:
         return self.tokens
 
     def proof(self, method: str, url: str, token: str) -> str:
-        """A DPoP proof for a request with this token."""
+        """Return a DPoP proof for a request with this token."""
         from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
 
         return proof(self._bound(), method, url, token=token, nonce=self.nonce)
@@ -218,12 +219,12 @@ class Authorizer:
             return True
 
     def _has_other(self, used: str | None) -> bool:
-        """Whether there is a token that can be sent, and it is another one."""
+        """Return whether there is another token that can be sent."""
         tokens = self.tokens
         return tokens is not None and tokens.access_token != used and not self._is_spent(tokens)
 
     def _is_spent(self, tokens: Tokens) -> bool:
-        """Whether it has expired and cannot be renewed."""
+        """Return whether it has expired and cannot be renewed."""
         return tokens.refresh_token is None and tokens.expires_at is not None and tokens.expires_at <= self._clock()
 
     def _raise_shared_failure(self, seen: int) -> None:
@@ -232,8 +233,8 @@ class Authorizer:
             raise AuthorizationFailed(self._failure)
 
     async def _outcome(self, work: asyncio.Task[_Outcome]) -> _Outcome:
-        """The outcome of what goes on when the request that led to it is cancelled. A failure is that of all who
-        wait."""
+        """Return the outcome of a task that goes on when the request that led to it is cancelled. A failure is that of
+        all who wait."""
         work.add_done_callback(_ignore_failure)
         try:
             return await asyncio.shield(work)
@@ -437,10 +438,10 @@ class Attempt:
         self.logged_in: bool = False
 
     async def fields(self, method: str, url: str) -> Mapping[str, str]:
-        """The header fields of this request: "authorization MUST be included in every HTTP request from client to
-        server". Raises AuthorizationFailed."""
+        """Return the header fields of this request: "authorization MUST be included in every HTTP request from client
+        to server". Raises AuthorizationFailed."""
         try:
-            tokens = await self._authorizer.current(self._patience)
+            tokens = await self._authorizer.current_tokens(self._patience)
         except AuthError as error:
             raise as_call_error(error) from error
         self._used = None if tokens is None else tokens.access_token
@@ -452,7 +453,7 @@ class Attempt:
         return {"authorization": f"Bearer {tokens.access_token}"}
 
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
-        """What follows from an answer: whether to send the request again. Raises AuthorizationFailed."""
+        """Return whether to send the request again after an answer. Raises AuthorizationFailed."""
         if nonce := headers.get("dpop-nonce"):
             self._authorizer.nonce = nonce
         if status not in (401, 403):
@@ -472,7 +473,7 @@ class Attempt:
             raise as_call_error(error) from error
 
     async def _answer_forbidden(self, challenges: list[Challenge]) -> bool:
-        """A 403: more scopes, if that is what it asks for, "no more than a few times"."""
+        """Answer a 403: get more scopes, if it demands them, "no more than a few times"."""
         lacking = [one for one in challenges if one.params.get("error") == "insufficient_scope"]
         if not lacking or not self._authorizer.steps_up:
             return False
@@ -480,7 +481,7 @@ class Attempt:
 
 
 def choose_challenge(challenges: list[Challenge]) -> Challenge | None:
-    """The challenge to answer: of a scheme that OAuth's tokens have."""
+    """Return the challenge to answer: of a scheme that OAuth's tokens have."""
     ours = [one for one in challenges if one.of("Bearer") or one.of("DPoP")]
     return next((one for one in ours if "resource_metadata" in one.params), ours[0] if ours else None)
 
@@ -490,7 +491,7 @@ def _wants_nonce(challenges: list[Challenge]) -> bool:
 
 
 def as_call_error(error: AuthError) -> AuthorizationFailed:
-    """An error of the flow as the error of the call."""
+    """Return an error of the flow as the error of the call."""
     if isinstance(error, AuthorizationFailed):
         return error
     what = "the authorization server answers" if isinstance(error, OAuthError) else "no authorization"

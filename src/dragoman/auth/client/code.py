@@ -26,7 +26,7 @@ MOST_ANSWER = 16 * 1024
 
 
 def random_text() -> str:
-    """A text that cannot be guessed: 256 bits."""
+    """Return a text that cannot be guessed: 256 bits."""
     return urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
@@ -70,7 +70,7 @@ def new_request(
     assume_pkce: bool = False,
     extra: Mapping[str, str] | None = None,
 ) -> AuthorizationRequest:
-    """A new authorization request. Raises LoginFailed, AuthError."""
+    """Return a new authorization request. Raises LoginFailed, AuthError."""
     check_pkce(server, assume_pkce)
     endpoint = need_endpoint(server.authorization_endpoint, "authorization_endpoint", server)
     check_secure(endpoint, "authorization_endpoint", server)
@@ -104,8 +104,8 @@ def new_request(
 
 
 def fields_of(query: str) -> dict[str, str]:
-    """The parameters of an answer. Raises LoginFailed: "Request and response parameters MUST NOT be included more than
-    once" (RFC 6749 section 3.1)."""
+    """Return the parameters of an answer. Raises LoginFailed: "Request and response parameters MUST NOT be included
+    more than once" (RFC 6749 section 3.1)."""
     pairs = parse_qsl(query[:MOST_ANSWER], keep_blank_values=True)
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -114,13 +114,13 @@ def fields_of(query: str) -> dict[str, str]:
 
 
 def same_state(ours: str, theirs: str | None) -> bool:
-    """Whether an answer belongs to this request."""
+    """Return whether an answer belongs to this request."""
     return theirs is not None and hmac.compare_digest(ours.encode(), theirs.encode())
 
 
 def code_of(request: AuthorizationRequest, query: str) -> str:
-    """The code in the answer to a request. Raises LoginFailed; for an answer from another issuer without a word of
-    what that says."""
+    """Return the code in the answer to a request. Raises LoginFailed; for an answer from another issuer without a word
+    of what that says."""
     fields = fields_of(query)
     # "discard any results that do not include or have a mismatch with the original state"
     if not same_state(request.state, fields.get("state")):

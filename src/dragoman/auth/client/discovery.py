@@ -48,7 +48,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 async def discover(world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions) -> Found:
-    """The authorization server of the resource at `url`, and the `resource` to name. Raises AuthError."""
+    """Return the authorization server of the resource at `url`, and the `resource` to name. Raises AuthError."""
     document = await _resource(world, url, challenge, wanted)
     if document is None:
         return await _without(world, url, wanted)
@@ -76,7 +76,7 @@ _document: By = "document"
 async def _resource(
     world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions
 ) -> ProtectedResource | None:
-    """The metadata of the resource, None if there is none."""
+    """Return the metadata of the resource, None if there is none."""
     # "use the resource metadata URL from the parsed WWW-Authenticate headers when present; otherwise, they MUST fall
     # back to constructing and requesting the well-known URIs in the order listed above"
     named = challenge.params.get("resource_metadata") if challenge is not None else None
@@ -106,7 +106,8 @@ def _join(url: str, named: str) -> str:
 
 
 async def _without(world: World, url: str, wanted: DiscoveryOptions) -> Found:
-    """A resource without metadata: the issuer that the user pinned, or the server itself, as 2025-03-26 has it."""
+    """Find the server of a resource without metadata: the issuer that the user pinned, or the server itself, as
+    2025-03-26 has it."""
     resource = canonical(url) if wanted.resource is UNSET else wanted.resource
     if wanted.issuer is not None:
         server = await issuer_metadata(world, wanted.issuer, "operator")
@@ -130,7 +131,7 @@ async def _without(world: World, url: str, wanted: DiscoveryOptions) -> Found:
 
 
 async def issuer_metadata(world: World, issuer: str, by: By) -> ServerMetadata | None:
-    """The metadata of an issuer, None if there is none at its well-known URIs. Raises MetadataRefused."""
+    """Return the metadata of an issuer, None if there is none at its well-known URIs. Raises MetadataRefused."""
     for location in server_locations(issuer):
         got = await world.get(location, by=by, why="the metadata of the authorization server")
         if got.status != 200:

@@ -30,7 +30,7 @@ def check_secure(url: str, name: str, server: ServerMetadata) -> None:
 
 
 def need_endpoint(url: str | None, name: str, server: ServerMetadata) -> str:
-    """An endpoint that must be there. Raises AuthError."""
+    """Return an endpoint that must be there. Raises AuthError."""
     if url is None:
         raise AuthError(f"the authorization server {server.issuer} has no {name}")
     return url

@@ -31,7 +31,7 @@ class StoredLogin(Struct, frozen=True):
         return self.pointer.client
 
     def shown(self, now: float | None = None) -> dict[str, Any]:
-        """What may be shown of it: no token, no secret."""
+        """Return what may be shown of it: no token, no secret."""
         grant, tokens = self.grant, self.grant.tokens
         left = None if tokens is None or tokens.expires_at is None else tokens.expires_at - (now or time.time())
         return {
@@ -51,7 +51,7 @@ class StoredLogin(Struct, frozen=True):
 
 
 def subject_of(token: str) -> str | None:
-    """The `sub` of a token that is a JWT, as it says and unverified; for display only."""
+    """Return the `sub` of a token that is a JWT, as it says and unverified; for display only."""
     from ..jose import ASYMMETRIC, parse_jws  # noqa: PLC0415  (joserfc, for those who look)
 
     try:
@@ -62,7 +62,7 @@ def subject_of(token: str) -> str | None:
 
 
 async def entries(store: TokenStore) -> list[StoredLogin]:
-    """All logins. Raises TokenStoreError."""
+    """Return all logins. Raises TokenStoreError."""
     found = []
     for key in await store.keys():
         if key.issuer == "" and (one := await _entry(store, key)) is not None:

@@ -54,18 +54,18 @@ class GivenTokens:
         return "GivenTokens()"
 
     def begin(self, operation: str, patience: Patience = nullcontext) -> GivenAttempt:
-        """A request begins."""
+        """Begin a request."""
         return GivenAttempt(self, patience)
 
     async def close(self) -> None:
         """Nothing is held."""
 
     def ready(self) -> str | None:
-        """The token, if there is one that does not expire soon."""
+        """Return the token, if there is one that does not expire soon."""
         return None if self._renew_at is not None and self._renew_at <= time.time() else self._token
 
     async def token(self) -> str:
-        """The token to use now."""
+        """Return the token to use now."""
         if (token := self.ready()) is not None:
             return token
         await self.renew(self._token)
@@ -102,7 +102,7 @@ class GivenAttempt:
         self._asked = False
 
     async def fields(self, method: str, url: str) -> Mapping[str, str]:
-        """The header fields of this request."""
+        """Return the header fields of this request."""
         self._used = self._tokens.ready()
         if self._used is None:
             try:
@@ -113,7 +113,7 @@ class GivenAttempt:
         return {"authorization": f"Bearer {self._used}"}
 
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Whether to send the request again: once after a 401, with another token."""
+        """Return whether to send the request again: once after a 401, with another token."""
         if status != 401 or self._asked:
             return False
         self._asked = True

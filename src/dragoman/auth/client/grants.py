@@ -44,7 +44,7 @@ async def redeem(
     scopes: tuple[str, ...],
     clock: Clock = time.time,
 ) -> Tokens:
-    """The tokens for a code."""
+    """Return the tokens for a code."""
     # "`resource` MUST be included in both authorization requests and token requests"
     form = {
         "grant_type": AUTHORIZATION_CODE,
@@ -59,7 +59,7 @@ async def redeem(
 async def client_credentials(
     world: World, sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
 ) -> Tokens:
-    """The tokens of the client itself (RFC 6749 section 4.4)."""
+    """Return the tokens of the client itself (RFC 6749 section 4.4)."""
     form = {"grant_type": CLIENT_CREDENTIALS, "resource": resource, "scope": " ".join(scopes) or None}
     return await _tokens(world, sender, form, scopes, clock)
 
@@ -72,7 +72,7 @@ async def jwt_bearer(
     scopes: tuple[str, ...],
     clock: Clock = time.time,
 ) -> Tokens:
-    """The tokens for an assertion (RFC 7523 section 2.1)."""
+    """Return the tokens for an assertion (RFC 7523 section 2.1)."""
     form = {
         "grant_type": JWT_BEARER,
         "assertion": assertion,
@@ -93,7 +93,8 @@ async def id_jag(
     scopes: tuple[str, ...],
     clock: Clock = time.time,
 ) -> str:
-    """The first leg of enterprise-managed authorization: an identity assertion grant for an ID token (RFC 8693)."""
+    """Return an identity assertion grant for an ID token (RFC 8693): the first leg of enterprise-managed
+    authorization."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG_TYPE,
@@ -114,7 +115,7 @@ async def id_jag(
 async def refresh(
     world: World, sender: Sender, tokens: Tokens, resource: str | None, clock: Clock = time.time
 ) -> Fetched:
-    """The raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
+    """Return the raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
     section 6)."""
     endpoint = need_endpoint(sender.server.token_endpoint, "token_endpoint", sender.server)
     form = {"grant_type": REFRESH_TOKEN, "refresh_token": tokens.refresh_token, "resource": resource}

@@ -59,8 +59,8 @@ class IdentityProvider:
         return f"IdentityProvider({self._idp.issuer!r})"
 
     async def id_token(self, refused: str = "") -> str:
-        """An ID token that does not expire soon: the one that is stored, a renewed one, or that of a login. `refused`:
-        the one that the provider would not take any more. Raises AuthError."""
+        """Return an ID token that does not expire soon: the one that is stored, a renewed one, or that of a login.
+        `refused`: the one that the provider would not take any more. Raises AuthError."""
         self._refused = refused or self._refused
         tokens = await self._authorizer.usable_tokens(self._usable)
         grant, text = self._authorizer.grant, tokens.id_token
@@ -133,7 +133,7 @@ class IdentityProvider:
 async def verify_id_token(
     world: World, server: ServerMetadata, text: str, client: str, nonce: str | None, now: float
 ) -> dict[str, Any]:
-    """The claims of an ID token, by the keys that its issuer publishes. Raises TokenRefused, AuthError."""
+    """Return the claims of an ID token, by the keys that its issuer publishes. Raises TokenRefused, AuthError."""
     check_endpoint(server.jwks_uri, "jwks_uri")
     location = need_endpoint(server.jwks_uri, "jwks_uri", server)
     got = await world.get(location, by="operator", why="the keys of the identity provider")
@@ -144,7 +144,7 @@ async def verify_id_token(
 
 
 def _claims(text: str | None) -> dict[str, Any] | None:
-    """What an ID token says, None for none."""
+    """Return what an ID token says, None for none."""
     try:
         return None if text is None else parse_jws(text, ASYMMETRIC).claims()
     except TokenRefused:

@@ -61,8 +61,9 @@ class TokenRequest(Struct, frozen=True, kw_only=True):
 
 
 def scopes_for(request: TokenRequest, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
-    """The scopes to ask for: those of the challenge, else all that the resource lists, else none; with those that were
-    requested before at this issuer (the union of the step-up), and `offline_access` where the server offers it."""
+    """Return the scopes to request: those of the challenge, else all that the resource lists, else none; with those
+    that were requested before at this issuer (the union of the step-up), and `offline_access` where the server offers
+    it."""
     challenged = request.challenge.scopes if request.challenge is not None else ()
     before = request.before
     same = before is not None and before.server.issuer == found.server.issuer
@@ -92,7 +93,7 @@ def check_migrated(request: TokenRequest, found: Found, terms: Terms) -> None:
 
 
 def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
-    """The key that tokens are to be bound to (DPoP): the one of before, or a new one; None: to none."""
+    """Return the key that tokens are to be bound to (DPoP): the one of before, or a new one; None: to none."""
     if not terms.dpop and not found.bound:
         return None
     from ..jose import Key, new_key  # noqa: PLC0415  (joserfc, for those who bind their tokens)
@@ -103,7 +104,7 @@ def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
 
 
 def _private(server: ServerMetadata, terms: Terms) -> tuple[str, ...]:
-    """Those hosts of the issuer that the user let be in a private network."""
+    """Return those hosts of the issuer that the user let be in a private network."""
     there = {host_of(url) for url in (server.issuer, server.token_endpoint, server.revocation_endpoint)}
     return tuple(sorted(there.intersection(terms.private)))
 
@@ -111,7 +112,7 @@ def _private(server: ServerMetadata, terms: Terms) -> tuple[str, ...]:
 def make_grant(
     request: TokenRequest, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens
 ) -> Grant:
-    """The entry for what was granted."""
+    """Return the entry for what was granted."""
     return Grant(
         url=request.url,
         server=found.server,
@@ -127,7 +128,7 @@ def make_grant(
 
 
 async def login(world: World, request: TokenRequest, terms: Terms) -> Grant:
-    """A person logs in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
+    """Log a person in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
     found = await discover(world, request.url, request.challenge, terms.wanted)
     check_migrated(request, found, terms)
     server = found.server
@@ -162,8 +163,8 @@ async def login(world: World, request: TokenRequest, terms: Terms) -> Grant:
 async def _client(
     world: World, request: TokenRequest, by: By, terms: Terms, server: ServerMetadata
 ) -> tuple[Registration, str, bool]:
-    """The client's id, the redirect URI, and whether it was registered just now. The listener is bound first, for its
-    port belongs into the registration, and before the browser is sent anywhere."""
+    """Return the client's id, the redirect URI, and whether it was registered just now. The listener is bound first,
+    for its port belongs into the registration, and before the browser is sent anywhere."""
     given = find_known(terms.client, server)
     if given is not None:
         uri = await world.listen(terms.redirect_port, exact=bool(terms.redirect_port))
@@ -183,7 +184,7 @@ async def _client(
 
 
 def redirect_at(uri: str, host: str) -> str:
-    """The redirect URI by the name that the server wants for loopback."""
+    """Return the redirect URI by the name that the server wants for loopback."""
     return uri.replace("://127.0.0.1", f"://{host}", 1)
 
 

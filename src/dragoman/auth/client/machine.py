@@ -63,7 +63,7 @@ async def by_credentials(world: World, request: TokenRequest, terms: Terms, key:
 
 
 async def by_workload(world: World, request: TokenRequest, terms: Terms, assertion: str) -> Grant:
-    """The token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
+    """Return the token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
     found = await discover(world, request.url, request.challenge, terms.wanted)
     check_migrated(request, found, terms)
     scopes = scopes_for(request, found, terms, person=False)
@@ -101,7 +101,7 @@ async def by_enterprise(world: World, request: TokenRequest, terms: Terms, idp: 
 
 
 async def metadata_of(world: World, idp: Idp) -> ServerMetadata:
-    """The metadata of an identity provider. Raises AuthError."""
+    """Return the metadata of an identity provider. Raises AuthError."""
     found = await issuer_metadata(world, idp.issuer, "operator")
     if found is None:
         raise AuthorizationFailed(f"the identity provider {idp.issuer} has no metadata: give idp_token_endpoint=")

@@ -30,7 +30,7 @@ LONGEST_PASTE = 16 * 1024
 
 
 def print_line(text: str) -> None:
-    """A line on the standard error, with nothing in it that moves a terminal's cursor."""
+    """Print a line on the standard error, with nothing in it that moves a terminal's cursor."""
     print(printable(text, 4000), file=sys.stderr, flush=True)  # noqa: T201  (it is for the person who logs in)
 
 
@@ -69,7 +69,7 @@ class Person:
         return await self._listener.open(port, exact)
 
     async def browse(self, url: str, state: str) -> str:
-        """The query of the answer. Raises LoginFailed if none comes in time."""
+        """Return the query of the answer. Raises LoginFailed if none comes in time."""
         assert self._listener is not None, "listen comes before browse"
         loop = asyncio.get_running_loop()
         answers = [loop.create_task(self._listener.answer(state))]
@@ -128,7 +128,7 @@ class Person:
 
 
 def has_browser() -> bool:
-    """Whether a browser of this machine is seen by the person who runs this."""
+    """Return whether a browser of this machine is seen by the person who runs this."""
     if "SSH_CONNECTION" in os.environ and "DISPLAY" not in os.environ:
         return False
     if sys.platform in ("win32", "darwin"):
@@ -137,7 +137,7 @@ def has_browser() -> bool:
 
 
 def query_of(text: str) -> str:
-    """The query of a pasted answer: of a whole URL, or as it is. Raises LoginFailed for what holds none."""
+    """Return the query of a pasted answer: of a whole URL, or as it is. Raises LoginFailed for what holds none."""
     text = text.strip()[:LONGEST_PASTE]
     parts = split(text)
     query = text.removeprefix("?") if "://" not in text else "" if parts is None else parts.query
@@ -153,8 +153,8 @@ def _open_browser(url: str) -> None:
 
 
 async def _read_paste() -> str:
-    """The next line of the standard input. When it is not waited for any more, none is taken: what is typed later is
-    for somebody else. (Windows waits for no terminal; there the thread takes one more line.)"""
+    """Return the next line of the standard input. When it is not waited for any more, none is taken: what is typed
+    later is for somebody else. (Windows waits for no terminal; there the thread takes one more line.)"""
     loop = asyncio.get_running_loop()
     ended, end = socket.socketpair()
     line: asyncio.Future[str] = loop.create_future()

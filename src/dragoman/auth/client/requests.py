@@ -96,7 +96,8 @@ def _error(got: Fetched) -> str | None:
 
 
 def answer_of(got: Fetched, what: str) -> dict[str, Any]:
-    """The JSON object of a success. Raises OAuthError for an error object, AuthorizationFailed for anything else."""
+    """Return the JSON object of a success. Raises OAuthError for an error object, AuthorizationFailed for anything
+    else."""
     answer = got.json
     if 200 <= got.status < 300 and isinstance(answer, dict) and "error" not in answer:
         return answer
@@ -104,7 +105,7 @@ def answer_of(got: Fetched, what: str) -> dict[str, Any]:
 
 
 def refusal(got: Fetched, what: str) -> Exception:
-    """The failure that an answer means."""
+    """Return the failure that an answer means."""
     answer = got.json
     error = _error(got)
     if error is not None and isinstance(answer, dict):
@@ -129,8 +130,9 @@ _UNKNOWN_CLIENT = frozenset(("invalid_client", "incorrect_client_credentials")) 
 
 
 def outcome_of(got: Fetched) -> RefreshOutcome:
-    """The table of refreshes. Only an error object of OAuth with status 400 or 401 ends a grant, and one with a status
-    of success, as GitHub sends it: a firewall's 403, a proxy's page, 404, 429 and 5xx say nothing about it."""
+    """Return what the answer to a refresh means. Only an error object of OAuth with status 400 or 401 ends a grant, and
+    one with a status of success, as GitHub sends it: a firewall's 403, a proxy's page, 404, 429 and 5xx say nothing
+    about it."""
     answer, error = got.json, _error(got)
     wait = got.headers.get("retry-after", "")
     pause = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0

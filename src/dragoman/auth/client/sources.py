@@ -210,7 +210,7 @@ class Login:
         return f"Login(account={self.terms.account!r})"
 
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
-        """The authorization of requests to `url`; for `Options.auth`."""
+        """Return the authorization of requests to `url`; for `Options.auth`."""
         person = self._person() if self._interactive else None
         world = self._options.world(url, tls, self.store, person)
         return Authorizer(
@@ -384,7 +384,7 @@ class Enterprise:
 
 
 def _files() -> TokenStore:
-    """The store of a user's logins. Raises LocalError, with the extra to install."""
+    """Return the store of a user's logins. Raises LocalError, with the extra to install."""
     try:
         from .store.files import FileStore  # noqa: PLC0415  (cryptography, for those who log in)
     except ImportError:
@@ -401,7 +401,7 @@ def _key(given: Key | str | bytes | None) -> Key | None:
 
 
 def _content(path: Path) -> str:
-    """The JWT in a file. Raises LocalError."""
+    """Return the JWT in a file. Raises LocalError."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

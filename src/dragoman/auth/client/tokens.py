@@ -41,7 +41,7 @@ class Registration(Struct, frozen=True, kw_only=True):
         return f"Registration({self.client_id!r}, {self.how})"
 
     def expired(self, now: float) -> bool:
-        """Whether its secret has expired (RFC 7591 section 3.2.1)."""
+        """Return whether its secret has expired (RFC 7591 section 3.2.1)."""
         return self.client_secret is not None and 0 < self.secret_expires_at <= now
 
 
@@ -85,12 +85,12 @@ class Grant(Struct, frozen=True, kw_only=True):
         return f"Grant({self.server.issuer!r}, {self.resource!r}, {self.client!r}, {self.account!r})"
 
     def key(self, hint: str) -> EntryKey:
-        """Its entry in the store. `hint`: the client's id where the user gave one."""
+        """Return its entry in the store. `hint`: the client's id where the user gave one."""
         return EntryKey(self.server.issuer, "none" if self.resource is None else self.resource, hint, self.account)
 
 
 def lifetime(value: Any) -> float | None:
-    """The seconds that an `expires_in` says; None where it says nothing that can be used.
+    """Return the seconds that an `expires_in` says; None where it says nothing that can be used.
 
     Numbers and texts of digits count, fractions are cut, what is longer than a year counts as a year. 0 and less say
     nothing: a token that is dead when it is issued would be renewed for ever, so it is used until it is refused.
@@ -108,8 +108,9 @@ class NoTokens(AuthError):
 
 
 def tokens_of(answer: Any, now: float, requested: tuple[str, ...], before: Tokens | None = None) -> Tokens:
-    """The tokens in a token endpoint's answer (RFC 6749 section 5.1). `before`: those that were renewed: "If a new
-    refresh token is issued ... the client MUST discard the old refresh token", and else keeps it. Raises NoTokens."""
+    """Return the tokens in a token endpoint's answer (RFC 6749 section 5.1). `before`: those that were renewed: "If a
+    new refresh token is issued ... the client MUST discard the old refresh token", and else keeps it. Raises
+    NoTokens."""
     if not isinstance(answer, dict):
         raise NoTokens("the token endpoint's answer is not a JSON object")
     token, kind = answer.get("access_token"), answer.get("token_type", "Bearer")
@@ -138,7 +139,7 @@ MOST_SCOPES = 100
 
 
 def union(*sets: tuple[str, ...]) -> tuple[str, ...]:
-    """The scopes of all, each once, in order. Raises AuthorizationFailed beyond MOST_SCOPES."""
+    """Return the scopes of all, each once, in order. Raises AuthorizationFailed beyond MOST_SCOPES."""
     scopes = tuple(dict.fromkeys(scope for some in sets for scope in some))
     if len(scopes) > MOST_SCOPES:
         raise AuthorizationFailed(

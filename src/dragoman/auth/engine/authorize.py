@@ -21,7 +21,7 @@ from ..grant_types import AUTHORIZATION_CODE
 from ..jose import encode_base64url
 from .clients import Clients
 from .families import Families
-from .messages import EndpointRequest, EndpointResponse, Parameters, of_form, of_query, redirect, refused
+from .messages import EndpointRequest, EndpointResponse, Parameters, oauth_error, of_form, of_query, redirect
 from .model import Approved, Client, Code, Device, Pending, Settings
 from .pages import error_page, form, hidden, page, plain, rows, warning, wrong
 from .records import Records
@@ -42,15 +42,15 @@ class Approver(Protocol):
     """Finds the user that answers a consent page."""
 
     def fields(self) -> str:
-        """HTML for the page's form."""
+        """Return HTML for the page's form."""
 
     def automatic(self) -> Approved | None:
-        """The user who agrees without a page; None: there is a page."""
+        """Return the user who agrees without a page; None: there is a page."""
 
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
     ) -> Approved | EndpointResponse | str:
-        """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong.
+        """Decide what an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong.
         `headers`: of the request."""
 
 
@@ -81,11 +81,11 @@ class Authorization:
         try:
             pending = self._pending(parameters, client, uri)
             if (approved := self._approver.automatic()) is not None:
-                return await self.finished(pending, client, approved)
+                return await self.finish(pending, client, approved)
             if parameters.get("prompt") == "none":
-                raise refused("login_required", "There is no login without a page here")
+                raise oauth_error("login_required", "There is no login without a page here")
         except OAuthError as error:
-            if not self._clients.configured(client):
+            if not self._clients.is_configured(client):
                 # anyone can register a client and send a user here with a request that fails at once, so a redirect
                 # would be an open one. RFC 9700, 4.11.2: "The authorization server SHOULD only automatically redirect
                 # the user agent if it trusts the redirection URI."
@@ -96,38 +96,38 @@ class Authorization:
     async def _client(self, parameters: Parameters, owner: Owner) -> tuple[Client, str]:
         client = await self._clients.find(parameters.need("client_id"), owner)
         if client is None:
-            raise refused("invalid_client", "There is no such client")
+            raise oauth_error("invalid_client", "There is no such client")
         uri = parameters.get("redirect_uri")
         if not uri and len(client.redirect_uris) == 1 and not is_loopback_redirect(client.redirect_uris[0]):
             uri = client.redirect_uris[0]
         elif not uri:
-            raise refused("invalid_request", "The parameter redirect_uri is missing")
+            raise oauth_error("invalid_request", "The parameter redirect_uri is missing")
         if not matches(uri, client.redirect_uris):
-            raise refused("invalid_request", "The redirect_uri is none of this client's")
+            raise oauth_error("invalid_request", "The redirect_uri is none of this client's")
         return client, uri
 
     def _pending(self, parameters: Parameters, client: Client, uri: str) -> Pending:
         """Return the request as it waits for consent. Raises OAuthError, which goes to the client."""
         for name in ("request", "request_uri"):
             if parameters.get(name):
-                raise refused(f"{name}_not_supported", f"The parameter {name} is not supported")
+                raise oauth_error(f"{name}_not_supported", f"The parameter {name} is not supported")
         if parameters.need("response_type") != "code":
-            raise refused("unsupported_response_type", "response_type is code")
+            raise oauth_error("unsupported_response_type", "response_type is code")
         if parameters.get("response_mode") not in ("", "query"):
-            raise refused("invalid_request", "response_mode is query")
+            raise oauth_error("invalid_request", "response_mode is query")
         if AUTHORIZATION_CODE not in client.grants:
-            raise refused("unauthorized_client", "This client has not the grant authorization_code")
+            raise oauth_error("unauthorized_client", "This client has not the grant authorization_code")
         # RFC 9700, 2.1.1: public clients MUST use PKCE; here all do. OAuth 2.1, 7.6: never "plain", which is what RFC
         # 7636, 4.3 means by no method.
         if parameters.get("code_challenge_method") != "S256":
-            raise refused("invalid_request", "code_challenge_method is S256")
+            raise oauth_error("invalid_request", "code_challenge_method is S256")
         if not CHALLENGE.fullmatch(parameters.need("code_challenge")):
-            raise refused("invalid_request", "code_challenge is 43 characters of base64url")
+            raise oauth_error("invalid_request", "code_challenge is 43 characters of base64url")
         if len(parameters.get("state")) > STATE or len(parameters.get("nonce")) > STATE:
-            raise refused("invalid_request", f"state and nonce have at most {STATE} characters")
+            raise oauth_error("invalid_request", f"state and nonce have at most {STATE} characters")
         jkt = parameters.get("dpop_jkt")
         if jkt and not CHALLENGE.fullmatch(jkt):
-            raise refused("invalid_request", "dpop_jkt is a JWK thumbprint")
+            raise oauth_error("invalid_request", "dpop_jkt is a JWK thumbprint")
         settings = self._settings()
         return Pending(
             id=encode_base64url(os.urandom(16)),
@@ -145,7 +145,7 @@ class Authorization:
         )
 
     def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> EndpointResponse:
-        """The consent page. `cookie`: the one that the browser has already."""
+        """Return the consent page. `cookie`: the one that the browser has already."""
         given = cookie or encode_base64url(os.urandom(24))
         pending = structs.replace(pending, cookie=digest(given))
         settings = self._settings()
@@ -213,28 +213,30 @@ class Authorization:
             return self.ask(pending, client, decided, cookie)
         if isinstance(decided, EndpointResponse):
             return decided
-        return await self.answered(pending, client, decided)
+        return await self.answer_client(pending, client, decided)
 
-    async def answered(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
-        """What the answer to a page leads to, for the first that says yes; None: denied. Only what a user who logged in
-        has answered is remembered, so strangers fill nothing."""
+    async def answer_client(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
+        """Return what the answer to a page leads to, for the first that says yes; None: denied. Only what a user who
+        logged in has answered is remembered, so strangers fill nothing."""
         if approved is not None and not await self._records.first("consent", pending.id, ANSWERED):
             return error_page("This page was answered already")
-        return await self.finished(pending, client, approved)
+        return await self.finish(pending, client, approved)
 
     def from_here(self, request: EndpointRequest) -> bool:
-        """Whether a form was sent by a page of ours, as far as the browser says."""
+        """Return whether a form was sent by a page of ours, as far as the browser says."""
         site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin")
         ours = "/".join(self._settings().issuer.split("/")[:3]).lower()
         return site in ("same-origin", "none") and (origin is None or origin.lower() == ours)
 
-    async def finished(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
-        """What the user's decision leads to; None: denied."""
+    async def finish(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
+        """Return the answer to the user's decision; None: denied."""
         if pending.device:
             return await self._device_done(pending, approved)
         if approved is None:
-            return self._to_client(pending.redirect_uri, pending.state, refused("access_denied", "The user said no"))
+            return self._to_client(
+                pending.redirect_uri, pending.state, oauth_error("access_denied", "The user said no")
+            )
         code = encode_base64url(os.urandom(32))
         made = Code(
             client=client.id,
@@ -284,8 +286,8 @@ class Authorization:
             return plain("Denied", "The device gets no access. You can close this page.")
         return plain("Done", "The device goes on by itself. You can close this page.")
 
-    def failed(self, pending: Pending, error: OAuthError) -> EndpointResponse:
-        """What a login that failed leads to."""
+    def fail(self, pending: Pending, error: OAuthError) -> EndpointResponse:
+        """Return the answer to a login that failed."""
         if pending.device:
             return error_page(error.description)
         return self._to_client(pending.redirect_uri, pending.state, error)
@@ -300,7 +302,7 @@ class Authorization:
         return redirect(uri, answer)
 
     def _name(self, id: str) -> str:
-        """The cookie of a page. `__Host-`: for this host alone, over TLS alone (RFC 6265bis, 4.1.3.2)."""
+        """Return the cookie of a page. `__Host-`: for this host alone, over TLS alone (RFC 6265bis, 4.1.3.2)."""
         return f"{'' if self._settings().loopback else '__Host-'}dragoman-{id[:12]}"
 
     def _cookie(self, id: str, value: str, life: int) -> str:
@@ -312,7 +314,7 @@ class Authorization:
 
 
 def cookies(headers: Mapping[str, str]) -> dict[str, str]:
-    """The cookies of a request; of two with one name the first."""
+    """Return the cookies of a request; of two with one name the first."""
     found: dict[str, str] = {}
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")

@@ -14,7 +14,7 @@ from ..grant_types import DEVICE_CODE
 from ..jose import encode_base64url
 from .authorize import Authorization
 from .clients import Clients
-from .messages import EndpointRequest, EndpointResponse, Parameters, json, of_form, of_query, refused
+from .messages import EndpointRequest, EndpointResponse, Parameters, json, oauth_error, of_form, of_query
 from .model import Client, Device, Pending, Settings
 from .pages import error_page, field, form, page, wrong
 from .records import Records
@@ -54,9 +54,9 @@ class Devices:
     async def begin(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the device authorization endpoint. Raises OAuthError."""
         parameters = of_form(request)
-        client = await self._clients.authenticated(request, parameters, endpoint=self._at("/token"))
+        client = await self._clients.authenticate(request, parameters, endpoint=self._at("/token"))
         if DEVICE_CODE not in client.grants:
-            raise refused("unauthorized_client", "This client has not the grant device_code")
+            raise oauth_error("unauthorized_client", "This client has not the grant device_code")
         settings = self._settings()
         lives, secret, code = settings.lives, encode_base64url(os.urandom(32)), _user_code()
         device = Device(
@@ -69,7 +69,9 @@ class Devices:
         try:
             gone = self._waiting.take(self._clients.owner(client, request), (key, code), self._records.clock())
         except NoRoom:
-            raise refused("temporarily_unavailable", f"{WAITING} devices wait already; try again later", 503) from None
+            raise oauth_error(
+                "temporarily_unavailable", f"{WAITING} devices wait already; try again later", 503
+            ) from None
         if gone is not None:
             await self._forget(*gone)
         await self._records.put("device", key, device, lives.device)
@@ -106,7 +108,7 @@ class Devices:
         body = wrong(fault) + form(self._at("/device"), inside, ("next", "Next"))
         return page("Connect a device", body)
 
-    async def chosen(self, request: EndpointRequest) -> EndpointResponse:
+    async def choose(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the page: the consent page for this code."""
         try:
             parameters = of_form(request)
@@ -135,9 +137,9 @@ class Devices:
         )
         return self._authorization.ask(pending, client)
 
-    async def polled(self, parameters: Parameters, client: Client) -> Device:
-        """The device's poll at the token endpoint. Returns the request once, approved. Raises OAuthError (RFC 8628,
-        3.5)."""
+    async def poll(self, parameters: Parameters, client: Client) -> Device:
+        """Answer a poll at the token endpoint: return the approved request, once. Raises OAuthError (RFC
+        8628, 3.5)."""
         now = self._records.clock()
 
         def edit(found: Device | None) -> tuple[Device | None, Device | str]:
@@ -154,7 +156,7 @@ class Devices:
 
         found = await self._records.change("device", digest(parameters.need("device_code")), Device, edit)
         if isinstance(found, str):
-            raise refused(found, _WORDS[found])
+            raise oauth_error(found, _WORDS[found])
         return found
 
 
@@ -173,6 +175,6 @@ def _user_code() -> str:
 
 
 def _normal(text: str) -> str:
-    """A code as it was issued. RFC 8628, 6.1: case and punctuation that a user adds do not matter."""
+    """Return a code as it was issued. RFC 8628, 6.1: case and punctuation that a user adds do not matter."""
     letters = "".join(each for each in text.upper() if each in LETTERS)
     return f"{letters[:4]}-{letters[4:]}" if len(letters) == 8 else ""

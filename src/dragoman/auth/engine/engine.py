@@ -25,7 +25,7 @@ from .device import Devices
 from .families import Families
 from .grants import Grants, Renew
 from .inspection import Inspection
-from .messages import NO_STORE, EndpointRequest, EndpointResponse, failure, json, refused
+from .messages import NO_STORE, EndpointRequest, EndpointResponse, failure, json, oauth_error
 from .metadata import document, metadata_paths
 from .minting import Mint, SigningKeys
 from .model import ALGORITHMS, Client, Settings
@@ -95,7 +95,7 @@ class AuthorizationEngine:
             lambda: self.settings, self.clients, self.records, self.signer, approver, self.at
         )
         devices = Devices(lambda: self.settings, self.clients, self.records, self.authorization, self.at)
-        nonces = Nonces(self.signer.derived("nonces"), now=clock) if settings.dpop_nonce else None
+        nonces = Nonces(self.signer.derive("nonces"), now=clock) if settings.dpop_nonce else None
         proofs = ProofChecker(nonces=nonces, algorithms=ALGORITHMS, now=clock)
         parts = (
             lambda: self.settings,
@@ -116,17 +116,17 @@ class AuthorizationEngine:
             "/revoke": {"POST": inspection.revoke},
             "/introspect": {"POST": inspection.introspect},
             "/device_authorization": {"POST": devices.begin},
-            "/device": {"GET": devices.show, "POST": devices.chosen},
+            "/device": {"GET": devices.show, "POST": devices.choose},
             "/register": {"POST": self.clients.register},
             "/jwks.json": {"GET": self._keys},
         }
         self._paths: Mapping[str, Mapping[str, _Answer]] | None = None
 
     def at(self, path: str) -> str:
-        """The URL of an endpoint."""
+        """Return the URL of an endpoint."""
         return self.settings.issuer + path
 
-    def moved(self, issuer: str) -> None:
+    def move_to(self, issuer: str) -> None:
         """Be another issuer from now on: where the port is known only once something listens. Raises LocalError."""
         check_issuer(issuer)
         self.settings = structs.replace(self.settings, issuer=issuer)
@@ -138,7 +138,7 @@ class AuthorizationEngine:
         self._paths = None
 
     def paths(self) -> Mapping[str, Mapping[str, _Answer]]:
-        """What answers, by path and method."""
+        """Return what answers, by path and method."""
         if self._paths is None:
             below = urlsplit(self.settings.issuer).path
             found = {below + path: one for path, one in self._endpoints.items()}
@@ -159,14 +159,14 @@ class AuthorizationEngine:
             return failure(error)
         except (StoreFull, StoreLost) as error:
             repeats.warning("%s cannot keep anything: %s", self.settings.issuer, error)
-            busy = refused(
+            busy = oauth_error(
                 "temporarily_unavailable", "Nothing can be kept now; try again", 503, (("Retry-After", "5"),)
             )
             is_page = request.path.endswith(("/authorize", "/consent", "/device"))
             return error_page(busy.description, status=503) if is_page else failure(busy)
         except Exception:
             repeats.error("%s: %s failed", self.settings.issuer, request.path, exc_info=True)
-            return failure(refused("server_error", "This server failed", 500))
+            return failure(oauth_error("server_error", "This server failed", 500))
 
     async def _metadata(self, request: EndpointRequest) -> EndpointResponse:
         return json(document(self.settings, self.at, self.keys.algorithms), 200, PUBLIC)

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import structs
 
 from ..jose import encode_base64url
-from .messages import refused
+from .messages import oauth_error
 from .model import Client, TokenFamily
 from .records import Records
 from .seals import Signer
@@ -35,18 +35,18 @@ class Families:
 
     @staticmethod
     def new_id() -> str:
-        """The id of a new grant."""
+        """Return the id of a new grant."""
         return encode_base64url(os.urandom(16))
 
     def token(self, id: str, generation: int) -> str:
-        """The refresh token of a generation."""
+        """Return the refresh token of a generation."""
         text = f"{id}.{generation}"
         return f"{text}.{self._signer.mark(_USE, text)}"
 
     def read(self, token: str) -> tuple[str, int] | None:
-        """Grant and generation of a refresh token; None for what we never issued."""
+        """Return grant and generation of a refresh token; None for what we never issued."""
         found = _FORM.fullmatch(token)
-        if found is None or not self._signer.marked(_USE, f"{found[1]}.{found[2]}", found[3]):
+        if found is None or not self._signer.is_mark(_USE, f"{found[1]}.{found[2]}", found[3]):
             return None
         return found[1], int(found[2])
 
@@ -55,7 +55,7 @@ class Families:
         await self._records.put("family", id, family, life)
 
     async def get(self, id: str) -> TokenFamily | None:
-        """The grant; None once it has ended."""
+        """Return the grant; None once it has ended."""
         found = await self._records.get("family", id, TokenFamily)
         return None if found is None or _over(found, self._records.clock()) else found
 
@@ -64,14 +64,14 @@ class Families:
         await self._records.take("family", id, TokenFamily)
         await self._records.take("upstream", id, dict)
 
-    async def alive(self, token_id: object) -> bool:
-        """Whether the grant of an access token, by its `jti`, still is; True for one without a grant."""
+    async def is_alive(self, token_id: object) -> bool:
+        """Return whether the grant of an access token, by its `jti`, still exists; True for one without a grant."""
         if not isinstance(token_id, str) or await self._records.get("revoked", token_id, bool):
             return False
         id, dot, _ = token_id.partition(".")
         return not dot or await self.get(id) is not None
 
-    async def refreshed(
+    async def refresh(
         self,
         token: str,
         client: Client,
@@ -86,7 +86,7 @@ class Families:
         grant as it is to be. Raises OAuthError (`invalid_grant`)."""
         named = self.read(token)
         if named is None:
-            raise refused("invalid_grant", "The refresh token was not issued here")
+            raise oauth_error("invalid_grant", "The refresh token was not issued here")
         id, generation = named
         now = self._records.clock()
 
@@ -119,7 +119,7 @@ class Families:
         if isinstance(result, str):
             if result in (_REUSED, _ENDED):
                 await self.end(id)
-            raise refused("invalid_grant", result)
+            raise oauth_error("invalid_grant", result)
         whole: str = result[0]
         return whole
 

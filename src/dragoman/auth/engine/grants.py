@@ -29,7 +29,7 @@ from .assertions import Assertions
 from .clients import Clients
 from .device import Devices
 from .families import Families
-from .messages import NO_STORE, EndpointRequest, EndpointResponse, Parameters, bad, of_form, refused
+from .messages import NO_STORE, EndpointRequest, EndpointResponse, Parameters, bad, oauth_error, of_form
 from .minting import ACCESS, ID, Mint
 from .model import GRANTS, Client, Code, Device, Settings, TokenFamily
 from .records import Records
@@ -86,37 +86,37 @@ class Grants:
         form = of_form(request)
         grant = form.need("grant_type")
         if grant not in GRANTS:
-            raise refused("unsupported_grant_type", "There is no such grant here")
+            raise oauth_error("unsupported_grant_type", "There is no such grant here")
         if grant == JWT_BEARER and not _credentials_in(request, form):
             client = await self._workload(form)
         else:
-            client = await self._clients.authenticated(request, form, endpoint=self._url())
+            client = await self._clients.authenticate(request, form, endpoint=self._url())
         if grant not in client.grants:
-            raise refused("unauthorized_client", "This client has not this grant")
-        jkt = self._proven(request, self._clients.owner(client, request))
+            raise oauth_error("unauthorized_client", "This client has not this grant")
+        jkt = self._proof_key(request, self._clients.owner(client, request))
         if client.dpop and not jkt:
-            raise refused("invalid_dpop_proof", "This client takes bound tokens alone: a DPoP proof is missing")
+            raise oauth_error("invalid_dpop_proof", "This client takes bound tokens alone: a DPoP proof is missing")
         body = await self._ways[grant](GrantRequest(form, client, jkt))
         lines: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"), *NO_STORE)
         if jkt and self._proofs.nonces is not None:
             lines = (*lines, ("DPoP-Nonce", self._proofs.nonces.current()))  # RFC 9449, 8.2
         return EndpointResponse(headers=lines, body=msgspec.json.encode(body))
 
-    def _proven(self, request: EndpointRequest, owner: Owner) -> str:
-        """The thumbprint of the key of the request's DPoP proof; empty without a proof."""
+    def _proof_key(self, request: EndpointRequest, owner: Owner) -> str:
+        """Return the thumbprint of the key of the request's DPoP proof; empty without a proof."""
         proof = request.headers.get("dpop")
         if proof is None:
             return ""
         if "," in proof:
             # RFC 9449, 4.3: "There is not more than one DPoP HTTP request header field."
-            raise refused("invalid_dpop_proof", "More than one DPoP header")
+            raise oauth_error("invalid_dpop_proof", "More than one DPoP header")
         try:
             return self._proofs.check(proof, "POST", self._url(), owner=owner)
         except TokenRefused as error:
-            raise refused(error.error, error.description, 400, tuple(error.headers)) from None
+            raise oauth_error(error.error, error.description, 400, tuple(error.headers)) from None
         except IssuerAway as error:
             lines = (("Retry-After", str(error.retry_after)),)
-            raise refused("temporarily_unavailable", error.description, 503, lines) from None
+            raise oauth_error("temporarily_unavailable", error.description, 503, lines) from None
 
     # -- grants of users
 
@@ -125,9 +125,9 @@ class Grants:
         text, verifier = request.form.need("code"), request.form.need("code_verifier")
         found = await self._records.get("code", text, Code)
         if found is None:
-            raise refused("invalid_grant", "The code has expired, or was not issued here")
+            raise oauth_error("invalid_grant", "The code has expired, or was not issued here")
         if found.client != request.client.id:
-            raise refused("invalid_grant", "The code was issued to another client")
+            raise oauth_error("invalid_grant", "The code was issued to another client")
 
         def edit(code: Code | None) -> tuple[Code | None, bool]:
             if code is None or code.used:
@@ -138,21 +138,21 @@ class Grants:
             # RFC 6749, 4.1.2: "If an authorization code is used more than once, the authorization server MUST deny the
             # request and SHOULD revoke (when possible) all tokens previously issued based on that authorization code."
             await self._families.end(found.family)
-            raise refused("invalid_grant", "The code was used before; what it gave is revoked")
+            raise oauth_error("invalid_grant", "The code was used before; what it gave is revoked")
         uri = request.form.get("redirect_uri")
         # OAuth 2.1 needs no redirect_uri here, RFC 6749 one where the authorization request had it: compared if sent
         if uri and uri != found.redirect_uri:
-            raise refused("invalid_grant", "redirect_uri is not the one of the authorization request")
+            raise oauth_error("invalid_grant", "redirect_uri is not the one of the authorization request")
         if not VERIFIER.fullmatch(verifier) or not hmac.compare_digest(s256(verifier), found.challenge):
-            raise refused("invalid_grant", "The code_verifier does not fit the code_challenge")
+            raise oauth_error("invalid_grant", "The code_verifier does not fit the code_challenge")
         if found.jkt and found.jkt != request.jkt:
-            raise refused("invalid_dpop_proof", "The code is bound to another key (dpop_jkt)")
+            raise oauth_error("invalid_dpop_proof", "The code is bound to another key (dpop_jkt)")
         resources = resources_of(request.form, request.client, self._settings(), found.resources)
         body = await self._begun(request, found.family, _agreed(found), resources)
         now = await self._records.get("code", text, Code)
         if now is None or now.replayed:  # it came a second time before there was a grant to revoke
             await self._families.end(found.family)
-            raise refused("invalid_grant", "The code was used twice at once; what it gave is revoked")
+            raise oauth_error("invalid_grant", "The code was used twice at once; what it gave is revoked")
         if "openid" in found.scopes:
             body["id_token"] = self._mint.identity(
                 subject=found.subject,
@@ -165,13 +165,13 @@ class Grants:
 
     async def _device(self, request: GrantRequest) -> dict[str, Any]:
         """RFC 8628, 3.4."""
-        found = await self._devices.polled(request.form, request.client)
+        found = await self._devices.poll(request.form, request.client)
         return await self._begun(request, found.family or self._families.new_id(), _agreed(found), found.resources)
 
     async def _begun(
         self, request: GrantRequest, id: str, grant: TokenFamily, resources: Sequence[str]
     ) -> dict[str, Any]:
-        """The first tokens of a grant."""
+        """Return the first tokens of a grant."""
         lives = self._settings().lives
         refreshes = REFRESH_TOKEN in request.client.grants
         # RFC 9449, 5: "Refresh tokens issued to confidential clients ... are not bound to the DPoP proof public key"
@@ -201,7 +201,7 @@ class Grants:
                 await self._renew(named[0], family)
         wanted = [request.form.scopes(), request.form.many.get("resource", ()), request.jkt]
         lives = settings.lives
-        text = await self._families.refreshed(
+        text = await self._families.refresh(
             request.form.need("refresh_token"),
             request.client,
             request.jkt,
@@ -227,7 +227,7 @@ class Grants:
         if grant.ends:
             life = min(life, grant.ends - self._records.clock())
         if life < 1:
-            raise refused("invalid_grant", "The grant has ended")
+            raise oauth_error("invalid_grant", "The grant has ended")
         claims = {"auth_time": grant.auth_time} | grant.claims
         body = self._access(request, grant.subject, resources, scopes, family=id, claims=claims, life=life)
         return body | {"refresh_token": refresh} if refresh else body
@@ -268,7 +268,7 @@ class Grants:
     async def _credentials(self, request: GrantRequest) -> dict[str, Any]:
         """RFC 6749, 4.4: "The client credentials grant type MUST only be used by confidential clients." """
         if request.client.public:
-            raise refused("unauthorized_client", "client_credentials is for clients that authenticate")
+            raise oauth_error("unauthorized_client", "client_credentials is for clients that authenticate")
         settings = self._settings()
         scopes = scopes_of(request.form.scopes(), request.client, settings)
         resources = resources_of(request.form, request.client, settings)
@@ -276,12 +276,12 @@ class Grants:
         return self._access(request, request.client.id, resources, scopes)
 
     async def _workload(self, form: Parameters) -> Client:
-        """The client that an assertion of a platform stands for; the assertion authenticates it."""
+        """Return the client that an assertion of a platform stands for; the assertion authenticates it."""
         trusted, token = await self._assertions.granted(form.need("assertion"), None, self._url())
         id = trusted.clients.get(token.claims["sub"])
         client = None if id is None else await self._clients.find(id)
         if client is None or form.get("client_id") not in ("", client.id):
-            raise refused("invalid_grant", "The assertion's sub is not a client here")
+            raise oauth_error("invalid_grant", "The assertion's sub is not a client here")
         return client
 
     async def _assertion(self, request: GrantRequest) -> dict[str, Any]:
@@ -291,7 +291,7 @@ class Grants:
         claims = token.claims
         if trusted.kind == "workload":
             if trusted.clients.get(claims["sub"]) != request.client.id:
-                raise refused("invalid_grant", "The assertion's sub is not this client")
+                raise oauth_error("invalid_grant", "The assertion's sub is not this client")
             scopes = scopes_of(request.form.scopes(), request.client, settings)
             return self._access(
                 request, request.client.id, resources_of(request.form, request.client, settings), scopes
@@ -303,11 +303,11 @@ class Grants:
         scopes = tuple(each for each in wanted if request.client.scopes is None or each in request.client.scopes)
         if not scopes and (held or request.form.scopes()):
             # or the default scopes would be given, which it does not hold
-            raise refused("invalid_scope", "The assertion has none of these scopes for this client")
+            raise oauth_error("invalid_scope", "The assertion has none of these scopes for this client")
         target = claims.get("resource")
         within = (target,) if isinstance(target, str) and is_resource(target) else None
         if target is not None and (within is None or (settings.resources and target not in settings.resources)):
-            raise refused("invalid_target", "No tokens are issued for the assertion's resource")
+            raise oauth_error("invalid_target", "No tokens are issued for the assertion's resource")
         resources = resources_of(request.form, request.client, settings, within)
         return self._access(request, claims["sub"], resources, scopes_of(scopes, request.client, settings))
 
@@ -315,7 +315,7 @@ class Grants:
         """RFC 8693, 2: a token of ours for another audience, on behalf of its subject; or an ID-JAG."""
         form, settings = request.form, self._settings()
         if request.client.public:
-            raise refused("unauthorized_client", "token exchange is for clients that authenticate")
+            raise oauth_error("unauthorized_client", "token exchange is for clients that authenticate")
         if form.get("actor_token"):
             bad("actor_token is not supported: the client is the actor")
         kind, wanted = form.need("subject_token_type"), form.get("requested_token_type") or ACCESS_TOKEN_TYPE
@@ -323,7 +323,7 @@ class Grants:
         if kind not in types or wanted not in (ACCESS_TOKEN_TYPE, JWT_TYPE, ID_JAG_TYPE):
             bad("This subject_token_type or requested_token_type is not supported")
         found = self._mint.read(form.need("subject_token"), (types[kind],))
-        if found is None or not await self._families.alive(found.claims.get("jti", "-")):
+        if found is None or not await self._families.is_alive(found.claims.get("jti", "-")):
             # 2.2.2: "if either the subject_token or actor_token are invalid for any reason ... invalid_request"
             bad("The subject_token is not one of ours, or is not valid any more")
         claims = found.claims
@@ -347,7 +347,7 @@ class Grants:
         return body | {"issued_token_type": ACCESS_TOKEN_TYPE}
 
     def _asserted(self, request: GrantRequest, claims: Mapping[str, Any]) -> dict[str, Any]:
-        """An ID-JAG for another authorization server, as an identity provider of a company issues it."""
+        """Return an ID-JAG for another authorization server, as an identity provider of a company issues it."""
         audiences, targets = request.form.many.get("audience", ()), request.form.many.get("resource", ())
         if len(audiences) != 1 or len(targets) > 1:
             bad("An ID-JAG is for one audience, and for one resource at most")
@@ -367,7 +367,7 @@ class Grants:
 
 
 def _agreed(found: Code | Device) -> TokenFamily:
-    """The grant to which a user agreed in a browser, for a code or for a device."""
+    """Return the grant to which a user agreed in a browser, for a code or for a device."""
     return TokenFamily(
         client=found.client,
         subject=found.subject,
@@ -380,5 +380,5 @@ def _agreed(found: Code | Device) -> TokenFamily:
 
 
 def _credentials_in(request: EndpointRequest, form: Parameters) -> bool:
-    """Whether the request has something to authenticate a client with."""
+    """Return whether the request has something to authenticate a client with."""
     return "authorization" in request.headers or bool(form.get("client_secret") or form.get("client_assertion"))

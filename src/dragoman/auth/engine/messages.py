@@ -61,11 +61,11 @@ class Parameters(Struct, frozen=True):
     many: Mapping[str, tuple[str, ...]]
 
     def get(self, name: str) -> str:
-        """The value; empty where it is absent."""
+        """Return the value; empty where it is absent."""
         return self.one.get(name, "")
 
     def need(self, name: str) -> str:
-        """The value. Raises OAuthError where it is absent."""
+        """Return the value. Raises OAuthError where it is absent."""
         found = self.one.get(name, "")
         if not found:
             bad(f"The parameter {name} is missing")
@@ -75,7 +75,7 @@ class Parameters(Struct, frozen=True):
         """Return the requested scopes. Raises OAuthError for text that is none (RFC 6749, 3.3)."""
         text = self.get("scope")
         if text and not _SCOPE.fullmatch(text):
-            raise refused("invalid_scope", "scope is a list of tokens with one space between two")
+            raise oauth_error("invalid_scope", "scope is a list of tokens with one space between two")
         return tuple(dict.fromkeys(text.split(" "))) if text else ()
 
 
@@ -87,18 +87,18 @@ class RequestRefused(OAuthError):
         self.headers = headers
 
 
-def refused(error: str, description: str, status: int = 400, headers: Lines = ()) -> RequestRefused:
-    """The error to raise."""
+def oauth_error(error: str, description: str, status: int = 400, headers: Lines = ()) -> RequestRefused:
+    """Return the error to raise."""
     return RequestRefused(error, description, status, headers)
 
 
 def bad(description: str) -> NoReturn:
     """Raise `invalid_request`."""
-    raise refused("invalid_request", description)
+    raise oauth_error("invalid_request", description)
 
 
 def of_query(query: str) -> Parameters:
-    """The parameters of a query or a form. Raises OAuthError."""
+    """Return the parameters of a query or a form. Raises OAuthError."""
     try:
         # RFC 6749, appendix B: the parameters are UTF-8
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETERS, errors="strict")
@@ -121,7 +121,7 @@ def of_query(query: str) -> Parameters:
 
 
 def of_form(request: EndpointRequest) -> Parameters:
-    """The parameters of a POST. Raises OAuthError for another media type, and for a secret in the URL."""
+    """Return the parameters of a POST. Raises OAuthError for another media type, and for a secret in the URL."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != FORM:
         bad(f"The body is {FORM}")
@@ -137,20 +137,20 @@ def of_form(request: EndpointRequest) -> Parameters:
 
 
 def json(value: Any, status: int = 200, headers: Lines = NO_STORE) -> EndpointResponse:
-    """A JSON answer."""
+    """Return a JSON answer."""
     lines = (("Content-Type", "application/json"), *headers)
     return EndpointResponse(status=status, headers=lines, body=msgspec.json.encode(value))
 
 
 def failure(error: OAuthError) -> EndpointResponse:
-    """The answer of RFC 6749, 5.2."""
+    """Return the answer of RFC 6749, 5.2."""
     body = {"error": error.error, "error_description": error.description}
     more = error.headers if isinstance(error, RequestRefused) else ()
     return json(body, error.status, (*NO_STORE, *more))
 
 
 def redirect(uri: str, parameters: Mapping[str, str | None], headers: Lines = ()) -> EndpointResponse:
-    """A redirect with these parameters added. The URI's own query stays (RFC 6749, 3.1.2)."""
+    """Return a redirect with these parameters added. The URI's own query stays (RFC 6749, 3.1.2)."""
     added = urlencode({name: value for name, value in parameters.items() if value is not None})
     parts = urlsplit(uri)
     query = f"{parts.query}&{added}" if parts.query else added

@@ -11,12 +11,12 @@ from .model import ALGORITHMS, GRANTS, METHODS, Settings
 
 
 def metadata_paths(issuer: str) -> tuple[str, ...]:
-    """The paths of the document: RFC 8414, 3.1, and those of OpenID Connect, inserted and appended."""
+    """Return the paths of the document: RFC 8414, 3.1, and those of OpenID Connect, inserted and appended."""
     return tuple(urlsplit(location).path for location in server_locations(issuer))
 
 
 def document(settings: Settings, at: Callable[[str], str], algorithms: Sequence[str]) -> dict[str, Any]:
-    """The document. `at`: the URL of an endpoint by its path."""
+    """Return the document. `at`: the URL of an endpoint by its path."""
     found: dict[str, Any] = {
         "issuer": settings.issuer,
         "authorization_endpoint": at("/authorize"),

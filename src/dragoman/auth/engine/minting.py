@@ -65,8 +65,8 @@ class Mint:
         claims: Mapping[str, Any] | None = None,
         typ: str | None = ACCESS,
     ) -> str:
-        """An access token (RFC 9068, 2). `jkt`: the key that it is bound to; `family`: its grant, which its `jti`
-        names, so that introspection finds out what became of it. `claims` are added, and replace what has their
+        """Return an access token (RFC 9068, 2). `jkt`: the key that it is bound to; `family`: its grant, which its
+        `jti` names, so that introspection finds out what became of it. `claims` are added, and replace what has their
         name."""
         name = encode_base64url(os.urandom(12))
         own: dict[str, Any] = {
@@ -81,7 +81,7 @@ class Mint:
         return self.signed({**self._times(subject, life), **own, **(claims or {})}, typ)
 
     def identity(self, *, subject: str, client: str, nonce: str, auth_time: int, life: float) -> str:
-        """An ID token (OpenID Connect Core 1.0, 2)."""
+        """Return an ID token (OpenID Connect Core 1.0, 2)."""
         own: dict[str, Any] = {"aud": client, "auth_time": auth_time}
         if nonce:
             own["nonce"] = nonce
@@ -90,7 +90,7 @@ class Mint:
     def authorization(
         self, *, subject: str, client: str, audience: str, resource: str, scopes: Sequence[str], life: float
     ) -> str:
-        """An ID-JAG: an assertion for another authorization server, `audience`."""
+        """Return an ID-JAG: an assertion for another authorization server, `audience`."""
         own: dict[str, Any] = {"aud": audience, "client_id": client, "jti": encode_base64url(os.urandom(16))}
         if resource:
             own["resource"] = resource

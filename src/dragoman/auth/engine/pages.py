@@ -25,7 +25,7 @@ _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
 def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, cookie: str = "") -> EndpointResponse:
-    """A page. `leads_away`: its form may lead to other servers; `cookie`: to set."""
+    """Return a page. `leads_away`: its form may lead to other servers; `cookie`: to set."""
     form = "" if leads_away else "form-action 'self'; "
     policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; {form}frame-ancestors 'none'; base-uri 'none'"
     text = (
@@ -49,12 +49,12 @@ def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, 
 
 
 def error_page(description: str, *, status: int = 400) -> EndpointResponse:
-    """What a user sees where no redirect is safe (RFC 6749, 4.1.2.1)."""
+    """Return what a user sees where no redirect is safe (RFC 6749, 4.1.2.1)."""
     return page("This request cannot be answered", f"<p>{escape(description)}</p>", status=status)
 
 
 def plain(title: str, sentence: str, *, cookie: str = "") -> EndpointResponse:
-    """A page with one sentence."""
+    """Return a page with one sentence."""
     return page(title, f"<p>{escape(sentence)}</p>", cookie=cookie)
 
 
@@ -87,7 +87,7 @@ def field(label: str, name: str, value: str = "", *, kind: str = "text", autocom
 
 
 def form(action: str, inside: str, *buttons: tuple[str, str]) -> str:
-    """A form that is posted. `buttons`: the value of `answer`, and what they say."""
+    """Return a form that is posted. `buttons`: the value of `answer`, and what they say."""
     made = "".join(
         f'<button name="answer" value="{escape(value)}"{" formnovalidate" * (value == "deny")}>{escape(text)}</button>'
         for value, text in buttons

@@ -13,7 +13,7 @@ from ..fetch import By, Fetcher
 from ..fetching import FetchedAnswer
 from ..flights import Flights
 from .documents import DOCUMENT
-from .messages import refused
+from .messages import oauth_error
 
 TIMEOUT = 5.0
 """Seconds: a user waits for the page meanwhile."""
@@ -49,16 +49,16 @@ class PublishedDocuments:
 
     async def _get(self, url: str, what: str, trusted: bool = False) -> FetchedAnswer:
         if self._fetch is None:
-            raise refused("invalid_client", f"{what} is not fetched here: there is no fetcher")
+            raise oauth_error("invalid_client", f"{what} is not fetched here: there is no fetcher")
         try:
             fetched = await self._fetch(url, DOCUMENT if not trusted else KEYS, trusted)
         except OAuthError:
             raise
         except AuthError as error:
-            raise refused("invalid_client", f"{what} cannot be fetched: {error}") from None
+            raise oauth_error("invalid_client", f"{what} cannot be fetched: {error}") from None
         # "The authorization server MUST NOT automatically follow HTTP redirects"; 200 is the only status that counts
         if fetched.status != 200:
-            raise refused("invalid_client", f"{what} is answered with status {fetched.status}, not 200")
+            raise oauth_error("invalid_client", f"{what} is answered with status {fetched.status}, not 200")
         return fetched
 
     async def fetch_of_stranger(self, url: str, what: str, owner: Owner) -> FetchedAnswer:
@@ -67,7 +67,7 @@ class PublishedDocuments:
         try:
             found: FetchedAnswer = await self._flights.join(url, owner, lambda: self._get(url, what))
         except IssuerAway as error:
-            raise refused("temporarily_unavailable", error.description, 503, RETRY) from None
+            raise oauth_error("temporarily_unavailable", error.description, 503, RETRY) from None
         return found
 
     async def get(self, url: str, *, by: Any = None, origin: str | None = None, headers: Any = None) -> FetchedAnswer:
@@ -80,4 +80,4 @@ class PublishedDocuments:
             fetched = await self.fetch_of_stranger(url, "The key set", owner)
             return msgspec.json.decode(fetched.body, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise refused("invalid_client", "The key set is not a JSON object") from None
+            raise oauth_error("invalid_client", "The key set is not a JSON object") from None

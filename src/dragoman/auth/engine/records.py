@@ -53,11 +53,11 @@ class Records:
     async def put(self, kind: str, key: str, value: object, life: float) -> None:
         """Keep a value for `life` seconds, in place of an earlier one."""
         name = _name_of(kind, key)
-        document, until = self._written(name, value, self.clock() + life)
+        document, until = self._encode(name, value, self.clock() + life)
         await self.engine.change(name, lambda before: Edit(document, until))
 
     async def get(self, kind: str, key: str, type: type[T]) -> T | None:
-        """The value, or None if there is none or its time is over."""
+        """Return the value, or None if there is none or its time is over."""
         name = _name_of(kind, key)
         return self._read(name, await self.engine.read(name), type)[0]
 
@@ -79,21 +79,21 @@ class Records:
             made, result = edit(found)
             if made is None:
                 return Edit(None, None, result, changed=before is not None)
-            document, until = self._written(name, made, until if life is None or made is found else self.clock() + life)
+            document, until = self._encode(name, made, until if life is None or made is found else self.clock() + life)
             return Edit(document, until, result, changed=document != before)
 
         result: R = await self.engine.change(name, turned)
         return result
 
     async def take(self, kind: str, key: str, type: type[T]) -> T | None:
-        """The value, which is gone afterwards: one caller gets it."""
+        """Return the value, which is gone afterwards: one caller gets it."""
         return await self.change(kind, key, type, lambda found: (None, found))
 
     async def first(self, kind: str, key: str, life: float) -> bool:
-        """Whether this is the first time within `life` seconds that this key is used."""
+        """Return whether this is the first time within `life` seconds that this key is used."""
         return await self.change(kind, key, bool, lambda found: (True, found is None), life)
 
-    def _written(self, name: str, value: object, until: float) -> tuple[bytes, float]:
+    def _encode(self, name: str, value: object, until: float) -> tuple[bytes, float]:
         document = msgspec.json.encode(_Kept(until, Raw(msgspec.json.encode(value))))
         return document if self._sealer is None else self._sealer.seal(document, name.encode()), until
 
@@ -109,5 +109,5 @@ class Records:
 
 
 def _name_of(kind: str, key: str) -> str:
-    """An engine's owners are text of the letters a to f and digits."""
+    """Return the name of a record: an engine's owners are text of the letters a to f and digits."""
     return hashlib.sha256(f"auth:{kind}:{key}".encode("utf-8", "surrogatepass")).hexdigest()

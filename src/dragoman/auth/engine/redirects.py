@@ -16,7 +16,7 @@ none."""
 
 
 def _split(uri: str) -> SplitResult | None:
-    """Its parts; None for what is not a URI, has a fragment or user information."""
+    """Return its parts; None for what is not a URI, has a fragment or user information."""
     if len(uri) > LENGTH or not _PRINTABLE.fullmatch(uri) or "#" in uri or "\\" in uri:
         return None  # RFC 6749, 3.1.2: "The endpoint URI MUST NOT include a fragment component."
     parts = split(uri)
@@ -24,7 +24,7 @@ def _split(uri: str) -> SplitResult | None:
 
 
 def fault(uri: str) -> str:
-    """What is wrong with a redirect URI that a client wants to have; empty if nothing is."""
+    """Return what is wrong with a redirect URI that a client wants to have; empty if nothing is."""
     parts = _split(uri)
     if parts is None:
         return "is not an absolute URI without fragment and user information"
@@ -37,13 +37,13 @@ def fault(uri: str) -> str:
 
 
 def is_loopback_redirect(uri: str) -> bool:
-    """Whether a redirect goes to this machine."""
+    """Return whether a redirect goes to this machine."""
     parts = _split(uri)
     return parts is not None and parts.scheme == "http" and parts.hostname in REDIRECT_LOOPBACK
 
 
 def matches(uri: str, registered: Iterable[str]) -> bool:
-    """Whether a redirect URI is one of these.
+    """Return whether a redirect URI is one of these.
 
     OAuth 2.1, 7.5.3 and RFC 9700, 2.1: compared as plain text. RFC 8252, 7.3: "The authorization server MUST allow any
     port to be specified at the time of the request for loopback IP redirect URIs"; `localhost` is treated alike,
@@ -61,7 +61,7 @@ def matches(uri: str, registered: Iterable[str]) -> bool:
 
 
 def _portless(uri: str) -> tuple[str, str]:
-    """A loopback URI as host and the rest behind the port, each as it was written."""
+    """Return a loopback URI as host and the rest behind the port, each as it was written."""
     rest = uri.removeprefix("http://")
     at = next((index for index, each in enumerate(rest) if each in "/?"), len(rest))
     index, after = rest[:at], rest[at:]
@@ -69,6 +69,6 @@ def _portless(uri: str) -> tuple[str, str]:
 
 
 def host_of(uri: str) -> str:
-    """What a page shows of a redirect URI: its host and port, or the scheme of an app."""
+    """Return what a page shows of a redirect URI: its host and port, or the scheme of an app."""
     parts = _split(uri)
     return "" if parts is None else parts.netloc or f"the app {parts.scheme}:"

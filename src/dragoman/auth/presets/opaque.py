@@ -33,7 +33,7 @@ def github(
 
     The request to GitHub has our client's id and secret, and says whether it issued the token to us; `GET /user`, which
     answers for any token of anybody, is not used. `subject` is the user's number, which stays when the name changes;
-    the name is `claims["login"]`. `api`: that of an enterprise server. """
+    the name is `claims["login"]`. `api`: that of an enterprise server."""
     if not client_id or not client_secret:
         raise LocalError("github: the client's id and secret are those of your app, and neither is empty")
     secret = "Basic " + b64encode(f"{client_id}:{client_secret}".encode()).decode()
@@ -50,7 +50,8 @@ def github(
 
 
 def _of_github(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer to `POST /applications/{client_id}/token` as claims; it repeats the token, which is left out."""
+    """Return the answer to `POST /applications/{client_id}/token` as claims; it repeats the token, which is left
+    out."""
     user, app, expires = answer["user"], answer["app"], answer.get("expires_at")
     if type(user["id"]) is not int:
         raise TypeError("a user's id is a number")
@@ -91,8 +92,8 @@ def google(
 
 
 def _of_google(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer of `tokeninfo` as claims: all of its values are texts. `aud` is the client that the token was issued
-    to."""
+    """Return the answer of `tokeninfo` as claims: all of its values are texts. `aud` is the client that the token was
+    issued to."""
     claims = {name: answer[name] for name in ("email", "email_verified", "hd", "access_type") if name in answer}
     return claims | {
         "sub": answer["sub"],

@@ -23,7 +23,7 @@ from ...repeats import Repeats
 from ..engine.authorize import Authorization, cookies
 from ..engine.engine import AuthorizationEngine
 from ..engine.families import Families
-from ..engine.messages import EndpointRequest, EndpointResponse, Parameters, of_query, redirect, refused
+from ..engine.messages import EndpointRequest, EndpointResponse, Parameters, oauth_error, of_query, redirect
 from ..engine.model import Approved, Client, Pending
 from ..engine.pages import error_page, warning
 from ..engine.records import Sealer
@@ -86,7 +86,7 @@ class UpstreamLogin:
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
     ) -> EndpointResponse:
-        """The user consented to this client: only now there is a state, and a cookie for it."""
+        """Send a user who consented to this client to the upstream: only now there is a state, and a cookie for it."""
         engine = self.engine
         try:
             login = await self.upstream.begin()
@@ -116,7 +116,7 @@ class UpstreamLogin:
         return f"{'' if self.engine.settings.loopback else '__Host-'}dragoman-up-"
 
     def _forgetting_cookies(self, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The lines that end the oldest logins of a browser that has begun too many."""
+        """Return the lines that end the oldest logins of a browser that has begun too many."""
         held = [name for name in cookies(headers) if name.startswith(self._prefix)]
         # RFC 6265, 5.4: "cookies with earlier creation-times are listed before cookies with later creation-times"
         logins = list(dict.fromkeys(name.rpartition("-")[0] for name in held))
@@ -144,7 +144,7 @@ class UpstreamLogin:
         return structs.replace(made, headers=(*made.headers, *(self._cookie(name, "", 0) for name in names)))
 
     def _read_waiting(self, state: str, text: str) -> Waiting | None:
-        """The login of this state in a browser's cookies; None if it is not there, or its time is over."""
+        """Return the login of this state in a browser's cookies; None if it is not there, or its time is over."""
         try:
             sealed = decode_base64url(text.encode())
         except ValueError:  # also of UnicodeEncodeError
@@ -162,7 +162,7 @@ class UpstreamLogin:
         try:
             approved, scopes = await self._approve(waiting, query)
             pending = structs.replace(pending, scopes=scopes)
-            return await authorization.answered(pending, client, approved)
+            return await authorization.answer_client(pending, client, approved)
         except OAuthError as error:
             known = (
                 error
@@ -171,7 +171,7 @@ class UpstreamLogin:
             )
         except (AuthError, OSError):
             known = OAuthError("temporarily_unavailable", "The issuer behind this server is away")
-        return authorization.failed(pending, known)
+        return authorization.fail(pending, known)
 
     async def _approve(self, waiting: Waiting, query: str) -> tuple[Approved, tuple[str, ...]]:
         user, tokens = await self.upstream.finish(waiting.login, query)
@@ -198,12 +198,12 @@ class UpstreamLogin:
             return scopes
         allowed = frozenset(said) if said else frozenset()
         if not allowed:
-            raise refused("access_denied", "This user may not use this server")
+            raise oauth_error("access_denied", "This user may not use this server")
         return tuple(each for each in scopes if each in allowed)
 
 
 def _seal_context(state: str) -> bytes:
-    """What a sealed login is bound to."""
+    """Return what a sealed login is bound to."""
     return b"upstream login " + state.encode("utf-8", "replace")
 
 

@@ -26,7 +26,7 @@ from ...store.memory import MemoryStore
 from ...store.opening import SharesValues, open_store
 from ..client.tokens import Tokens
 from ..engine.engine import AuthorizationEngine
-from ..engine.messages import EndpointRequest, refused
+from ..engine.messages import EndpointRequest, oauth_error
 from ..engine.model import Client, Lives, Settings, TokenFamily
 from ..engine.published import fetch_for
 from ..engine.records import OWNERS, TOTAL
@@ -144,8 +144,8 @@ class Proxy(ServedEngine):
         return settings.issuer, OwnDocuments(self.engine)
 
     async def upstream_token(self, identity: Identity) -> str:
-        """The upstream's access token of a caller, for calls further on. Raises LocalError for an identity of another
-        issuer, AuthError where the login has ended, IssuerAway where it cannot be renewed now."""
+        """Return the upstream's access token of a caller, for calls further on. Raises LocalError for an identity of
+        another issuer, AuthError where the login has ended, IssuerAway where it cannot be renewed now."""
         if identity.issuer != self.engine.settings.issuer:
             raise LocalError("Proxy.upstream_token: this caller logged in elsewhere")
         family = str(identity.claims.get("jti", "")).partition(".")[0]
@@ -192,13 +192,13 @@ class Proxy(ServedEngine):
         records = self.engine.records
         tokens = await records.get("upstream", family, Tokens)
         if tokens is None:
-            raise refused("invalid_grant", "The login has ended")
+            raise oauth_error("invalid_grant", "The login has ended")
         ends, now = tokens.expires_at, records.clock()
         if ends is None:
             return tokens, asks
         if tokens.refresh_token is None and ends <= now:
             await self.engine.families.end(family)
-            raise refused("invalid_grant", "The login at the issuer has ended")
+            raise oauth_error("invalid_grant", "The login at the issuer has ended")
         return tokens, ends <= now + SOON and tokens.refresh_token is not None
 
     async def _renew_tokens(self, family: str, tokens: Tokens) -> Tokens:
@@ -212,10 +212,10 @@ class Proxy(ServedEngine):
             repeats.warning(
                 "%s: a login cannot be renewed at the issuer behind it now: %s", self.engine.settings.issuer, error
             )
-            raise refused("temporarily_unavailable", "The issuer behind this server is away", 503) from None
+            raise oauth_error("temporarily_unavailable", "The issuer behind this server is away", 503) from None
         if made is None:
             await self.engine.families.end(family)
-            raise refused("invalid_grant", "The login at the issuer has ended")
+            raise oauth_error("invalid_grant", "The login at the issuer has ended")
         if made is not tokens:
             await records.put("upstream", family, made, self.engine.settings.lives.refresh)
         return made
@@ -275,7 +275,7 @@ class OwnDocuments:
         self._engine = engine
 
     async def get(self, url: str, *, by: object = None, origin: str | None = None, headers: object = None) -> Fetched:
-        """The document at a URL of ours; 404 for any other."""
+        """Return the document at a URL of ours; 404 for any other."""
         parts = urlsplit(url)
         if f"{parts.scheme}://{parts.netloc}" != "/".join(self._engine.settings.issuer.split("/")[:3]):
             return Fetched(404, {}, b"")

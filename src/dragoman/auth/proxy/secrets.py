@@ -26,7 +26,7 @@ _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 def check_secrets(key: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
-    """The secrets, the present one first. Raises LocalError for one that is too short."""
+    """Return the secrets, the present one first. Raises LocalError for one that is too short."""
     given = (key,) if isinstance(key, bytes) else tuple(key)
     if not given or not all(isinstance(one, bytes) and len(one) >= LEAST for one in given):
         raise LocalError(
@@ -37,7 +37,8 @@ def check_secrets(key: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def derive(secret: bytes, use: str, size: int = 32) -> bytes:
-    """Bytes for one use, of which neither the secret nor those of another use can be found (HKDF-Expand, RFC 5869)."""
+    """Return bytes for one use, of which neither the secret nor those of another use can be found (HKDF-Expand, RFC
+    5869)."""
     found, block = b"", b""
     for each in range(1, -(-size // 32) + 1):
         block = hmac.digest(secret, block + f"dragoman proxy {use}".encode() + bytes([each]), hashlib.sha256)
@@ -46,7 +47,7 @@ def derive(secret: bytes, use: str, size: int = 32) -> bytes:
 
 
 def signing_key(secret: bytes) -> Key:
-    """The ES256 key that this secret makes: the same on each replica."""
+    """Return the ES256 key that this secret makes: the same on each replica."""
     # FIPS 186-5, A.2.1: 64 bits more than the order has, so that no number is likelier than another
     number = int.from_bytes(derive(secret, "sign", 40), "big") % (_ORDER - 1) + 1
     pem = ec.derive_private_key(number, ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -60,7 +61,7 @@ class AesSealer:
         self._keys = [AESGCM(derive(one, "seal")) for one in secrets]
 
     def seal(self, document: bytes, context: bytes) -> bytes:
-        """The sealed document; `context` goes with it as associated data."""
+        """Return the sealed document; `context` goes with it as associated data."""
         nonce = os.urandom(_NONCE)
         return nonce + self._keys[0].encrypt(nonce, document, context)
 

@@ -97,7 +97,8 @@ class UpstreamClient:
         self._server: ServerMetadata | None = None
 
     async def server(self) -> ServerMetadata:
-        """The upstream's metadata, with the endpoints that were given. Raises IssuerAway where they cannot be had."""
+        """Return the upstream's metadata, with the endpoints that were given. Raises IssuerAway where they cannot be
+        had."""
         if self._server is None:
             try:
                 self._server = await self._find_server()
@@ -136,7 +137,7 @@ class UpstreamClient:
         return PendingLogin(request, nonce)
 
     async def finish(self, login: PendingLogin, query: str) -> tuple[dict[str, Any], Tokens]:
-        """What the upstream says of the user who came back with this query, and its tokens. Raises OAuthError,
+        """Return what the upstream says of the user who came back with this query, and its tokens. Raises OAuthError,
         AuthError and OSError."""
         try:
             code = code_of(login.request, query)
@@ -169,7 +170,7 @@ class UpstreamClient:
         return tokens_of(answer_of(got, "the upstream's token endpoint"), self._clock(), (), tokens)
 
     async def ends(self, tokens: Tokens, longest: float) -> float:
-        """The Unix time at which a login with these tokens is over; 0 where only the upstream can say. Without a
+        """Return the Unix time at which a login with these tokens is over; 0 where only the upstream can say. Without a
         refresh token it is the end of the access token; where that end is unknown too, `longest` seconds."""
         if tokens.refresh_token is not None:
             return 0.0
@@ -178,7 +179,7 @@ class UpstreamClient:
         return 0.0 if (await self.server()).userinfo_endpoint else self._clock() + longest
 
     async def accepts(self, tokens: Tokens) -> bool:
-        """Whether the upstream still accepts an access token whose expiry is not known; True where it has
+        """Return whether the upstream still accepts an access token whose expiry is not known; True where it has
         no endpoint for that. Raises AuthError and OSError where that is not known now."""
         endpoint = (await self.server()).userinfo_endpoint
         if not endpoint:
@@ -195,7 +196,7 @@ class UpstreamClient:
         return World(self.upstream.issuer, self._http(), MemoryStore(), None)
 
     async def _of_userinfo(self, endpoint: str, token: str) -> dict[str, Any]:
-        """The user of a token that the upstream has just issued to us."""
+        """Return the user of a token that the upstream has just issued to us."""
         got = await self._userinfo(endpoint, token)
         if got.status != 200 or not isinstance(got.json, dict):
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
@@ -207,7 +208,7 @@ class UpstreamClient:
 
 
 def upstream_of(issuer: object) -> Upstream:
-    """An upstream from what `Bearer` takes as issuer: a URL or a preset. Raises LocalError for what is none."""
+    """Return an upstream from what `Bearer` takes as issuer: a URL or a preset. Raises LocalError for what is none."""
     name = issuer if isinstance(issuer, str) else getattr(issuer, "issuer", None)
     if not isinstance(name, str):
         raise LocalError(

@@ -29,11 +29,11 @@ class LocalUsers:
         self._wrong: dict[str, tuple[int, float]] = {}
 
     def find(self, name: str) -> User | None:
-        """The user of this name."""
+        """Return the user of this name."""
         return self._users.get(name)
 
     def fields(self) -> str:
-        """Name and, where a user has one, password."""
+        """Return HTML for the name and, where a user has one, the password."""
         first = next(iter(self._users.values()), None)
         names = ", ".join(each.name for each in self._users.values() if not each.password)
         hint = warning(f"Users for trying, without a password: {names}") if names else ""
@@ -44,14 +44,14 @@ class LocalUsers:
         return hint + fields
 
     def automatic(self) -> Approved | None:
-        """The user who agrees to everything."""
+        """Return the user who agrees to everything."""
         user = None if self._automatic is None else self._users.get(self._automatic)
         return None if user is None else Approved(user.name, user.claims)
 
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
     ) -> Approved | EndpointResponse | str:
-        """Name and password."""
+        """Check name and password."""
         name, password = form.get("user")[:_LENGTH], form.get("password")[:_LENGTH]
         count, until = self._wrong.get(name, (0, 0.0))
         now = self._clock()

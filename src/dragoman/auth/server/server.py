@@ -91,8 +91,8 @@ class AuthorizationServer(ServedEngine):
         life: float | None = None,
         claims: Mapping[str, Any] | None = None,
     ) -> str:
-        """An access token without a login, for tests. `scopes`: a list, or text with spaces; `resource`: its audience;
-        `life`: seconds, negative for one that has expired; `claims`: added, or in place of its own."""
+        """Return an access token without a login, for tests. `scopes`: a list, or text with spaces; `resource`: its
+        audience; `life`: seconds, negative for one that has expired; `claims`: added, or in place of its own."""
         settings = self.engine.settings
         named = (resource,) if isinstance(resource, str) and resource else tuple(resource)
         return self.engine.mint.access(

@@ -77,8 +77,8 @@ def base_of(verifier: Verifier) -> VerifierBase:
 
 
 def inherits_apart(verifier: object, name: str, other: str) -> bool:
-    """Whether the method `name` need not agree with `other`, which a subclass, a wrapper or an instance has of its own
-    while `name` comes from what it is made of, of which its author may not know."""
+    """Return whether the method `name` need not agree with `other`, which a subclass, a wrapper or an instance has of
+    its own while `name` comes from what it is made of, of which its author may not know."""
     for owner in (verifier, *type(verifier).__mro__):
         own = getattr(owner, "__dict__", {})
         if name in own:

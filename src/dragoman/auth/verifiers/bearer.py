@@ -168,8 +168,8 @@ def _issuer_row(issuer: str | Issuer, key_of: Callable[[Issuer], GivenKey] | Non
 
 
 def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[str]:
-    """What a token's audience may be: the resource unless something else is said. A URL without a path is the same URL
-    with "/" (RFC 3986 section 6.2.3)."""
+    """Return what a token's audience may be: the resource unless something else is said. A URL without a path is the
+    same URL with "/" (RFC 3986 section 6.2.3)."""
     if audience is not None:
         return frozenset([audience] if isinstance(audience, str) else audience)
     parts = urlsplit(resource)

@@ -44,8 +44,8 @@ class TokenCache:
         return len(self._good)
 
     def find(self, token: bytes) -> tuple[float, Identity, TokenBinding | None] | None:
-        """Until when a token is good, whose it is, and what it is bound to; None if it is not here, or its time is
-        over."""
+        """Return until when a token is good, whose it is, and what it is bound to; None if it is not here, or its time
+        is over."""
         found = self._good.get(sha256(token).digest())
         return found if found is not None and self._now() < found[0] else None
 

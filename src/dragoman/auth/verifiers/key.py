@@ -53,7 +53,7 @@ def key_maker(
 
 
 def _fit(key: Key | Secret, names: list[str], issuer: Issuer) -> GivenKey:
-    """The key with the first of the algorithms `names` that the issuer uses."""
+    """Return the key with the first of the algorithms `names` that the issuer uses."""
     # a row that does not say it uses all that are asymmetric, and a secret is none of these
     uses = names if issuer.algorithms == ASYMMETRIC else [name for name in names if name in issuer.algorithms]
     if not uses:

@@ -78,7 +78,7 @@ class MutualTls(VerifierBase):
 
 
 def _names(certificate: Mapping[str, Any], kind: Name) -> list[str]:
-    """The names of one kind in a certificate as `getpeercert()` returns it."""
+    """Return the names of one kind in a certificate as `getpeercert()` returns it."""
     if kind == "common_name":
         return [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
     return [value for name, value in certificate.get("subjectAltName", ()) if name == _NAMES[kind]]
@@ -93,7 +93,7 @@ def _expiry(certificate: Mapping[str, Any]) -> float:
 
 
 def _distinguished_name(name: Any) -> str:
-    """A distinguished name as text, without ambiguity."""
+    """Return a distinguished name as text, without ambiguity."""
     pairs = [f"{kind}={value}" for part in name for kind, value in part]
     return ",".join(pair.replace("\\", "\\\\").replace(",", "\\,") for pair in pairs)
 

@@ -86,7 +86,7 @@ def _check_certificate(thumbprint: str, der: bytes | None) -> None:
 
 
 def _credentials_of(handshake: Handshake) -> tuple[bytes, list[bytes]]:
-    """The scheme of `Authorization` in lower case, and the DPoP proofs."""
+    """Return the scheme of `Authorization` in lower case, and the DPoP proofs."""
     scheme, proofs = b"", []
     for name, value in handshake.headers:
         if name == b"authorization":

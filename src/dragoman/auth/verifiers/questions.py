@@ -40,7 +40,7 @@ class TokenQuestions:
         self.cache: TokenCache = cache
 
     async def identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
-        """Who the bearer is, and what the token is bound to. `handshake`: who asks. Raises TokenRefused and
+        """Return who the bearer is, and what the token is bound to. `handshake`: who asks. Raises TokenRefused and
         IssuerAway."""
         if len(token) > self._limits.token:
             raise TokenRefused(f"The token has {len(token)} bytes: {self._limits.token} are taken")

@@ -59,7 +59,7 @@ class TokenStore(Protocol):
     """Keeps entries by their keys. Every method raises TokenStoreError where the store cannot be used."""
 
     async def read(self, key: EntryKey) -> Stored | None:
-        """The entry, or None."""
+        """Return the entry, or None."""
 
     async def write(self, key: EntryKey, value: bytes, after: int | None) -> bool:
         """Replace the entry if its generation is still `after` (None: there is none). False: somebody else has written
@@ -69,7 +69,7 @@ class TokenStore(Protocol):
         """Remove the entry if its generation is still `after`. False: it is not, and nothing was changed."""
 
     async def keys(self) -> Sequence[EntryKey]:
-        """The keys of all entries that can be read."""
+        """Return the keys of all entries that can be read."""
 
     def locked(
         self, key: EntryKey, *, wait: float | None = None, held: Callable[[], object] | None = None

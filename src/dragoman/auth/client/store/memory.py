@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from .contract import ENTRY_SIZE, LOCK_WAIT, EntryKey, Stored, TokenStoreError
-from .locking import acquired
+from .locking import acquire
 
 
 class MemoryStore:
@@ -24,7 +24,7 @@ class MemoryStore:
         return f"MemoryStore({len(self._entries)} entries)"
 
     async def read(self, key: EntryKey) -> Stored | None:
-        """The entry, or None."""
+        """Return the entry, or None."""
         return self._entries.get(key)
 
     async def write(self, key: EntryKey, value: bytes, after: int | None) -> bool:
@@ -49,7 +49,7 @@ class MemoryStore:
             return True
 
     async def keys(self) -> Sequence[EntryKey]:
-        """The keys of all entries."""
+        """Return the keys of all entries."""
         return tuple(self._entries)
 
     @asynccontextmanager
@@ -59,7 +59,7 @@ class MemoryStore:
         """Hold the entry's lock. Raises LockHeld after `wait` seconds, by default `lock_wait`."""
         lock = self._locks.setdefault(key, threading.Lock())
         patience = self._lock_wait if wait is None else wait
-        await acquired(lambda: lock.acquire(blocking=False), patience, "the lock of a token", held)
+        await acquire(lambda: lock.acquire(blocking=False), patience, "the lock of a token", held)
         try:
             yield
         finally:

@@ -42,12 +42,12 @@ class KeyringAway(Exception):
 
 
 def name(key: EntryKey) -> str:
-    """The file's name: it says nothing of the key."""
+    """Return the file's name: it says nothing of the key."""
     return sha256(key.text.encode()).hexdigest()
 
 
 def seal(key: EntryKey, value: bytes, generation: int, secret: bytes | None) -> bytes:
-    """An entry's content. `secret`: the key of AES-GCM, None for a plain one. Raises TokenStoreError."""
+    """Return an entry's content. `secret`: the key of AES-GCM, None for a plain one. Raises TokenStoreError."""
     try:
         content = msgspec.msgpack.encode((key.issuer, key.resource, key.client, key.account, value))
     except UnicodeEncodeError:
@@ -60,12 +60,12 @@ def seal(key: EntryKey, value: bytes, generation: int, secret: bytes | None) -> 
 
 
 def is_sealed(content: bytes) -> bool:
-    """It takes a key to open it."""
+    """Whether a key is needed to open it."""
     return content.startswith(b"%b %b " % (FORMAT, SEALED))
 
 
 def unseal(content: bytes, named: str, secret: bytes | None) -> tuple[EntryKey, Stored]:
-    """The entry of a file's content. `named`: the file's name. Raises Unreadable."""
+    """Return the entry of a file's content. `named`: the file's name. Raises Unreadable."""
     line, newline, body = content.partition(b"\n")
     words = line.split(b" ")
     if not newline or len(words) != 3 or words[0] != FORMAT or not words[2].isdigit() or len(words[2]) > 20:
@@ -99,8 +99,8 @@ def _unseal(body: bytes, beside: bytes, secret: bytes | None) -> bytes:
 
 
 async def keyring_key() -> bytes:
-    """The key of AES-GCM from the operating system's keyring, made at the first use. Raises KeyringAway. Two processes
-    may not make it at once: hold a lock."""
+    """Return the key of AES-GCM from the operating system's keyring, made at the first use. Raises KeyringAway. Two
+    processes may not make it at once: hold a lock."""
     loop = get_running_loop()
     future = loop.create_future()
 
@@ -155,7 +155,7 @@ def _key() -> bytes:
 
 
 def unavailable(why: KeyringAway) -> TokenStoreError:
-    """The error where an entry is sealed and its key is away."""
+    """Return the error where an entry is sealed and its key is away."""
     return TokenStoreError(
         f"the stored tokens are sealed with a key of the keyring, and {why}: unlock the keyring, or log in with another "
         "store"
