@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import Identity, LocalError
 from dragoman.auth import Bearer, MutualTls, Static, TokenRefused, Verifier
-from dragoman.auth.auditing import AccessDecision
+from dragoman.auth.auditing import Decision
 from dragoman.auth.challenge import parse_challenges
 from dragoman.auth.dpop import proof
 from dragoman.auth.guard import TokenGuard, protection_of
@@ -109,7 +109,7 @@ async def test_what_is_refused(
     name: str, headers: Any, url: str, status: int, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    decided: list[AccessDecision] = []
+    decided: list[Decision] = []
     guard = TokenGuard(issued(), audit=decided.append)
     verdict = await guard(Handshake(scheme="https", method="POST", url=url, headers=headers, remote="192.0.2.1:7"))
     assert isinstance(verdict, Denied)

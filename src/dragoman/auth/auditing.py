@@ -25,7 +25,7 @@ DENIED: Final = logging.INFO
 Outcome: TypeAlias = Literal["admitted", "denied", "forbidden"]
 
 
-class AccessDecision(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True):
     """One decision."""
 
     outcome: Outcome
@@ -51,7 +51,7 @@ class Audit:
 
     __slots__ = ("_write", "wants")
 
-    def __init__(self, write: Callable[[AccessDecision], object] | None) -> None:
+    def __init__(self, write: Callable[[Decision], object] | None) -> None:
         self._write = write
         self.wants: Callable[[int], bool] = log.isEnabledFor if write is None else _always
         """Whether somebody wants to know of decisions at this level of the log."""
@@ -80,7 +80,7 @@ class Audit:
         where = caller.scheme, caller.remote, caller.path
         self._tell(_decision("forbidden", refusal.reason, 403, caller.identity, where))
 
-    def _tell(self, decision: AccessDecision) -> None:
+    def _tell(self, decision: Decision) -> None:
         level = ADMITTED if decision.outcome == "admitted" else DENIED
         if log.isEnabledFor(level):
             words = " ".join(
@@ -102,9 +102,9 @@ def _always(level: int) -> bool:
 
 def _decision(
     outcome: Outcome, reason: str, status: int, identity: Identity | None, where: tuple[str, str, str]
-) -> AccessDecision:
+) -> Decision:
     scheme, remote, path = where
-    return AccessDecision(
+    return Decision(
         outcome=outcome,
         reason=reason,
         status=status,

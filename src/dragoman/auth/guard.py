@@ -27,7 +27,7 @@ from ..access import LocalUser, Standing, Verifier, Verifiers, known, local_user
 from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
-from .auditing import ADMITTED, DENIED, AccessDecision, Audit
+from .auditing import ADMITTED, DENIED, Audit, Decision
 from .challenge import TOKEN68, Challenge, parse_challenges
 from .errors import IssuerAway, TokenRefused, describe
 from .limits import DEFAULTS, AuthLimits
@@ -63,7 +63,7 @@ class TokenGuard:
         users: Mapping[int, Collection[str]] | None = None,
         name: str = "",
         documentation: str = "",
-        audit: Callable[[AccessDecision], object] | None = None,
+        audit: Callable[[Decision], object] | None = None,
         limits: AuthLimits = DEFAULTS,
     ) -> None:
         for one in verifiers:
