@@ -12,6 +12,7 @@ from msgspec import UNSET, structs
 from dragoman.auth.challenge import Challenge
 from dragoman.auth.client.discovery import DiscoveryOptions
 from dragoman.auth.client.errors import AuthorizationFailed, LoginFailed, LoginNeeded
+from dragoman.auth.client.grants import MOST_QUESTIONS
 from dragoman.auth.client.login import Terms, TokenRequest, login
 from dragoman.auth.client.registration import ClientOptions
 from dragoman.auth.client.tokens import MOST_SCOPES, Grant, Registration
@@ -415,6 +416,11 @@ def test_a_device() -> None:
     with pytest.raises(LoginFailed, match="in time"):  # and not after as many seconds
         world.play(login(world, asked(), terms(device=True)))
     assert world.waited == 2 + 2 + 7
+    world.answers[f"{ISSUER}/device"] = [code | {"interval": 1}]
+    world.answers[f"{ISSUER}/token"], before = [pending], len(world.posts("/token"))
+    with pytest.raises(LoginFailed, match="in time"):  # by a clock that stands still
+        world.play(login(world, asked(), terms(device=True)))
+    assert len(world.posts("/token")) == before + MOST_QUESTIONS
     world.answers[f"{ISSUER}/device"] = [code]
     world.answers[f"{ISSUER}/token"] = [(400, {"error": "access_denied"})]
     with pytest.raises(LoginFailed, match="access_denied"):
