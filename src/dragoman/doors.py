@@ -14,27 +14,6 @@ from types import ModuleType
 from typing import Any
 
 
-def run_app(
-    self: Any,
-    *urls: str,
-    transport: str | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    path: str | None = None,
-) -> None:
-    """Serve at these URLs until the end of standard input (where that is the only wire), Ctrl-C or SIGTERM, then
-    drain.
-
-    Without URLs a Service is served at http://127.0.0.1:8000, an MCP server on standard input and output.
-    `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: of that, by default
-    http, 127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for a Service and /mcp for an MCP
-    server. More than that: `asyncio.run(serve(app, urls=...))`. Raises LocalError for both URLs and these, for a
-    path on a wire without paths, and for what `serve` refuses.
-    """
-    # by its name, as every door: serving stands above the services that it serves
-    import_module("dragoman.serving").run(self, urls, transport=transport, host=host, port=port, path=path)
-
-
 def listed(name: str) -> Callable[[], list[str]]:
     """The `__dir__` of a package or module: what its `__all__` has, the packages and modules below it that are loaded
     and have an `__all__`, and the names with two underscores. `name`: its `__name__`."""
