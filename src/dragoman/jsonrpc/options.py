@@ -190,14 +190,17 @@ ALIKE = 20
 def alike(name: str, known: Iterable[str]) -> str:
     """Up to `ALIKE` names of which `name` is a word (`size`: `message_size` or `list_size`), else the nearest one, or
     ""."""
-    from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
-
     listed = list(known)
     near = [one for one in listed if name in one.replace("-", "_").split("_")][:ALIKE]
-    if not near:
-        near = get_close_matches(name, listed, 1)
-    *others, last = near or [""]
+    *others, last = near or [nearest_name(name, listed)]
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def nearest_name(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
+    """The known name most like `name`, at least as similar as that (0 to 1); "" if there is none."""
+    from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
+
+    return next(iter(get_close_matches(name, list(known), 1, similarity)), "")
 
 
 def only_async(what: str, blocking: str) -> Callable[..., Any]:
