@@ -56,7 +56,7 @@ _Outcome = TypeVar("_Outcome")
 class Authorizer:
     """The authorization of requests to the resource at `url`.
 
-    `obtain`: the flow that gets a new grant. `steps_up`: whether more scopes are asked for on 403. `key`: what this
+    `obtain`: the flow that gets a new grant. `key`: what this
     client authenticates with at the token endpoint, instead of a secret. `read`: gives the assertion to exchange, told
     the one that was refused, if one was; `closing`: ends what it began. `hint`: which client this is. `login_wait`:
     seconds that a login of another process is waited for; None: no person logs in here.
@@ -71,7 +71,6 @@ class Authorizer:
         *,
         account: str = "default",
         hint: str = "",
-        steps_up: bool = True,
         key: Key | None = None,
         read: Callable[[str], Awaitable[Any]] | None = None,
         closing: Callable[[], Awaitable[None]] | None = None,
@@ -79,7 +78,6 @@ class Authorizer:
         clock: Clock = time.time,
     ) -> None:
         self.url = url
-        self.steps_up = steps_up
         self.step_ups: dict[str, int] = {}
         self.nonce: str | None = None
         self.grant: Grant | None = None
@@ -476,7 +474,7 @@ class Attempt:
     async def _more(self, challenges: list[Challenge]) -> bool:
         """A 403: more scopes, if that is what it asks for, "no more than a few times"."""
         lacking = [one for one in challenges if one.params.get("error") == "insufficient_scope"]
-        if not lacking or not self._authorizer.steps_up:
+        if not lacking:
             return False
         return await self._authorizer.stepped_up(self._used, lacking[0], self._operation)
 
