@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...jsonrpc.errors import BadAnswer, MethodNotFound
 from ...rpc.peer import Peer
-from ..content import LEFT_OUT, first_line, show_detail, show_signatures
+from ..content import LEFT_OUT, first_line, show_detail, show_entries, signature_row
 from ..ends import FINE, NoAnswer
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..reach import reached
@@ -129,7 +129,7 @@ def show_methods(place: str, raw: Raw, output: Output) -> None:
         title = Text(clean(document.info.title), "bold")
         about = f" {clean(document.info.version)}, {many(len(document.methods), 'method')}"
         err.print(title.append(about, "dim"))
-    show_signatures([(signature(method), summary(method)) for method in document.methods], "methods")
+    show_entries([signature_row(signature(method), summary(method)) for method in document.methods], "methods")
 
 
 def show_method(method: Method) -> None:

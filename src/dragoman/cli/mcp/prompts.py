@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.text import Text
@@ -12,11 +12,12 @@ from ...jsonrpc.errors import RpcError
 from ...mcp import Client, GetPromptResult
 from ..advice import about_name, offered
 from ..arguments import NAMED
-from ..content import LEFT_OUT, about, block_text, show_detail, show_signatures
+from ..content import block_text
 from ..ends import FINE, Usage, meant
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, plain
+from .listing import list_command
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, only, plain
 
 app: App = App(
     name="prompts",
@@ -58,12 +59,7 @@ def prompts(
         The server.
     """
     host = only(words, options, "to get a prompt use dragoman prompt")
-    there = asked(host, options, "prompts", lambda client, _: listed(client.list_prompts()))
-    if output.json:
-        output.write({"prompts": there}, "prompts")
-    else:
-        show_signatures([(signature(each), about(each)) for each in plain(there)], "prompts")
-    return FINE
+    return list_command(host, options, output, "prompts")
 
 
 @prompt_app.default
@@ -118,18 +114,3 @@ async def _get(client: Client, name: str, arguments: dict[str, str]) -> GetPromp
     except RpcError as error:
         about_name(error, "prompt", name, known)
         raise
-
-
-def signature(each: Mapping[str, Any]) -> str:
-    """A prompt in one line: `review(language, code?)`."""
-    arguments = [f"{one['name']}{'' if one.get('required') else '?'}" for one in each.get("arguments", [])]
-    return f"{each.get('name')}({', '.join(arguments)})"
-
-
-def show_prompt(each: Mapping[str, Any]) -> None:
-    """One prompt in detail."""
-    arguments = [
-        (one["name"], "", "" if one.get("required") else LEFT_OUT, one.get("description"))
-        for one in each.get("arguments", [])
-    ]
-    show_detail(signature(each), each.get("description"), arguments)

@@ -13,13 +13,13 @@ from ...jsonrpc.errors import RpcError
 from ...mcp import CallToolResult, Client, Tool
 from ..advice import about_name, near, offered
 from ..arguments import params_of
-from ..calls.methods import kind
-from ..content import LEFT_OUT, about, block_text, show_detail, show_result, show_signatures
+from ..content import block_text, show_result
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
-from ..fields import arguments_of, resolved
+from ..fields import arguments_of
 from ..options import OUTPUT, Output
 from ..progress import Bar
-from ..terminal import clean, compact, err, out
+from ..terminal import err
+from .listing import KINDS, list_command
 from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, plain
 
 app: App = App(
@@ -79,15 +79,14 @@ def tools(
     host, rest = found(words, options)
     if len(rest) > 1:
         raise Usage(f"{rest[1]!r} is too much: a server and at most one tool")
+    if not rest:
+        return list_command(host, options, output, "tools")
     there = asked(host, options, "tools", lambda client, _: listed(client.list_tools()))
-    if rest:
-        there = [tool for tool in there if tool.name == rest[0]] or _nothing(rest[0], there)
+    there = [tool for tool in there if tool.name == rest[0]] or _nothing(rest[0], there)
     if output.json:
         output.write({"tools": there}, "tools")
-    elif rest:
-        show_tool(plain(there[0]))
     else:
-        show_signatures([(signature(each), about(each)) for each in plain(there)], "tools")
+        KINDS["tools"].show(plain(there[0]))
     return FINE
 
 
@@ -154,50 +153,6 @@ async def arguments_for(client: Client, name: str, words: Sequence[str], whole: 
     if name not in there:
         _nothing(name, [*there.values()])
     return _given(there, name, words, whole, "--params")
-
-
-# -- what is shown --------------------------------------------------------------------------------
-
-
-def signature(each: Mapping[str, Any]) -> str:
-    """A tool in one line: `forecast(city: string, country?: string) -> Forecast`."""
-    schema = each.get("inputSchema", {})
-    words = [f"{name}{'' if needed else '?'}: {what}" for name, what, needed, _ in parameters(schema)]
-    answer = each.get("outputSchema")
-    return f"{each.get('name')}({', '.join(words)})" + (f" -> {_answer(answer)}" if isinstance(answer, dict) else "")
-
-
-def _answer(schema: dict[str, Any]) -> str:
-    """The result of a tool in a word: the title of its schema if it has one."""
-    title = schema.get("title")
-    shape = resolved(schema, schema)
-    members = shape.get("properties")
-    if isinstance(members, dict) and list(members) == ["result"]:
-        return kind(members["result"])
-    return title if isinstance(title, str) else kind(schema if "$ref" in schema else shape)
-
-
-def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
-    """The arguments that a schema describes: name, type in a word, whether it is required, and its own schema."""
-    shape = resolved(schema, schema)
-    required, properties = shape.get("required"), shape.get("properties")
-    if not isinstance(properties, dict):
-        return []
-    if not isinstance(required, list):
-        required = []
-    return [(name, kind(one), name in required, resolved(one, schema)) for name, one in properties.items()]
-
-
-def show_tool(each: Mapping[str, Any]) -> None:
-    """One tool in detail."""
-    arguments = []
-    for name, what, needed, schema in parameters(each.get("inputSchema", {})):
-        default = f", default {compact(schema['default'])}" if "default" in schema else ""
-        arguments.append((name, what, default or ("" if needed else LEFT_OUT), schema.get("description")))
-    show_detail(signature(each), each.get("description"), arguments)
-    hints = [name for name, value in (each.get("annotations") or {}).items() if value is True]
-    if hints:
-        out.print(Text(clean(f"  hints: {', '.join(hints)}"), "dim"), soft_wrap=True)
 
 
 def _show_failure(result: Mapping[str, Any]) -> None:

@@ -12,11 +12,10 @@ from msgspec import Raw
 from ...mcp import Client
 from ..advice import near
 from ..calls.methods import description, document_of, show_method, show_methods
-from ..content import about, show_signatures
 from ..ends import FINE, Usage
-from ..mcp import prompts, resources, tools
 from ..mcp.discover import About, about_of, show_server
-from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, listed, plain
+from ..mcp.listing import KINDS, list_all, show_lists
+from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, plain
 from ..options import OUTPUT, Output
 from ..terminal import out
 from .either import either
@@ -35,9 +34,6 @@ Examples:
 
 {SERVER_WORDS}""",
 )
-
-KINDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
-"""What an MCP server lists, and by which member each is known."""
 
 
 @app.default
@@ -73,10 +69,7 @@ def describe(
 
 async def _of_mcp(client: Client) -> dict[str, Any]:
     about: dict[str, Any] = msgspec.to_builtins(about_of(client, (await client.discover()).supported_versions))
-    about["tools"] = plain(await listed(client.list_tools()))
-    about["prompts"] = plain(await listed(client.list_prompts()))
-    about["resources"] = plain(await listed(client.list_resources()))
-    about["resourceTemplates"] = plain(await listed(client.list_resource_templates()))
+    about.update(plain(await list_all(client, *KINDS)))
     return about
 
 
@@ -99,27 +92,21 @@ def _show_mcp(there: dict[str, Any], name: str | None, output: Output) -> None:
     else:
         show_server(msgspec.convert({key: there[key] for key in About.__struct_fields__}, About))
         out.print()
-        show_signatures([(tools.signature(each), about(each)) for each in there["tools"]], "tools")
-        if there["prompts"]:
-            show_signatures([(prompts.signature(each), about(each)) for each in there["prompts"]], "prompts")
-        if entries := [*there["resources"], *there["resourceTemplates"]]:
-            resources.show_resources(entries)
+        show_lists({"tools": there["tools"]}, "tools")
+        if others := {name: there[name] for name in KINDS if name != "tools" and there[name]}:
+            show_lists(others, "")
 
 
 def _show_one(there: dict[str, Any], name: str, output: Output) -> None:
     """One entry, of whatever kind has it."""
-    for kind, member in KINDS.items():
-        for each in there[kind]:
-            if name not in (each.get(member), each.get("name")):
+    for member, kind in KINDS.items():
+        for each in there[member]:
+            if name not in (each.get(kind.key), each.get("name")):
                 continue
             if output.json:
                 output.write(each)
-            elif kind == "tools":
-                tools.show_tool(each)
-            elif kind == "prompts":
-                prompts.show_prompt(each)
             else:
-                resources.show_resources([each])
+                kind.show(each)
             return
-    known = [str(each[member]) for kind, member in KINDS.items() for each in there[kind]]
+    known = [str(each[kind.key]) for member, kind in KINDS.items() for each in there[member]]
     raise Usage(f"the server has nothing named {name!r}; {near(name, known) or 'it offers nothing'}")
