@@ -45,7 +45,7 @@ class Buckets:
 
 
 class SharedBuckets:
-    """The same in what keeps `ctx.store`. A caller without a token is not asked about again until it may have one, so a
+    """The same in what keeps `ctx.store`. A caller without a token is not looked up again until it may have one, so a
     flood of calls does not reach the store."""
 
     def __init__(self, here: Buckets, name: str) -> None:

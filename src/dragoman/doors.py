@@ -30,16 +30,16 @@ def _public(package: str, name: str, value: Any) -> bool:
     return isinstance(value, ModuleType) and value.__name__ == f"{package}.{name}" and "__all__" in vars(value)
 
 
-def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package. `package`: its `__name__`; `gives`: for each module in the package,
-    the names that the package exports from it, separated by white space."""
-    places = {name: module for module, names in gives.items() for name in names.split()}
+def door(package: str, exports: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package. `package`: its `__name__`; `exports`: for each module in the
+    package, the names that the package exports from it, separated by white space."""
+    modules = {name: module for module, names in exports.items() for name in names.split()}
 
-    def take(name: str) -> Any:
-        if name not in places:
+    def get(name: str) -> Any:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f".{places[name]}", package), name)
+        value = getattr(import_module(f".{modules[name]}", package), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return take, listed(package)
+    return get, listed(package)

@@ -20,7 +20,7 @@ from .jsonrpc.options import nearest_name
 from .net.scheme import SCHEMES, lacking, load
 from .net.urls import masked, printable, scheme_of
 
-_PLACE = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
+_ADDRESS = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
 """A host and port without a scheme, or with one that lacks its colon."""
 
 
@@ -52,9 +52,9 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
 
 def _no_place(target: str | Sequence[str]) -> None:
     """Raise LocalError for a URL whose scheme or its colon is missing, which would be taken for a command."""
-    if isinstance(target, str) and (place := re.fullmatch(_PLACE, target)):
+    if isinstance(target, str) and (address := re.fullmatch(_ADDRESS, target)):
         raise LocalError(
-            f"{masked(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
+            f"{masked(target)} lacks its scheme: write tcp://{address['at']}, http://{address['at']} or ws://..."
         )
 
 

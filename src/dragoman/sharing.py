@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .bus.contract import Bus
 
 
-class Shared:
+class BusAndStore:
     """The bus of the served objects, and what keeps their `ctx.store`: opened and joined before they start; closed
     after they end, if they were opened here."""
 

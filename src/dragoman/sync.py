@@ -221,7 +221,7 @@ class SyncBatch:
                 else:
                     futures.append((answer, batch.call(method, params, result=result)))
         for answer, future in futures:
-            future.exception()  # marks it as retrieved: it may never be asked for
+            future.exception()  # marks it as retrieved: nothing may ever await it
             answer._future = future
 
 

@@ -62,7 +62,7 @@ class Answers:
 
     @property
     def left(self) -> int:
-        """Answers that were not asked for."""
+        """How many answers no question has used."""
         return len(self._left)
 
 

@@ -12,10 +12,10 @@ from ...jsonrpc.errors import MethodNotFound
 from ..advice import about_method
 from ..arguments import params_of
 from ..ends import FINE
-from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
+from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions
 from ..progress import Bar
-from ..reach import reached
-from ..terminal import err, printed, show_json
+from ..reach import connect_peer
+from ..terminal import err, escape_json, show_json
 
 ABOUT_WORDS = """\
 An argument that is JSON is that value, any other is text; name=value gives
@@ -75,8 +75,8 @@ def call(
     /,
     *args: str,
     params: Params = None,
-    link: Link = LINK,
-    wire: Wire = WIRE,
+    link: LinkOptions = LINK,
+    wire: WireOptions = WIRE,
     output: Output = OUTPUT,
 ) -> int:
     """Call a method and print its result as JSON.
@@ -95,7 +95,7 @@ def call(
     given = params_of(args, params)
     result = asyncio.run(_call(url, method, given, link, wire))
     if output.json:
-        print(f'{{"result":{printed(bytes(result).decode())}}}')
+        print(f'{{"result":{escape_json(bytes(result).decode())}}}')
     else:
         show_json(bytes(result))
     return FINE
@@ -108,8 +108,8 @@ def notify(
     /,
     *args: str,
     params: Params = None,
-    link: Link = LINK,
-    wire: Wire = WIRE,
+    link: LinkOptions = LINK,
+    wire: WireOptions = WIRE,
     output: Output = OUTPUT,
 ) -> int:
     """Send a notification, which has no answer.
@@ -131,8 +131,8 @@ def notify(
     return FINE
 
 
-async def _call(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> Raw:
-    async with reached(url, link, wire) as peer:
+async def _call(url: str, method: str, params: Raw | UnsetType, link: LinkOptions, wire: WireOptions) -> Raw:
+    async with connect_peer(url, link, wire) as peer:
         with Bar(method) as bar:
             try:
                 return await peer.call(method, params, result=Raw, on_progress=bar.show if err.is_interactive else None)
@@ -141,6 +141,6 @@ async def _call(url: str, method: str, params: Raw | UnsetType, link: Link, wire
                 raise
 
 
-async def _notify(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> None:
-    async with reached(url, link, wire) as peer:
+async def _notify(url: str, method: str, params: Raw | UnsetType, link: LinkOptions, wire: WireOptions) -> None:
+    async with connect_peer(url, link, wire) as peer:
         await peer.notify(method, params)

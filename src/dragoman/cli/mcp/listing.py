@@ -12,21 +12,21 @@ from ...mcp import Client
 from ..calls.methods import kind
 from ..content import LEFT_OUT, EntryRow, first_line, show_detail, show_entries, signature_row
 from ..ends import FINE
-from ..fields import resolved
+from ..fields import resolve_schema
 from ..options import Output
-from ..serving.hosts import Host
+from ..serving.hosts import HostServer
 from ..terminal import clean, compact, out
-from .mcp_server import McpOptions, asked, listed, plain
+from .mcp_server import McpOptions, list_or_empty, plain, with_client
 
 
 async def list_all(client: Client, *names: str) -> dict[str, list[Any]]:
     """Return the entries of these kinds, by kind; none of a kind that the server does not know."""
-    return {name: await listed(KINDS[name].list_all(client)) for name in names}
+    return {name: await list_or_empty(KINDS[name].list_all(client)) for name in names}
 
 
-def list_command(host: Host, options: McpOptions, output: Output, *names: str) -> int:
+def list_command(host: HostServer, options: McpOptions, output: Output, *names: str) -> int:
     """Run a command that lists these kinds of entries."""
-    lists = asked(host, options, names[0], lambda client, _: list_all(client, *names))
+    lists = with_client(host, options, names[0], lambda client, _: list_all(client, *names))
     if output.json:
         output.write(lists, *names)
     else:
@@ -50,7 +50,7 @@ def tool_signature(each: Mapping[str, Any]) -> str:
 def _answer(schema: dict[str, Any]) -> str:
     """The result of a tool in a word: the title of its schema if it has one."""
     title = schema.get("title")
-    shape = resolved(schema, schema)
+    shape = resolve_schema(schema, schema)
     members = shape.get("properties")
     if isinstance(members, dict) and list(members) == ["result"]:
         return kind(members["result"])
@@ -59,13 +59,13 @@ def _answer(schema: dict[str, Any]) -> str:
 
 def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
     """The arguments that a schema describes: name, type in a word, whether it is required, and its own schema."""
-    shape = resolved(schema, schema)
+    shape = resolve_schema(schema, schema)
     required, properties = shape.get("required"), shape.get("properties")
     if not isinstance(properties, dict):
         return []
     if not isinstance(required, list):
         required = []
-    return [(name, kind(one), name in required, resolved(one, schema)) for name, one in properties.items()]
+    return [(name, kind(one), name in required, resolve_schema(one, schema)) for name, one in properties.items()]
 
 
 def _show_tool(each: Mapping[str, Any]) -> None:

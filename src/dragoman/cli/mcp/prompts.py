@@ -10,14 +10,14 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import Client, GetPromptResult
-from ..advice import about_name, offered
+from ..advice import about_name, list_offered
 from ..arguments import NAMED
 from ..content import block_text
-from ..ends import FINE, Usage, meant
+from ..ends import FINE, Usage, suggest_name
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
 from .listing import list_command
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, only, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, only_server, plain, server_and_rest, with_client
 
 app: App = App(
     name="prompts",
@@ -58,7 +58,7 @@ def prompts(
     words
         The server.
     """
-    host = only(words, options, "to get a prompt use dragoman prompt")
+    host = only_server(words, options, "to get a prompt use dragoman prompt")
     return list_command(host, options, output, "prompts")
 
 
@@ -75,11 +75,11 @@ def prompt(
     words
         The server, the prompt's name, and the arguments as name=text.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if not rest:
         raise Usage("say which prompt: dragoman prompts lists them")
     given = texts(rest[1:])
-    result = asked(host, options, rest[0], lambda client, _: _get(client, rest[0], given))
+    result = with_client(host, options, rest[0], lambda client, _: _get(client, rest[0], given))
     if output.json:
         output.write({"result": result})
         return FINE
@@ -103,11 +103,11 @@ def texts(words: Sequence[str]) -> dict[str, str]:
 
 
 async def _get(client: Client, name: str, arguments: dict[str, str]) -> GetPromptResult:
-    known = {one.name: plain(one) for one in await offered(client.list_prompts())}
+    known = {one.name: plain(one) for one in await list_offered(client.list_prompts())}
     allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
     for given in arguments:
         if name in known and given not in allowed:
-            there = meant(given, allowed, f"it takes {', '.join(allowed) or 'none'}")
+            there = suggest_name(given, allowed, f"it takes {', '.join(allowed) or 'none'}")
             raise Usage(f"{name} has no argument {given!r}; {there}")
     try:
         return await client.get_prompt(name, arguments)

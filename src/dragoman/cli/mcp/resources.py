@@ -16,7 +16,7 @@ from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import out
 from .listing import KINDS, list_all, list_command
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, only, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, only_server, plain, server_and_rest, with_client
 
 app: App = App(
     name="resources",
@@ -61,7 +61,7 @@ def resources(
     words
         The server.
     """
-    host = only(words, options, "to read a resource use dragoman read")
+    host = only_server(words, options, "to read a resource use dragoman read")
     return list_command(host, options, output, "resources", "resourceTemplates")
 
 
@@ -76,10 +76,10 @@ def read(
     words
         The server, and the resource's URI.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if len(rest) != 1:
         raise Usage("say which resource, by its URI: dragoman resources lists them")
-    result = asked(host, options, rest[0], lambda client, _: _read(client, rest[0]))
+    result = with_client(host, options, rest[0], lambda client, _: _read(client, rest[0]))
     if output.json:
         output.write({"result": result})
         return FINE

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import CallToolResult, Client, Tool
-from ..advice import about_name, near, offered
+from ..advice import about_name, list_offered, suggest
 from ..arguments import params_of
 from ..content import block_text, show_result
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
@@ -20,7 +20,7 @@ from ..options import OUTPUT, Output
 from ..progress import Bar
 from ..terminal import err
 from .listing import KINDS, list_command
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, list_or_empty, plain, server_and_rest, with_client
 
 app: App = App(
     name="tools",
@@ -76,13 +76,13 @@ def tools(
     words
         The server, and the name of a tool to show in detail.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if len(rest) > 1:
         raise Usage(f"{rest[1]!r} is too much: a server and at most one tool")
     if not rest:
         return list_command(host, options, output, "tools")
-    there = asked(host, options, "tools", lambda client, _: listed(client.list_tools()))
-    there = [tool for tool in there if tool.name == rest[0]] or _nothing(rest[0], there)
+    there = with_client(host, options, "tools", lambda client, _: list_or_empty(client.list_tools()))
+    there = [tool for tool in there if tool.name == rest[0]] or _raise_unknown(rest[0], there)
     if output.json:
         output.write({"tools": there}, "tools")
     else:
@@ -90,8 +90,8 @@ def tools(
     return FINE
 
 
-def _nothing(name: str, there: Sequence[Tool]) -> list[Tool]:
-    raise Usage(f"the server has no tool {name!r}; {near(name, [tool.name for tool in there]) or 'it has no tools'}")
+def _raise_unknown(name: str, there: Sequence[Tool]) -> list[Tool]:
+    raise Usage(f"the server has no tool {name!r}; {suggest(name, [tool.name for tool in there]) or 'it has no tools'}")
 
 
 @tool_app.default
@@ -110,10 +110,10 @@ def tool(
     arguments
         All arguments at once: JSON, @FILE, or - for stdin.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if not rest:
         raise Usage("say which tool: dragoman tools lists them")
-    result = asked(host, options, rest[0], lambda client, bar: _call(client, bar, rest[0], rest[1:], arguments))
+    result = with_client(host, options, rest[0], lambda client, bar: _call(client, bar, rest[0], rest[1:], arguments))
     if output.json:
         output.write({"result": result})
     else:
@@ -126,8 +126,8 @@ def tool(
 
 
 async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
-    there = {tool.name: tool for tool in await offered(client.list_tools())}
-    given = _given(there, name, words, whole, "--arguments")
+    there = {tool.name: tool for tool in await list_offered(client.list_tools())}
+    given = _typed_arguments(there, name, words, whole, "--arguments")
     try:
         return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
     except RpcError as error:
@@ -135,7 +135,7 @@ async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole
         raise
 
 
-def _given(
+def _typed_arguments(
     there: Mapping[str, Tool], name: str, words: Sequence[str], whole: str | None, option: str
 ) -> dict[str, Any]:
     if whole is None:
@@ -149,10 +149,10 @@ def _given(
 async def arguments_for(client: Client, name: str, words: Sequence[str], whole: str | None) -> dict[str, Any]:
     """The arguments of a tool that a command line gives, typed by the tool's schema. Raises Usage, also for a tool that
     is not there."""
-    there = {tool.name: tool for tool in await listed(client.list_tools())}
+    there = {tool.name: tool for tool in await list_or_empty(client.list_tools())}
     if name not in there:
-        _nothing(name, [*there.values()])
-    return _given(there, name, words, whole, "--params")
+        _raise_unknown(name, [*there.values()])
+    return _typed_arguments(there, name, words, whole, "--params")
 
 
 def _show_failure(result: Mapping[str, Any]) -> None:
