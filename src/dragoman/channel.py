@@ -37,7 +37,7 @@ from msgspec.structs import fields
 
 from .addresses import address_of, network_of
 from .credentials import AUTH, Auth
-from .doors import listed
+from .doors import public_dir
 from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
 from .jsonrpc.budget import Budget
 from .jsonrpc.call_limit import CallLimit
@@ -74,7 +74,7 @@ __all__ = [
     "Document", "Ended", "EndedUnread", "Exchange", "Guard", "Handshake", "Identity", "Listen", "Listener", "Options",
     "Outgoing", "Reason", "Receiver", "Servable", "UnixCredentials", "again",
 ]  # fmt: skip
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 
-def listed(name: str) -> Callable[[], list[str]]:
+def public_dir(name: str) -> Callable[[], list[str]]:
     """The `__dir__` of a package or module: what its `__all__` has, the packages and modules below it that are loaded
     and have an `__all__`, and the names with two underscores. `name`: its `__name__`."""
 
@@ -42,4 +42,4 @@ def door(package: str, exports: Mapping[str, str]) -> tuple[Callable[[str], Any]
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, listed(package)
+    return get, public_dir(package)

@@ -26,7 +26,7 @@ from msgspec import UNSET, Raw, Struct, field
 from .addresses import address_of
 from .buckets import Buckets, SharedBuckets
 from .channel import Broken, Caller
-from .doors import listed
+from .doors import public_dir
 from .jsonrpc.errors import INTERNAL_ERROR, CallRefused, LocalError, Refusal, RpcError, too_large
 from .jsonrpc.errors import PLAIN as PLAIN_JSON_RPC
 from .jsonrpc.options import CALLABLE, FLAG, TIME, check, whole
@@ -49,7 +49,7 @@ __all__ = [
     "size_limit",
     "timing",
 ]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 log: logging.Logger = logging.getLogger("dragoman.calls")
 
@@ -89,7 +89,7 @@ def caller_of(call: Call) -> str:
 
 def account_of(call: Call) -> str:
     """Whose call it is, as text, for what is counted or shared out: the identity's account, which is the same with any
-    client acts for it; otherwise the host of the address, of IPv6 its /64, all of which one caller has."""
+    client that acts for it; otherwise the host of the address, of IPv6 its /64, all of which one caller has."""
     caller = _caller(call)
     if caller.identity is not None:
         return caller.identity.account

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from .channel import Caller
-from .doors import listed
+from .doors import public_dir
 from .jsonrpc.errors import Refusal
 from .jsonrpc.options import Rule, many
 
@@ -42,7 +42,7 @@ __all__ = [
     "RejectionKind",
     "SeesRemovals",
 ]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 Direction: TypeAlias = Literal["in", "out"]
 Kind: TypeAlias = Literal["request", "notification", "batch", "response", "malformed"]

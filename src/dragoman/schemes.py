@@ -29,7 +29,7 @@ async def dial(target: str | Sequence[str], options: Options) -> Channel:
     shell would. Raises Broken when nothing answers, LocalError when `target` is invalid."""
     if not isinstance(target, str) or not scheme_of(target):
         started: Any = load("stdio", "transports.stream.stdio.start")
-        _no_place(target)
+        _require_scheme(target)
         channel: Channel = await started(_command(target), options)
         return channel
     scheme = known(target)
@@ -50,7 +50,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
         return await start(url, served, options)
 
 
-def _no_place(target: str | Sequence[str]) -> None:
+def _require_scheme(target: str | Sequence[str]) -> None:
     """Raise LocalError for a URL whose scheme or its colon is missing, which would be taken for a command."""
     if isinstance(target, str) and (address := re.fullmatch(_ADDRESS, target)):
         raise LocalError(

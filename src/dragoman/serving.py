@@ -261,7 +261,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         return self._shared.bus
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Tell one more observer from now on, as those of `observers`, but for numbers; gives the function that ends
+        """Add an observer from now on, as those of `observers`, but for numbers; returns the function that removes
         it."""
         return self._all_observers.add(observer)
 
@@ -269,14 +269,14 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         return self._serve().__await__()
 
     def send(self, value: Any) -> Any:
-        """As a coroutine's, together with `throw` and `close`: `asyncio.run(serve(...))` takes coroutines alone before
-        Python 3.14."""
+        """Run the serving on, as a coroutine does; it has `throw` and `close` too: `asyncio.run(serve(...))` takes
+        coroutines alone before Python 3.14."""
         if self._running is None:
             self._running = self._serve()
         return self._running.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """As a coroutine's."""
+        """Raise an exception in the serving, as asyncio does in a coroutine."""
         if self._running is None:
             self._running = self._serve()
         return self._running.throw(*error)

@@ -16,7 +16,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
-from ..doors import listed
+from ..doors import public_dir
 from ..jsonrpc.errors import LocalError
 from .jose import ASYMMETRIC, Key, taken_apart
 from .server.clients import Fetch, secret_hash
@@ -24,7 +24,7 @@ from .server.model import Client, Lives, Method, TrustedIssuer, User
 from .server.server import AuthorizationServer
 
 __all__ = ["IssuerClock", "LocalIssuer"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 _START = 30.0
 """Seconds for the server to start or stop; it takes milliseconds."""
