@@ -163,7 +163,8 @@ async def test_it_is_back_only_when_the_hub_has_all_subscriptions(
         await bus.close()
     said = [record.getMessage() for record in caplog.records]
     lost = f"{url}: the hub is lost, coming back"
-    assert said == [lost, f"{lost}: {url}: the socket was lost", f"{url}: the hub is back"]
+    socket = "the socket was lost"
+    assert said == [f"{lost}: {socket}", f"{lost}: {url}: {socket}", f"{url}: the hub is back"]
 
 
 async def test_what_it_missed_is_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -149,7 +149,7 @@ async def test_a_channel_of_rabbitmq_that_is_lost_is_made_anew_on_the_same_conne
     there = await wire._part.connection.get()
     assert await bus._part.connection.get() is there
     states: asyncio.Queue[bool] = asyncio.Queue()
-    wire.on_state = lambda alive, why: states.put_nowait(alive)
+    wire.keeper.states.append(lambda alive, why: states.put_nowait(alive))
     await wire.queue("", own=True)
     with pytest.raises(ConnectionError):
         await wire.queue(name(), {"x-queue-type": "nonsense"})

@@ -151,17 +151,32 @@ def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | Non
     return read
 
 
-class BusCounts:
-    """What a bus counts, for metrics; every engine of ours has one."""
+class EngineBus:
+    """What every `Bus` of ours has: whether its engine is connected, which is logged, counted and reported, and counts
+    for metrics. `engine`: its name in the log."""
 
-    __slots__ = ("outages", "published", "received")
-
-    def __init__(self) -> None:
+    def __init__(self, url: str, engine: str) -> None:
+        self.url: str = url
+        self.alive: bool = False
+        self.on_state: Callable[[bool], object] | None = None
         self.published: int = 0
         self.received: int = 0
         """Messages that were passed to a subscriber here, once for each subscriber."""
+        self.missed: int = 0
+        """Messages that were dropped because this process read too slowly."""
         self.outages: int = 0
         """How often the engine was lost."""
+        self._engine = engine
+        self._trouble = OutageLog(url, log)
+
+    def change_state(self, alive: bool, why: str = "") -> None:
+        """Log that the engine is away (again: once a minute) or back; count and report it if that is a change."""
+        self._trouble.log_state(alive, self._engine, why)
+        if alive is not self.alive:
+            self.alive = alive
+            self.outages += not alive
+            if self.on_state is not None:
+                self.on_state(alive)
 
     def counted(self, take: Callable[[bytes], object]) -> Callable[[bytes], object]:
         """A subscriber that counts what it takes."""
@@ -172,13 +187,13 @@ class BusCounts:
 
         return taken
 
-    def measures(self, alive: bool, missed: int = 0) -> dict[str, float]:
-        """By the names of metrics. `missed`: messages that this process read too slowly to get."""
+    def measures(self) -> dict[str, float]:
+        """Return the counts by the names of metrics."""
         return {
-            "bus_connected": alive,
+            "bus_connected": self.alive,
             "bus_published_total": self.published,
             "bus_received_total": self.received,
-            "bus_dropped_total": missed,
+            "bus_dropped_total": self.missed,
             "bus_outages_total": self.outages,
         }
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ..jsonrpc.errors import LocalError
-from ..net.reconnect import OutageLog, reconnect
-from .contract import BusCounts, BusLost, Store, log
+from ..net.reconnect import Keeper
+from .contract import BusLost, EngineBus, Store, log
 from .hub import FRAME, content, framed, frames
 from .store import AskingStore
 from .topics import Subscriber, Take, Topics
@@ -74,14 +73,19 @@ class _Wire(asyncio.Protocol):
         self._asked.clear()
         self._bus.lost(self)
 
-    async def ask(self, verb: str, *words: object) -> Any:
-        """Send a request and wait for its answer. Raises BusLost."""
+    def transport(self) -> asyncio.Transport:
+        """Return the open transport. Raises BusLost when it has ended."""
         if self._wire is None:
             raise BusLost(f"{self._bus.url}: the socket was lost")
+        return self._wire
+
+    async def ask(self, verb: str, *words: object) -> Any:
+        """Send a request and wait for its answer. Raises BusLost."""
+        transport = self.transport()
         self._number += 1
         number = self._number
         future = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._wire.write(framed(number, verb, *words))
+        transport.write(framed(number, verb, *words))
         return await future
 
     def abort(self) -> None:
@@ -89,25 +93,25 @@ class _Wire(asyncio.Protocol):
             self._wire.abort()
 
 
-class LocalBus:
+class LocalBus(EngineBus):
     """The `Bus` of the hub. `missed`: messages that the hub dropped because this process read too slowly."""
 
     def __init__(self, path: str) -> None:
+        super().__init__(f"unix:{path}", "the hub")
         self.path = path
-        self.url: str = f"unix:{path}"
         self.store: Store | None = AskingStore(self.ask)
-        self.alive: bool = False
-        self.on_state: Callable[[bool], object] | None = None
-        self.missed: int = 0
-        self._counts = BusCounts()
         self._topics = Topics(self._left)
-        self._trouble = OutageLog(self.url, log)
         self._wire: _Wire | None = None
-        self._closed = False
-        self._redialling: asyncio.Task[None] | None = None
+        self._gone: asyncio.Future[str]  # why the hub was lost; from `open` on
+        self._keeper = Keeper(self._dial, self._watch, PAUSES, in_words=str)
+        self._keeper.states.append(self.change_state)
 
-    async def dial(self) -> None:
+    async def open(self) -> None:
         """Connect to the hub. Raises BusLost when there is none."""
+        await self._keeper.open()
+        self.alive = True
+
+    async def _dial(self) -> str:
         try:
             _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _Wire(self), self.path)
         except OSError as fault:
@@ -115,11 +119,15 @@ class LocalBus:
         try:
             for topic in self._topics:
                 await wire.ask("subscribe", topic)
+            wire.transport()
         except BaseException:
             wire.abort()
             raise
-        self._wire = wire
-        self.alive = True
+        self._wire, self._gone = wire, asyncio.get_running_loop().create_future()
+        return ""
+
+    async def _watch(self) -> str:
+        return await self._gone
 
     async def ask(self, verb: str, *words: object) -> Any:
         """Send a request to the hub and wait for its answer. Raises BusLost."""
@@ -127,25 +135,21 @@ class LocalBus:
             if isinstance(word, bytes) and len(word) > FRAME - _ROOM:
                 raise LocalError(f"{len(word)} bytes are too many for this bus; {FRAME - _ROOM} may go at once")
         if self._wire is None:
-            raise BusLost(f"{self.url}: {'this end is closed' if self._closed else 'the socket was lost'}")
+            raise BusLost(f"{self.url}: {'this end is closed' if self._keeper.closed else 'the socket was lost'}")
         return await self._wire.ask(verb, *words)
 
     async def publish(self, topic: str, message: bytes) -> None:
         await self.ask("publish", topic, message)
-        self._counts.published += 1
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        one = self._topics.add(topic, self._counts.counted(take))
+        one = self._topics.add(topic, self.counted(take))
         try:
             await self.ask("subscribe", topic)
         except BaseException:
             await one.close()
             raise
         return one
-
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive, self.missed)
 
     async def _left(self, topic: str) -> None:
         if self._wire is not None:
@@ -166,32 +170,15 @@ class LocalBus:
 
     def lost(self, wire: _Wire) -> None:
         """A connection has ended."""
-        if wire is not self._wire:
-            return
-        self._wire = None
-        self.alive = False
-        self._redialling = asyncio.get_running_loop().create_task(self._again())
-        self._counts.outages += 1
-        self._trouble.tell("the hub is lost, coming back")
-        if self.on_state is not None:
-            self.on_state(False)
-
-    async def _again(self) -> None:
-        await reconnect(
-            self.dial, PAUSES, failed=lambda why: self._trouble.tell(f"the hub is lost, coming back: {why}")
-        )
-        self._redialling = None
-        self._trouble.over("the hub is back")
-        if self.on_state is not None:
-            self.on_state(True)
+        if wire is self._wire:
+            self._wire = None
+            self._gone.set_result("the socket was lost")
 
     async def close(self) -> None:
-        self._closed = True
         self.alive = False
-        if self._redialling is not None:
-            self._redialling.cancel()
-        if self._wire is not None:
-            wire, self._wire = self._wire, None
+        wire, self._wire = self._wire, None
+        await self._keeper.close()
+        if wire is not None:
             wire.abort()
 
 
@@ -207,5 +194,5 @@ async def open(url: str, tls: ssl.SSLContext | None = None) -> LocalBus:
     """Open the bus at a socket's path: `unix:///run/bus.sock`, `unix:bus.sock`. Raises BusLost when no hub is there."""
     path = url.partition(":")[2].partition("?")[0]
     bus = LocalBus(path[2:] if path.startswith("//") else path)
-    await bus.dial()
+    await bus.open()
     return bus

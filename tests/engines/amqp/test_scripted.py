@@ -30,7 +30,7 @@ class Ends:
         self.server, self.line = server, line
         self.states: list[tuple[bool, str]] = []
         self.came: list[Any] = []
-        line.on_state = self.state
+        line.keeper.states.append(self.state)
 
     def state(self, alive: bool, why: str) -> None:
         self.states.append((alive, why))
@@ -104,7 +104,7 @@ async def test_what_it_says_of_itself(vhost: str, opened: str) -> None:
         start, tune, opening = one.link.seen[:3]
         assert start.response == "\0guest\0guest"
         assert (tune.heartbeat, opening.virtual_host) == (7, opened)
-        assert (one.line.alive, one.line.young) == (True, False)
+        assert (one.line.alive, one.line.keeper.young) == (True, False)
 
 
 async def test_a_connection_that_is_dropped_is_not_given_again() -> None:
@@ -318,13 +318,13 @@ async def test_a_channel_that_is_closed_is_made_anew_on_the_same_connection() ->
 
 async def test_it_is_young_for_a_while_after_its_return(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ends() as one:
-        assert not one.line.young
+        assert not one.line.keeper.young
         one.link.cut()
         await one.back()
-        monkeypatch.setattr(connection, "RECONNECT_GRACE", 3600.0)
-        assert one.line.young
-        monkeypatch.setattr(connection, "RECONNECT_GRACE", 0.0)
-        assert not one.line.young
+        monkeypatch.setattr("dragoman.net.reconnect.RECONNECT_GRACE", 3600.0)
+        assert one.line.keeper.young
+        monkeypatch.setattr("dragoman.net.reconnect.RECONNECT_GRACE", 0.0)
+        assert not one.line.keeper.young
 
 
 class Clock(Waits):
@@ -425,14 +425,23 @@ async def test_a_question_that_is_refused_ends_the_channel() -> None:
 async def test_the_time_for_an_answer_grows_while_there_is_none() -> None:
     async with ends() as one:
         one.line._patience = 2.0
-        one.line._failed(ConnectionError("refused"))
+        faults: list[OSError] = [ConnectionError("refused"), Silent("nothing")]
+
+        async def renew() -> None:
+            raise faults[0] if len(faults) == 1 else faults.pop(0)
+
+        one.line.renew = renew
+        with pytest.raises(ConnectionError, match="refused"):
+            await one.line._connect()
         assert one.line._patience == 2.0
-        one.line._failed(Silent("nothing"))
+        with pytest.raises(Silent):
+            await one.line._connect()
         assert one.line._patience == pytest.approx(2.4)
-        for _ in range(20):
-            one.line._failed(Silent("nothing"))
+        for _ in range(10):
+            await one.line._leaving.wait(None)  # a silent connection is given up
+            with pytest.raises(Silent):
+                await one.line._connect()
         assert one.line._patience == connection.PATIENCE
-        assert [alive for alive, _ in one.states] == [False] * 22
 
 
 # -- the end ---------------------------------------------------------------------------------------

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ...bus.contract import BusCounts, BusLost, Store, Subscription
+from ...bus.contract import BusLost, EngineBus, Store, Subscription
 from ...bus.topics import Topics
-from ...net.reconnect import OutageLog
 from ...net.sockets import in_words
 from ...net.urls import Url, asked, parse
 from .connection import BrokerConnection, Returned
@@ -26,34 +25,27 @@ LOOK = 5.0
 """Seconds between two messages to itself, by which a bus knows that the exchange still has its queue."""
 
 
-class AmqpBus:
+class AmqpBus(EngineBus):
     """A `Bus` over RabbitMQ."""
 
     def __init__(self, where: Url, line: BrokerConnection) -> None:
-        self.url: str = f"{where.scheme}://{where.address}{where.path.rstrip('/')}"
+        super().__init__(f"{where.scheme}://{where.address}{where.path.rstrip('/')}", "RabbitMQ")
         self.store: Store | None = None
-        self.on_state: Callable[[bool], object] | None = None
         self._line = line
         self._queue = ""
-        self._trouble = OutageLog(self.url)
         self._topics = Topics(self._left)
         self._count = 0
-        self._counts = BusCounts()
         self._looking: asyncio.Task[None] | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether it is connected."""
-        return self._line.alive
 
     async def begin(self) -> None:
         """Connect. Raises BusLost."""
         self._line.renew = self._renew
-        self._line.on_state = self._state
+        self._line.keeper.states.append(self.change_state)
         try:
             await self._line.begin()
         except OSError as why:
             raise BusLost(f"{self.url}: {in_words(why)}") from None
+        self.alive = True
         self._looking = asyncio.create_task(self._look())
 
     async def publish(self, topic: str, message: bytes) -> None:
@@ -63,11 +55,11 @@ class AmqpBus:
             await self._line.publish(EXCHANGE, topic, message, name=str(self._count), persistent=False)
         except ConnectionError as why:
             raise BusLost(f"{self.url}: {why}") from None
-        self._counts.published += 1
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
         self._there()
-        one = self._topics.add(topic, self._counts.counted(take))
+        one = self._topics.add(topic, self.counted(take))
         try:
             await self._line.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
         except BaseException as why:  # cancelled, too: it would be bound again with the others after an outage
@@ -77,10 +69,6 @@ class AmqpBus:
             raise
         return one
 
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive)
-
     async def _left(self, topic: str) -> None:
         if self.alive:
             try:
@@ -89,7 +77,7 @@ class AmqpBus:
                 log.debug("%s: %s", self.url, why)
 
     async def close(self) -> None:
-        self.on_state = None
+        self.alive, self.on_state = False, None
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
@@ -124,12 +112,6 @@ class AmqpBus:
 
     def _take(self, message: Any) -> None:
         self._topics.tell(message.delivery.routing_key, message.body)
-
-    def _state(self, alive: bool, why: str) -> None:
-        changed = self._trouble.stands(alive, "RabbitMQ", why)
-        self._counts.outages += changed and not alive
-        if changed and self.on_state is not None:
-            self.on_state(alive)
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> AmqpBus:

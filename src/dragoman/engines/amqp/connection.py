@@ -22,11 +22,10 @@ from aiormq import spec
 from msgspec import Struct
 from pamqp import decode
 
-from ...net.reconnect import BackgroundTasks, reconnect
-from ...net.sharing import OnState, Sharing, unwatched
+from ...net.reconnect import BackgroundTasks, Keeper
+from ...net.sharing import OnState, Sharing
 from ...net.sockets import in_words
 from ...net.urls import Url, credentials, number, printable
-from ...transports.broker.contract import RECONNECT_GRACE
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -164,20 +163,17 @@ class Loss(Struct, frozen=True):
 
 
 class BrokerConnection:
-    """One channel that reconnects. `renew(line)` is awaited after every connecting; if it raises, the try has
-    failed."""
+    """One channel that reconnects. `renew` is awaited after every connecting; if it raises, the try has failed."""
 
     def __init__(self, where: Url, *, vhost: str, role: str, tls: Any = None) -> None:
         self.where = where
-        self.alive: bool = False
+        self.keeper: Keeper = Keeper(self._connect, self._watch, PAUSES, in_words=in_words)
         self.channel: Any = None
         self.renew: Callable[[], Awaitable[None]] | None = None
-        self.on_state: OnState = unwatched
         self.heartbeat: int = number(where, "heartbeat", HEARTBEAT)
         key = (where.scheme, where.address, credentials(where), vhost, tls, self.heartbeat)
         self._part = _SHARED.part(key, role, lambda: Dialled(where, vhost, tls, self.heartbeat))
         self._connection: Any = None
-        self._keeper: asyncio.Task[None] | None = None
         self._lost: asyncio.Future[Loss] | None = None
         self._leaving = BackgroundTasks(where.shown)
         self._acks: list[tuple[int, str]] = []
@@ -186,21 +182,19 @@ class BrokerConnection:
         self._dropped: set[asyncio.Task[Any]] = set()
         self._patience = PATIENCE
         self.prefetch: int = 0
-        self._back: float | None = None
         self._heard = False
         self.next_connected: asyncio.Event = asyncio.Event()
         """Set when it has connected the next time; that time puts another one here."""
 
     @property
-    def young(self) -> bool:
-        """Whether it came back less than `RECONNECT_GRACE` seconds ago."""
-        return self._back is not None and asyncio.get_running_loop().time() - self._back < RECONNECT_GRACE
+    def alive(self) -> bool:
+        """Whether it is connected."""
+        return self.keeper.alive
 
     async def begin(self) -> None:
         """Connect for the first time, and stay connected from now on. Raises OSError."""
         await self._part.open()
-        await self._connect()
-        self._keeper = asyncio.create_task(self._keep())
+        await self.keeper.open()
 
     # -- what is sent -----------------------------------------------------------------------------
 
@@ -357,19 +351,16 @@ class BrokerConnection:
 
     async def close(self) -> None:
         """Close in order, as far as possible."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        await self.keeper.close()
         if (acker := self._acker) is not None:
             await asyncio.wait([acker], timeout=PATIENCE)
-        self.alive = False
         channel, self.channel = self.channel, None
         if self._connection is not None:
             self._leave(self._connection, channel)
         await self._leaving.wait(None)
         await self._part.close()
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> str:
         self._connection = connection = await self._part.connection.get()
         self._lost = lost = asyncio.get_running_loop().create_future()
         channel = None
@@ -386,39 +377,31 @@ class BrokerConnection:
         except BaseException as fault:
             self.channel = None
             self._leave(connection, None if isinstance(fault, Silent) else channel)
+            if isinstance(fault, Silent):
+                self._patience = min(1.2 * self._patience, PATIENCE)
             raise
-        self.alive = True
+        self._patience = PATIENCE
         told, self.next_connected = self.next_connected, asyncio.Event()
         told.set()
+        return ""
 
     def _gone(self, lost: asyncio.Future[Loss], connection: Any, closing: Any) -> None:
         why = None if closing.cancelled() else closing.exception()
         words = "closed" if why is None or isinstance(why, asyncio.CancelledError) else _faults(why)
         _settled(lost, Loss(words, usable=not connection.is_closed))
 
-    async def _keep(self) -> None:
-        """Reconnect whenever the connection is lost."""
-        while True:
-            loss = await self._watch()
-            self.alive = False
-            connection, self._connection = self._connection, None
-            channel, self.channel = self.channel, None
-            self._leave(connection, channel if loss.usable else None)
-            self._let_go()
-            self.on_state(False, loss.why)
-            self._patience = 2.0  # a broker that starts may never answer a request
-            await reconnect(self._connect, PAUSES, failed=self._failed)
-            self._patience = PATIENCE
-            self._back = asyncio.get_running_loop().time()
-            self.on_state(True, "")
+    async def _watch(self) -> str:
+        """Wait until the connection is lost; return why, after all that waited on it has failed."""
+        loss = await self._loss()
+        connection, self._connection = self._connection, None
+        channel, self.channel = self.channel, None
+        self._leave(connection, channel if loss.usable else None)
+        self._let_go()
+        self._patience = 2.0  # a broker that starts may never answer a request
+        return loss.why
 
-    def _failed(self, why: Exception) -> None:
-        if isinstance(why, Silent):
-            self._patience = min(1.2 * self._patience, PATIENCE)
-        self.on_state(False, in_words(why))
-
-    async def _watch(self) -> Loss:
-        """Wait until the connection is lost; return why. A far end that is silent for too long is lost too."""
+    async def _loss(self) -> Loss:
+        """Wait until the connection is lost. A far end that is silent for too long is lost too."""
         assert self._lost is not None
         while True:
             done, _ = await asyncio.wait([self._lost], timeout=self.heartbeat / 2)

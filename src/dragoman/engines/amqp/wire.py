@@ -34,12 +34,11 @@ from typing import Any
 
 from ...channel import Options
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import BackgroundTasks, backoff
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, backoff
 from ...net.sharing import OnState, unwatched
 from ...net.urls import Url, address, asked, choice, number, printable
 from ...transports.broker.contract import (
     DELIVERED,
-    RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
     NotTaken,
@@ -112,7 +111,7 @@ class AmqpAdapter:
         self._where = where
         self._line = BrokerConnection(where, vhost=vhost, role="wire", tls=options.client_tls)
         self._line.renew = self._renew
-        self._line.on_state = self._state
+        self._line.keeper.states.append(lambda alive, why: self.on_state(alive, why))
         self._returning = BackgroundTasks(where.shown)
         self._work: tuple[Take, int] | None = None
         self._worker = ""
@@ -170,12 +169,12 @@ class AmqpAdapter:
                 raise Refused(f"RabbitMQ at {self._where.shown} does not take the message: {denied}") from None
             except Returned:
                 why = Unroutable(f"no worker serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
-                again = self._line.young
+                again = self._line.keeper.young
             except Turned:
                 # it also refuses while a queue has no leader
                 full = "is full" if self._bounded else "is full, or has no leader"
                 why = Refused(f"RabbitMQ did not take the message: {printable(self.queue)!r} {full}")
-                again = self._line.young or not self._bounded
+                again = self._line.keeper.young or not self._bounded
             if not again or loop.time() > until:
                 raise why from None
             await asyncio.sleep(pause)
@@ -315,9 +314,6 @@ class AmqpAdapter:
             log.debug("%s: a request is requeued, and counted: %s", self._where.shown, why)
             how = "requeue"
         self._line.settle(channel, message.delivery.delivery_tag, how)
-
-    def _state(self, alive: bool, why: str) -> None:
-        self.on_state(alive, why)
 
 
 def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> BrokerMessage:

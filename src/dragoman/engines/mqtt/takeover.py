@@ -14,8 +14,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from ...net.reconnect import BackgroundTasks
-from ...transports.broker.contract import RECONNECT_GRACE
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks
 from .connection import Link, Place
 from .messages import Published
 from .topics import OWN_NAME

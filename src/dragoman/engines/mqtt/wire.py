@@ -31,13 +31,12 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from ...channel import Options
-from ...net.reconnect import BackgroundTasks, reconnect
+from ...net.reconnect import BackgroundTasks, Keeper
 from ...net.sharing import OnState, unwatched
 from ...net.sockets import in_words
 from ...net.urls import Url, asked
 from ...repeats import Repeats
 from ...transports.broker.contract import (
-    RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
     NotTaken,
@@ -97,13 +96,14 @@ class MqttAdapter:
         self.link: Link | None = None
         self._inherits = False
         self.renewing: int = 0
-        self._returning: asyncio.Task[None] | None = None
+        self._keeper = Keeper(self._resume, self._watch, PAUSES, in_words=in_words, faults=(OSError, ValueError))
+        self._keeper.states.append(lambda alive, why: self.on_state(alive, why))
+        self._gone: asyncio.Future[str]  # why the link was lost; from `open` on
         self.asides: BackgroundTasks = BackgroundTasks(where.shown)
         self._drained: asyncio.Event | None = None
         self._unsettled: dict[int, tuple[Link, Published]] = {}
         self._strikes: dict[str, int] = {}
         self.closing: bool = False
-        self._back = -math.inf
         self._anew = False
         """Whether a try to connect may have made a new session, also one that failed: the next finds what it made."""
 
@@ -112,7 +112,7 @@ class MqttAdapter:
     async def open(self) -> None:
         """As `BrokerAdapter.open`; with 3.1.1 if the broker does not know 5."""
         try:
-            self.link = await self._connect()
+            link = await self._connect()
         except ConnectionError as why:
             # "If a Server does not support the version it MAY respond with 0x84 (Unsupported Protocol Version) and then
             # MUST close" (MQTT 5.0, 3.1.2.2); older ones answer in their own version, or just close
@@ -125,12 +125,14 @@ class MqttAdapter:
             expiry = self.place.expiry if self._named else 0
             self.place = replace(self.place, version="3.1.1", expiry=expiry, will=None, will_kept=0)
             try:
-                self.link = await self._connect()
+                link = await self._connect()
             except ConnectionError as again:
                 raise (again if isinstance(again, TurnedAway) else why) from None
             log.info("%s: no MQTT 5 there; 3.1.1 it is", self.shown)
-        self._inherits = self.link.resumed
+        self._inherits = link.resumed
         self._anew = False
+        self._use(link)
+        self._keeper.begin()
 
     async def _connect(self) -> Link:
         link = Link(self.place, self._arrived, self._lost)
@@ -156,19 +158,17 @@ class MqttAdapter:
         self._inherits = False
         if self._drained is not None:
             self._drained.set()
-        if self.closing:
-            return
-        self.on_state(False, why)
-        self._returning = self.asides.begin(self._return())
+        if not self.closing:
+            self._gone.set_result(why)
 
-    async def _return(self) -> None:
-        """Reconnect, and take over what we had subscribed to."""
-        self.link = await reconnect(self._resume, PAUSES, failed=self._failed, faults=(OSError, ValueError))
-        self._back = asyncio.get_running_loop().time()
-        forgot, self._anew = self._anew, False
-        self.on_state(True, "it has forgotten our session" if forgot else "")
+    def _use(self, link: Link) -> None:
+        self.link, self._gone = link, asyncio.get_running_loop().create_future()
 
-    async def _resume(self) -> Link:
+    async def _watch(self) -> str:
+        return await self._gone
+
+    async def _resume(self) -> str:
+        """Connect again, and take over what we had subscribed to."""
         link = await self._connect()
         try:
             if self.place.will_kept:
@@ -179,10 +179,9 @@ class MqttAdapter:
             raise
         if link.why:
             raise ConnectionError(link.why)
-        return link
-
-    def _failed(self, why: Exception) -> None:
-        self.on_state(False, in_words(why))
+        self._use(link)
+        forgot, self._anew = self._anew, False
+        return "it has forgotten our session" if forgot else ""
 
     def _here(self) -> Link:
         if self.link is None or self.link.why:
@@ -401,7 +400,7 @@ class MqttAdapter:
         return code
 
     def _perhaps_not_yet(self) -> None:
-        if asyncio.get_running_loop().time() < self._back + RECONNECT_GRACE:
+        if self._keeper.young:
             raise NotTaken(f"{self.shown} is back, those who were subscribed are not yet")
 
     def _message(self, topic: str, below: str, message: BrokerMessage, ttl: float | None) -> Published:
@@ -425,8 +424,7 @@ class MqttAdapter:
         if self.closing:
             return
         self.closing = True
-        if self._returning is not None and not self._returning.done():
-            self._returning.cancel()
+        await self._keeper.close()
         link = self.link
         if link is not None and not link.why:
             if self._drained is not None:

@@ -15,7 +15,7 @@ from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import PLAIN, LocalError
 from ...jsonrpc.messages import NULL, Notification, Request
-from ...net.reconnect import BackgroundTasks
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks
 from ...net.sharing import OnState, Part, unwatched
 from ...net.urls import printable
 from ...repeats import Repeats
@@ -24,7 +24,6 @@ from ...transports.broker.contract import (
     CANCEL,
     KEY,
     KIND,
-    RECONNECT_GRACE,
     UNROUTABLE,
     BrokerMessage,
     Denial,
@@ -117,7 +116,7 @@ class NatsAdapter:
         try:
             await self.part.open()
         except BusLost:
-            raise ConnectionError(self.line.why) from None
+            raise ConnectionError(self.line.keeper.why) from None
         self.limit = self.line.limit - HEADROOM
 
     def state(self, up: bool, why: str) -> None:

@@ -18,13 +18,13 @@ import contextlib
 import random
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import MsgspecError
 
-from ...bus.contract import BusCounts, call_subscriber, log
+from ...bus.contract import EngineBus, call_subscriber, log
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import OutageLog, backoff
+from ...net.reconnect import backoff
 from ...net.urls import Url, asked, parse
 from .connection import BrokerConnection, Message, NoResponders, Subscriber, part_of
 from .logs import Logs
@@ -114,7 +114,7 @@ class NatsStore:
             await self._kept.sweep()
 
 
-class NatsBus:
+class NatsBus(EngineBus):
     """A `Bus` over NATS."""
 
     def __init__(self, where: Url, tls: ssl.SSLContext | None = None) -> None:
@@ -124,12 +124,8 @@ class NatsBus:
         replicas = where.query.get("replicas", "1")
         if replicas not in ("1", "3", "5"):
             raise LocalError(f"{where.shown}: ?replicas= is 1, 3 or 5")
-        self.url: str = f"{where.scheme}://{where.address}"
-        self.alive: bool = False
-        self.on_state: Callable[[bool], object] | None = None
-        self._trouble = OutageLog(self.url, log)
+        super().__init__(f"{where.scheme}://{where.address}", "NATS")
         self._topics = f"{prefix}.bus."
-        self._counts = BusCounts()
         self._part = part_of(where, "bus", tls)
         self._line = self._part.connection
         self._store = NatsStore(self._line, prefix, int(replicas))
@@ -162,12 +158,12 @@ class NatsBus:
         if alive and self.store is not None:
             self._renewing = asyncio.create_task(self._renew())
         else:
-            self._tell(alive, why)
+            self.change_state(alive, why)
 
     def _missed(self, why: str) -> None:
         """The server is there, and has lost what the store needs."""
         if self._renewing is None and self._line.alive:
-            self._tell(False, why)
+            self.change_state(False, why)
             self._renewing = asyncio.create_task(self._renew())
 
     async def _renew(self) -> None:
@@ -178,19 +174,12 @@ class NatsBus:
                 created |= await self._store.open()
                 break
             except (ConnectionError, MsgspecError) as fault:
-                self._tell(False, str(fault))
+                self.change_state(False, str(fault))
             await asyncio.sleep(pause)
         self._renewing = None
         if created:
             log.warning("%s: what the store had is lost; its bucket and its stream were made again", self.url)
-        self._tell(True, "")
-
-    def _tell(self, alive: bool, why: str) -> None:
-        self.alive = alive
-        changed = self._trouble.stands(alive, "NATS", why)
-        self._counts.outages += changed and not alive
-        if changed and self.on_state is not None:
-            self.on_state(alive)
+        self.change_state(True, "")
 
     async def _sweep(self) -> None:
         while True:
@@ -201,10 +190,10 @@ class NatsBus:
     async def publish(self, topic: str, message: bytes) -> None:
         await self._line.publish(self._topics + token(topic), message)
         await self._line.sync()
-        self._counts.published += 1
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscriber:
-        take = self._counts.counted(take)
+        take = self.counted(take)
 
         def came(message: Message) -> None:
             call_subscriber(take, topic, message.data)
@@ -216,10 +205,6 @@ class NatsBus:
             await subscription.close()
             raise
         return self._part.keep(subscription)
-
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive)
 
     async def close(self) -> None:
         self.alive, self.on_state = False, None

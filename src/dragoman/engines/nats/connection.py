@@ -34,7 +34,7 @@ from nats.aio.subscription import Subscription
 from ...bus.contract import BusLost, log, repeats
 from ...jsonrpc.errors import LocalError
 from ...net import sockets
-from ...net.reconnect import BackgroundTasks, reconnect
+from ...net.reconnect import BackgroundTasks, Keeper
 from ...net.sharing import OnState, Part, Sharing
 from ...net.urls import Url, printable
 
@@ -131,13 +131,12 @@ class Subscriber:
 
 
 class BrokerConnection:
-    """One connection that reconnects. `on_state` is called with False and the reason when the server is lost and after
-    each failed try to reconnect, and with True when it is back."""
+    """One connection that reconnects."""
 
     def __init__(self, where: Url, *, name: str = "dragoman", tls: ssl.SSLContext | None = None) -> None:
         self.where = where
-        self.why: str = "not connected yet"
-        self.states: list[OnState] = []
+        self.keeper: Keeper = Keeper(self._connect, self._watch, PAUSES, in_words=_in_words, faults=(BusLost,))
+        self.states: list[OnState] = self.keeper.states
         self.inbox: str = ""
         """The prefix of the subjects for answers to `ask`, with a dot at the end."""
         self.denials: list[Callable[[str, Forbidden], None]] = []
@@ -145,7 +144,6 @@ class BrokerConnection:
         self._denied: dict[str, Forbidden] = {}  # subscriptions, by subject in lower case
         self._identity = _Identity(where, name, tls)
         self._client = _Client()
-        self._up = self._closed = False
         self._lost = asyncio.Event()
         self._servers = [f"nats://{where.address}"]
         self._heard: list[Subscriber] = []
@@ -153,13 +151,13 @@ class BrokerConnection:
         self._number = 0
         self._deaf = False  # the server has not let us listen where another waits for its answer
         self._echo: asyncio.Future[Msg] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._silent = False  # whether the server was, when it was lost
         self._asides = BackgroundTasks(where.shown)
 
     @property
     def alive(self) -> bool:
         """Whether the server is connected now."""
-        return self._up and self._client.is_connected
+        return self.keeper.alive and self._client.is_connected
 
     @property
     def limit(self) -> int:
@@ -174,16 +172,14 @@ class BrokerConnection:
     async def open(self) -> None:
         """Connect. Raises BusLost when the first try fails."""
         try:
-            await self._connect()
+            await self.keeper.open()
         except BusLost:
-            self._closed = True
             await self._asides.wait(None)
-            raise
-        self._task = asyncio.create_task(self._live())
+            raise self.lost() from None
 
-    def lost(self) -> BusLost:
-        """The exception to raise while it is not connected."""
-        return BusLost(f"{self.where.shown} is away: {self.why}")
+    def lost(self, why: str = "") -> BusLost:
+        """The exception to raise while it is not connected. `why`: known before the keeper knows it."""
+        return BusLost(f"{self.where.shown} is away: {why or self.keeper.why}")
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -336,29 +332,25 @@ class BrokerConnection:
         return f"{prefix}.{uuid.uuid4().hex}"
 
     async def close(self) -> None:
-        """Send what is queued, and disconnect. `on_state` is not called."""
-        if self._closed:
+        """Send what is queued, and disconnect. `states` are not called."""
+        if self.keeper.closed or not self.keeper.since:
             return
-        self._closed = True
         self.states.clear()
-        if self._task is not None:
-            if self.alive:
-                with contextlib.suppress(ConnectionError, TimeoutError):
-                    async with asyncio.timeout(1):
-                        await self.sync()
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        self._up, self.why = False, "this end is closed"
-        self._fail()
+        if self.alive:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.sync()
+        await self.keeper.close()
+        self._fail(self.keeper.why)
         await self._end(self._client)
         await self._asides.wait(None)
 
     # -- the connection ---------------------------------------------------------------------------
 
-    async def _connect(self) -> None:
-        """One try, with any server first after a loss."""
+    async def _connect(self) -> str:
+        """Connect once, to any server of the cluster after a loss; return what a silent one may have lost."""
         client, lost = _Client(), asyncio.Event()
-        if self._task is not None:
+        if self.keeper.since:
             random.shuffle(self._servers)
 
         async def fault(error: Exception) -> None:
@@ -383,7 +375,7 @@ class BrokerConnection:
                     self._servers,
                     allow_reconnect=False,
                     connect_timeout=CONNECT,
-                    ping_interval=3600,  # `_watch` does that, and does not depend on the library's way out
+                    ping_interval=3600,  # `_watch_for_silence` does that, and does not depend on the library's way out
                     pending_size=UNSENT,
                     error_cb=fault,
                     closed_cb=over,
@@ -393,14 +385,14 @@ class BrokerConnection:
                 await self._subscribe_all(client)
         except (OSError, errors.Error, ValueError) as error:
             self._asides.begin(self._end(client))
-            self.why = str(error) if isinstance(error, Forbidden) else _in_words(error)
-            raise self.lost() from None
+            raise BusLost(str(error) if isinstance(error, Forbidden) else _in_words(error)) from None
         except BaseException:
             await self._end(client)
             raise
         named = (f"nats://{one.hostname}:{one.port}" for one in client.servers)  # every one of its cluster
         self._servers = list(dict.fromkeys([*self._servers, *named]))
-        self._client, self._lost, self._up = client, lost, True
+        self._client, self._lost = client, lost
+        return "it was silent: what it sent meanwhile is lost" if self._silent else ""
 
     async def _subscribe_all(self, client: Client) -> None:
         """On a new connection; returns when the server knows what we subscribe to."""
@@ -434,20 +426,17 @@ class BrokerConnection:
         for on_denial in tuple(self.denials):
             on_denial(subject.lower(), denied)
 
-    async def _live(self) -> None:
-        """Stay connected."""
-        while True:
-            silent = await self._watch()
-            self._up = False
-            self.why = _in_words(self._client.last_error) if self._client.last_error else "the connection was lost"
-            self._fail()
-            self._tell(False, self.why)
-            self._asides.begin(self._end(self._client))
-            await reconnect(self._connect, PAUSES, failed=lambda why: self._tell(False, self.why), faults=(BusLost,))
-            self._tell(True, "it was silent: what it sent meanwhile is lost" if silent else "")
+    async def _watch(self) -> str:
+        """Wait until the server is lost; return why, after all that waited on it has failed."""
+        self._silent = await self._watch_for_silence()
+        fault = self._client.last_error
+        why = _in_words(fault) if fault else "the connection was lost"
+        self._fail(why)
+        self._asides.begin(self._end(self._client))
+        return why
 
-    async def _watch(self) -> bool:
-        """Return when the server is lost; True if it was silent, as over a half-open connection."""
+    async def _watch_for_silence(self) -> bool:
+        """Wait until the server is lost; True if it was silent, as over a half-open connection."""
         loop = asyncio.get_running_loop()
         said, since = -1, loop.time()
         while not self._lost.is_set() and self._client.is_connected:  # the library may fail to say that it is over
@@ -475,10 +464,6 @@ class BrokerConnection:
             echo.cancel()
             over.cancel()
 
-    def _tell(self, up: bool, why: str) -> None:
-        for on_state in tuple(self.states):
-            on_state(up, why)
-
     async def _end(self, client: Client) -> None:
         """Close one of the library's clients; it may wait for a silent far end."""
         with contextlib.suppress(Exception):
@@ -499,10 +484,10 @@ class BrokerConnection:
         if not answer.done():
             answer.set_exception(BusLost(f"{self.where.shown}: no answer from {subject} in time"))
 
-    def _fail(self) -> None:
+    def _fail(self, why: str) -> None:
         for answer, _ in self._asked.values():
             if not answer.done():
-                answer.set_exception(self.lost())
+                answer.set_exception(self.lost(why))
                 answer.exception()
 
 

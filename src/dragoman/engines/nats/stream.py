@@ -33,14 +33,13 @@ from msgspec.structs import replace
 
 from ...bus.contract import BusLost
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import BackgroundTasks, OutageLog
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, OutageLog
 from ...net.sharing import OnState, unwatched
 from ...net.urls import Url, number, printable
 from ...repeats import Repeats
 from ...transports.broker.contract import (
     DELIVERED,
     KEY,
-    RECONNECT_GRACE,
     BrokerMessage,
     NotTaken,
     Outcome,
@@ -119,7 +118,6 @@ class StreamAdapter:
         self._replicas, self._most = stream.replicas, stream.most
         self._consumer = re.sub(r"[^A-Za-z0-9_-]", "_", f"{plain.group}_{plain.subject}")
         self._loop = asyncio.get_running_loop()
-        self._young = 0.0
         self._taken = -RECONNECT_GRACE
         self._puller: Puller | None = None
         plain.part.watch(self._state)
@@ -131,7 +129,6 @@ class StreamAdapter:
     def _state(self, up: bool, why: str) -> None:
         if up:
             self.limit = self._line.limit - HEADROOM
-            self._young = self._loop.time() + RECONNECT_GRACE
             if self._puller is not None:
                 self._puller.anew()
         self.on_state(up, why)
@@ -197,16 +194,16 @@ class StreamAdapter:
         return 0 if found.state is None else found.state.last_seq
 
     def _patience(self) -> float:
-        return SOON if self._loop.time() < self._young else LATE
+        return SOON if self._line.keeper.young else LATE
 
     async def api(self, what: str, **members: Any) -> Reply:
         """Send a request to JetStream. Raises BusLost if it does not answer."""
-        until = self._loop.time() + RECONNECT_GRACE
+        since = self._loop.time()
         while True:
             try:
                 return await api(self._line, what, self._patience(), **members)
             except NoResponders:
-                if self._young < self._loop.time() > until - RECONNECT_GRACE + 0.5:
+                if not self._line.keeper.young and self._loop.time() > since + 0.5:
                     raise BusLost(f"{self._line.where.shown}: this server has no JetStream (nats-server -js)") from None
             await asyncio.sleep(0.1)
 
@@ -252,7 +249,9 @@ class StreamAdapter:
         except (TooLong, Forbidden) as why:
             raise Refused(str(why)) from None
         except NoResponders:
-            if self._loop.time() < max(self._young, self._taken + RECONNECT_GRACE):  # it goes, or is not up yet
+            if (
+                self._line.keeper.young or self._loop.time() < self._taken + RECONNECT_GRACE
+            ):  # it goes, or is not up yet
                 raise NotTaken(f"{self._line.where.shown}: JetStream is not up yet") from None
             raise Unroutable(
                 f"no worker serves {self.subject} on {self._line.where.shown}: there is no stream for it"
@@ -458,7 +457,7 @@ class Puller:
                     return
                 self._hold = self._loop.time() + 0.25
                 if self._line.alive:
-                    if self._loop.time() > self._adapter._young:
+                    if not self._line.keeper.young:
                         self._stuck.tell(f"no requests come until JetStream does its part: {why}")
                     await asyncio.sleep(0.1)
 

@@ -9,12 +9,10 @@ TLS.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...bus.contract import BusCounts, BusLost, log
+from ...bus.contract import BusLost, EngineBus
 from ...bus.topics import Subscriber, Take
-from ...net.reconnect import OutageLog
 from ...net.urls import asked, parse
 from .connection import BrokerConnection, Denied, Place, Script, Word, commands, in_words, place, published
 
@@ -112,18 +110,14 @@ class RedisStore:
 # -- the bus --------------------------------------------------------------------------------------
 
 
-class RedisBus:
+class RedisBus(EngineBus):
     """A `Bus` over Redis."""
 
     def __init__(self, where: Place, prefix: str) -> None:
-        self.url: str = where.shown
-        self.alive: bool = False
-        self.on_state: Callable[[bool], object] | None = None
-        self._counts = BusCounts()
+        super().__init__(where.shown, "Redis")
         self._topics = f"{prefix}{where.db}:"  # published messages know no database
         self._commands = commands(where, "bus")
         self._line = self._commands.connection
-        self._trouble = OutageLog(self.url, log)
         self._published = published(where, "bus")
         self._ear = self._published.connection
         self.store: RedisStore | None = RedisStore(self._line, prefix)
@@ -142,26 +136,17 @@ class RedisBus:
     def _state(self, alive: bool, why: str) -> None:
         now = self._line.alive and self._ear.alive
         if now or not alive:
-            self._trouble.stands(now, "Redis", why)
-        if now != self.alive:
-            self.alive = now
-            self._counts.outages += not now
-            if self.on_state is not None:
-                self.on_state(now)
+            self.change_state(now, why)
 
     async def publish(self, topic: str, message: bytes) -> None:
         try:
             await self._line.ask("PUBLISH", self._topics + topic, message)
         except Denied as fault:
             raise BusLost(f"{self.url}: {in_words(fault)}") from None
-        self._counts.published += 1
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        return self._published.keep(await self._ear.subscribe(self._topics + topic, self._counts.counted(take)))
-
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive)
+        return self._published.keep(await self._ear.subscribe(self._topics + topic, self.counted(take)))
 
     async def close(self) -> None:
         self.alive = False

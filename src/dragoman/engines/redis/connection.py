@@ -31,7 +31,7 @@ from ...bus.contract import BusLost, log
 from ...bus.topics import Subscriber, Take, Topics
 from ...jsonrpc.errors import LocalError
 from ...net import sockets
-from ...net.reconnect import reconnect
+from ...net.reconnect import BackgroundTasks, Keeper
 from ...net.sharing import OnState, Part, Sharing
 from ...net.urls import Url, credentials
 
@@ -123,17 +123,10 @@ def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
 # -- one connection -------------------------------------------------------------------------------
 
 
-class _Life(Struct, frozen=True):
-    """A connection of the library, and the tasks that read it, write it and watch it."""
-
-    connection: Any
-    tasks: list[asyncio.Task[None]]
-
-
 class BrokerConnection:
     """One connection that reconnects by itself. `greet` runs on every new connection before it is reported as
-    connected. `push` takes everything that comes in, on a connection that has subscribed. `on_state` is called with
-    False and the reason when it is lost and after each failed try to reconnect, and with True when it is back."""
+    connected. `push` takes everything that comes in, on a connection that has subscribed. `on_state` is the first of
+    `states`."""
 
     def __init__(
         self,
@@ -144,33 +137,33 @@ class BrokerConnection:
         on_state: OnState | None = None,
     ) -> None:
         self.where = where
-        self.alive: bool = False
-        self.why: str = "not connected yet"
-        self.since: float = 0.0
-        """When it was connected, on the loop's clock."""
-        self.gap: float = 0.0
-        """How many seconds it had been lost before; 0 if it never was."""
-        self.states: list[OnState] = [] if on_state is None else [on_state]
+        self.keeper: Keeper = Keeper(self._connect, self._watch, PAUSES, in_words=in_words, faults=(Exception,))
+        self.states: list[OnState] = self.keeper.states
+        if on_state is not None:
+            self.states.append(on_state)
         self._greet, self._push = greet, push
-        self._up = self._closed = False
+        self._up = False
         self._out: list[bytes] = []
         self._due = asyncio.Event()
         self._owed: deque[asyncio.Future[Any] | None] = deque()
-        self._back = asyncio.Event()
         self._fresh = False
-        self._lost_at = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._connection: Any = None
+        self._tasks: list[asyncio.Task[None]] = []  # which read the connection, write it and detect its silence
+        self._endings = BackgroundTasks(where.shown)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is connected."""
+        return self._up and self.keeper.alive
 
     async def open(self) -> None:
         """Connect. Raises BusLost when the first try fails."""
-        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(first))
         try:
-            await first
-        except BaseException:
-            why = self.why
-            await self.close()
-            self.why = why
+            await self.keeper.open()
+        except BaseException as fault:
+            await self._endings.wait(None)
+            if isinstance(fault, Exception):
+                raise self.lost() from None
             raise
 
     def ask(self, *words: Word) -> asyncio.Future[Any]:
@@ -187,26 +180,23 @@ class BrokerConnection:
     async def back(self) -> None:
         """Wait for the connection, without a time-out. Raises BusLost when it was closed here."""
         while not self.alive:  # which it may be again, and not any more, when the one that waits comes to its turn
-            if self._closed:
+            if self.keeper.closed:
                 raise self.lost()
-            await self._back.wait()
+            await self.keeper.connected.wait()
 
-    def lost(self) -> BusLost:
-        """The exception to raise while it is not connected."""
-        return BusLost(f"{self.where.shown} is away: {self.why}")
+    def lost(self, why: str = "") -> BusLost:
+        """The exception to raise while it is not connected. `why`: known before the keeper knows it."""
+        return BusLost(f"{self.where.shown} is away: {why or self.keeper.why}")
 
     async def close(self, *, flush: bool = True) -> None:
         """Disconnect; `flush`: after all commands are answered, or a second."""
-        if flush and not self._closed and self.alive and self._push is None:
+        if flush and self.alive and self._push is None:
             with contextlib.suppress(BusLost, Denied, TimeoutError):
                 async with asyncio.timeout(1):
                     await self.ask("PING")
-        self._closed, self.why = True, "closed"
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self.keeper.close()
+        self._drop(self.keeper.why)
+        await self._endings.wait(None)
 
     def _send(self, words: tuple[Word, ...], answer: asyncio.Future[Any] | None) -> None:
         if not self._up:
@@ -216,73 +206,44 @@ class BrokerConnection:
         if self._push is None:
             self._owed.append(answer)
 
-    async def _live(self, first: asyncio.Future[None]) -> None:
-        try:
-            life = await self._connect()
-        except Exception as fault:
-            self._failed(fault)
-            first.set_exception(self.lost())
-            return
-        first.set_result(None)
-        while True:
-            try:
-                await self._hold(life)
-            except Exception as fault:
-                self._failed(fault)
-            life = await reconnect(self._connect, PAUSES, failed=self._failed, faults=(Exception,))
-
-    def _failed(self, fault: Exception) -> None:
-        if not isinstance(fault, OSError | RedisError):  # BusLost and TimeoutError are OSErrors
-            log.error("%s: a fault of ours or of the library", self.where.shown, exc_info=fault)
-
-    async def _connect(self) -> _Life:
-        """A new connection, once it is greeted."""
-        life = _Life(self.where.connection(), [])
+    async def _connect(self) -> str:
+        """Make a new connection, and greet the server on it."""
+        connection = self._connection = self.where.connection()
         try:
             async with asyncio.timeout(2 * PATIENCE):
-                await life.connection.connect()
+                await connection.connect()
             self._up = True
-            work = (self._read(life.connection), self._write(life.connection), self._watch())
-            life.tasks.extend(asyncio.create_task(one) for one in work)
-            greeted = asyncio.create_task(self._greeted())
-            try:
-                await asyncio.wait([*life.tasks, greeted], return_when=asyncio.FIRST_COMPLETED)
-                for task in (*life.tasks, greeted):
-                    if task.done():
-                        task.result()
-            finally:
-                greeted.cancel()
-                await asyncio.gather(greeted, return_exceptions=True)
+            work = (self._read(connection), self._write(connection), self._detect_silence())
+            self._tasks = [asyncio.create_task(one) for one in work]
+            if self._greet is not None:
+                await self._greeted(self._greet)
         except BaseException as fault:
-            await self._end(life, fault)
+            self._drop(self._reason(fault))
             raise
-        return life
+        return ""
 
-    async def _hold(self, life: _Life) -> None:
-        """Run until the connection ends, which raises."""
+    async def _greeted(self, greet: Callable[[], Awaitable[None]]) -> None:
+        """Greet the server, or raise what ends the connection meanwhile."""
+        greeted = asyncio.ensure_future(greet())
         try:
-            done, _ = await asyncio.wait(life.tasks, return_when=asyncio.FIRST_EXCEPTION)
+            done, _ = await asyncio.wait([*self._tasks, greeted], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-        except BaseException as fault:
-            await self._end(life, fault)
-            raise
+        finally:
+            greeted.cancel()
+            await asyncio.gather(greeted, return_exceptions=True)
 
-    async def _end(self, life: _Life, fault: BaseException) -> None:
-        self._down(in_words(fault))  # before anybody else has a turn: what is alive can be asked
-        for task in life.tasks:
-            task.cancel()
-        await asyncio.gather(*life.tasks, return_exceptions=True)
-        with contextlib.suppress(Exception):
-            await life.connection.disconnect(nowait=True)
+    async def _watch(self) -> str:
+        """Wait until the connection is lost; return why, after all that waited on it has failed."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        why = next(self._reason(fault) for task in done if (fault := task.exception()) is not None)
+        self._drop(why)
+        return why
 
-    async def _greeted(self) -> None:
-        if self._greet is not None:
-            await self._greet()
-        self.alive, self.since = True, asyncio.get_running_loop().time()
-        self.gap = self.since - self._lost_at if self._lost_at else 0.0
-        self._back.set()
-        self._say(True, "")
+    def _reason(self, fault: BaseException) -> str:
+        if isinstance(fault, Exception) and not isinstance(fault, OSError | RedisError):  # BusLost is an OSError
+            log.error("%s: a fault of ours or of the library", self.where.shown, exc_info=fault)
+        return in_words(fault)
 
     async def _read(self, connection: Any) -> None:
         read, owed, push = connection.read_response, self._owed, self._push
@@ -314,8 +275,8 @@ class BrokerConnection:
             out, self._out = self._out, []
             await connection.send_packed_command(out, check_health=False)
 
-    async def _watch(self) -> None:
-        """Detect a server that is connected and silent."""
+    async def _detect_silence(self) -> None:
+        """Raise BusLost when the server is connected and silent."""
         while True:
             self._fresh = False
             await asyncio.sleep(PATIENCE)
@@ -326,25 +287,26 @@ class BrokerConnection:
             if not self._fresh:
                 raise BusLost(f"it said nothing for {2 * PATIENCE:g} s")
 
-    def _down(self, why: str) -> None:
-        if self.alive:
-            self._lost_at = asyncio.get_running_loop().time()
-        self.alive = self._up = False
-        if not self._closed:
-            self.why = why
-        self._back.clear()
+    def _drop(self, why: str) -> None:
+        """Give up the connection: at once for all who use it, then in the background."""
+        self._up = False
         self._out.clear()
         owed, self._owed = self._owed, deque()
         for waiting in owed:
             if waiting is not None and not waiting.done():
-                waiting.set_exception(self.lost())
+                waiting.set_exception(self.lost(why))
                 waiting.exception()  # the task that asked may have left
-        if self.since and not self._closed:
-            self._say(False, self.why)
+        connection, self._connection = self._connection, None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        if connection is not None:
+            self._endings.begin(self._end(connection, tasks))
 
-    def _say(self, alive: bool, why: str) -> None:
-        for on_state in tuple(self.states):
-            on_state(alive, why)
+    async def _end(self, connection: Any, tasks: list[asyncio.Task[None]]) -> None:
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await connection.disconnect(nowait=True)
 
 
 def _packed(words: Sequence[Word]) -> bytes:

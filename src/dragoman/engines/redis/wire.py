@@ -35,7 +35,6 @@ from ...net.reconnect import OutageLog
 from ...net.sharing import OnState, Part, unwatched
 from ...net.urls import Url, address, asked, number
 from ...transports.broker.contract import (
-    RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
     NotTaken,
@@ -121,7 +120,7 @@ class RedisAdapter:
         try:
             await (line if part is None else part).open()
         except BusLost:
-            raise ConnectionError(line.why) from None
+            raise ConnectionError(line.keeper.why) from None
         self._lines.append(line)
 
     def _state(self, alive: bool, why: str) -> None:
@@ -197,7 +196,7 @@ class RedisAdapter:
             return
         if size < 0:
             raise Refused(f"the queue {self.stream} at {self._place.shown} is full: it holds {-size} requests")
-        if self.line.gap and asyncio.get_running_loop().time() - self.line.since < RECONNECT_GRACE:
+        if self.line.keeper.young:
             raise NotTaken(f"the queue {self.stream} is not there again yet")
         raise Unroutable(f"no worker serves {self.stream} at {self._place.shown}: there is no such stream")
 

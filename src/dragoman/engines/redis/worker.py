@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from ...bus.contract import BusLost
-from ...net.reconnect import BackgroundTasks, OutageLog
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, OutageLog
 from ...repeats import Repeats
 from ...transports.broker.contract import BrokerMessage, Outcome, Take
 from . import scripts
@@ -35,8 +35,6 @@ AT_ONCE = 64
 """Entries taken by one read, so that one worker does not take entries that others could run now."""
 BLOCK = 2_000
 """Milliseconds of a blocking read; below the patience of a `BrokerConnection`."""
-COMING_BACK = 2.5
-"""Seconds that a live worker needs at most to reconnect after Redis is back: a little more than the longest pause."""
 DEAD = 10_000
 SECONDS_TO_LEAVE = 2.0
 
@@ -263,8 +261,8 @@ class Worker:
 
     async def _take_over(self, cursor: bytes, room: int) -> bytes:
         idle = self._idle
-        if self._line.gap and asyncio.get_running_loop().time() < self._line.since + COMING_BACK:
-            idle += self._line.gap + COMING_BACK  # a worker could not say that it lives
+        if self._line.keeper.young:
+            idle += self._line.keeper.gap + RECONNECT_GRACE  # a worker could not say that it lives
         words = (self._group, self._me, int(idle * 1000), cursor, room)
         async with self._claiming:
             cursor, entries, counts = await scripts.TAKE_OVER.run(self._line, [self._stream], *words)

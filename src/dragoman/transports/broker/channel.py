@@ -371,7 +371,7 @@ class BrokerChannel:
     # -- the broker goes and comes ----------------------------------------------------------------
 
     def _state(self, online: bool, why: str) -> None:
-        self._away.stands(online, self._adapter.name, why)
+        self._away.log_state(online, self._adapter.name, why)
         if online:
             waiting, self._online = self._online, None
             if waiting is not None and not waiting.done():

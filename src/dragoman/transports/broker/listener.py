@@ -469,7 +469,7 @@ class BrokerListener:
     def _state(self, online: bool, why: str) -> None:
         self.counts.outages += self.online and not online
         self.online = online
-        self._trouble.stands(online, self.adapter.name, why)
+        self._trouble.log_state(online, self.adapter.name, why)
         if online:
             self._back.set()
         else:
