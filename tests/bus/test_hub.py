@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from dragoman.bus import BusLost, hub, open_bus
-from dragoman.bus.hub import Hub, _Client, framed, hold
+from dragoman.bus.hub import BusHub, _HubClient, framed, open_hub
 
 from . import table
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("quiet_loop")
 
 
 @pytest_asyncio.fixture
-async def held(tmp_path: Path) -> AsyncIterator[Hub]:
-    one = await hold(str(tmp_path / "bus.sock"))
+async def held(tmp_path: Path) -> AsyncIterator[BusHub]:
+    one = await open_hub(str(tmp_path / "bus.sock"))
     yield one
     await one.close()
 
@@ -35,7 +35,7 @@ class Wire(asyncio.Transport):
         self.room = room
         self.written: list[list[Any]] = []
         self.reading = True
-        self.client: _Client
+        self.client: _HubClient
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high == hub.HIGH_WATER
@@ -60,10 +60,10 @@ class Wire(asyncio.Transport):
         self.reading = True
 
 
-def slow(room: int) -> tuple[Hub, Wire]:
+def slow(room: int) -> tuple[BusHub, Wire]:
     """A hub with one client, subscribed to "t"; the frames that there is room for include the answer."""
-    one, wire = Hub("never", lambda: 0.0), Wire(room)
-    wire.client = _Client(one)
+    one, wire = BusHub("never", lambda: 0.0), Wire(room)
+    wire.client = _HubClient(one)
     wire.client.connection_made(wire)
     wire.client.data_received(framed(1, "subscribe", "t"))
     return one, wire
@@ -73,7 +73,7 @@ def hints(*messages: bytes) -> list[list[Any]]:
     return [[0, "t", message] for message in messages]
 
 
-def publish(one: Hub, *messages: bytes) -> None:
+def publish(one: BusHub, *messages: bytes) -> None:
     for message in messages:
         one.verbs["publish"](None, "t", message)
 
@@ -122,7 +122,7 @@ async def test_so_many_bytes_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_client_that_breaks_the_protocol_is_told_of_in_one_line(
-    held: Hub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    held: BusHub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(hub, "FRAME", 100)
@@ -167,7 +167,7 @@ NO_REQUEST = {
 
 @pytest.mark.parametrize("wrong", NO_REQUEST.values(), ids=NO_REQUEST)
 async def test_what_is_no_request_ends_its_own_connection_alone(
-    held: Hub, wrong: bytes, caplog: pytest.LogCaptureFixture
+    held: BusHub, wrong: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus = await open_bus(held.url)
     reader, writer = await asyncio.open_unix_connection(held.path)
@@ -215,7 +215,7 @@ def test_words_of_other_kinds_change_nothing_and_reach_nobody(words: tuple[Any, 
     assert after == [3, None]
     assert len(one.store) == 0
     assert wire.client.topics == {"t"}
-    one.left(wire.client)
+    one.remove(wire.client)
     assert one.clients == set()
 
 
@@ -235,7 +235,7 @@ def test_huge_numbers_are_numbers(huge: float) -> None:
 
 
 async def test_a_request_that_cannot_be_done_is_logged_where_it_failed(
-    held: Hub, caplog: pytest.LogCaptureFixture
+    held: BusHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader, writer = await asyncio.open_unix_connection(held.path)
     writer.write(framed(7, "get") + framed(8, "get", "k"))
@@ -252,7 +252,7 @@ async def test_a_request_that_cannot_be_done_is_logged_where_it_failed(
 
 
 async def test_closing_waits_for_its_clients_and_clients_that_went_before_harm_nothing(tmp_path: Path) -> None:
-    one = await hold(str(tmp_path / "bus.sock"))
+    one = await open_hub(str(tmp_path / "bus.sock"))
     for _ in range(2):
         early = await open_bus(one.url)
         await early.close()
@@ -277,7 +277,7 @@ async def test_closing_waits_for_its_clients_and_clients_that_went_before_harm_n
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_a_client_that_is_accepted_while_the_hub_closes_is_disconnected_too(tmp_path: Path, turns: int) -> None:
-    one = await hold(str(tmp_path / "bus.sock"))
+    one = await open_hub(str(tmp_path / "bus.sock"))
     bus = await open_bus(one.url)
     states: asyncio.Queue[bool] = asyncio.Queue()
     bus.on_state = states.put_nowait

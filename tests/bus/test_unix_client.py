@@ -14,7 +14,7 @@ import pytest
 from dragoman import LocalError
 from dragoman.bus import BusLost, hub, open_bus
 from dragoman.bus import unix as unix_module
-from dragoman.bus.hub import FRAME, framed, hold
+from dragoman.bus.hub import FRAME, framed, open_hub
 from dragoman.bus.unix import LocalBus
 
 from . import table
@@ -251,7 +251,7 @@ async def test_what_no_hub_sends_ends_the_connection(
 
 
 async def test_a_value_may_fill_a_frame_and_no_more(tmp_path: Path) -> None:
-    held = await hold(str(tmp_path / "bus.sock"))
+    held = await open_hub(str(tmp_path / "bus.sock"))
     bus = await opened(held.url)
     assert bus.store is not None
     largest = bytes(FRAME - 1024)

@@ -145,7 +145,7 @@ def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | Non
             return decode(record)
         except (MsgspecError, ValueError, RecursionError) as why:
             count += 1
-            trouble.tell(f"{printable(str(why))}; what cannot be read is passed over, {count} in all")
+            trouble.report(f"{printable(str(why))}; what cannot be read is passed over, {count} in all")
             return None
 
     return read

@@ -27,10 +27,10 @@ import msgspec
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import LengthPrefix
 from ..jsonrpc.limits import MIB, SERVER
-from ..net.accept import Acceptor
+from ..net.accept import SocketAcceptor
 from ..net.sockets import clear_socket
 from .contract import log
-from .store import MemoryStore
+from .store import MemoryBusStore
 
 FRAME = 64 * MIB
 """Bytes of the longest frame."""
@@ -72,7 +72,7 @@ _TTL = int | float
 def _taking(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
     """A verb whose words are of these kinds: what one client puts or publishes others get. Raises TypeError."""
 
-    def verb(client: _Client | None, *words: Any) -> object:
+    def verb(client: _HubClient | None, *words: Any) -> object:
         for word, kind in zip(words, kinds, strict=False):  # `run` knows how many it takes
             if not isinstance(word, kind) or word != word:  # NaN has no place in an order of deadlines
                 raise TypeError(f"{type(word).__name__} where {kind} belongs")
@@ -81,13 +81,13 @@ def _taking(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
     return verb
 
 
-class _Client(asyncio.Protocol):
+class _HubClient(asyncio.Protocol):
     """The connection of one process."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: BusHub) -> None:
         self._hub = hub
         self._frames = frames()
-        self._wire: asyncio.Transport  # from `connection_made` on
+        self._transport: asyncio.Transport  # from `connection_made` on
         self._full = False
         self._requests: deque[Any] = deque()
         """Frames that have come and were not run yet."""
@@ -97,14 +97,14 @@ class _Client(asyncio.Protocol):
         self.topics: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire = cast(asyncio.Transport, transport)
-        self._wire.set_write_buffer_limits(HIGH_WATER)
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(HIGH_WATER)
         self._hub.clients.add(self)
 
     def data_received(self, data: bytes) -> None:
         self._requests.extend(self._frames.feed(data))
         self._run()
-        if self._frames.skipping and not self._wire.is_closing():
+        if self._frames.skipping and not self._transport.is_closing():
             self._cut_off(ValueError("a frame that is too long"))
 
     def _run(self) -> None:
@@ -122,7 +122,7 @@ class _Client(asyncio.Protocol):
             except Exception as fault:
                 log.exception("%s: a request could not be done", self._hub.url)
                 answer = framed(number, None, f"{type(fault).__name__}: {fault}")
-            self._wire.write(answer)
+            self._transport.write(answer)
 
     def _cut_off(self, why: Exception) -> None:
         log.warning("%s: a client that broke the protocol was disconnected: %.200r", self._hub.url, why)
@@ -130,29 +130,29 @@ class _Client(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._hub.left(self)
+        self._hub.remove(self)
 
     def pause_writing(self) -> None:
         self._full = True
-        self._wire.pause_reading()
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._full = False
         if self._missed:
-            self._wire.write(framed(0, None, self._missed))
+            self._transport.write(framed(0, None, self._missed))
             self._missed = 0
         while self._waiting and not self._full:
             hint = self._waiting.popleft()
             self._size -= len(hint)
-            self._wire.write(hint)
+            self._transport.write(hint)
         self._run()
         if not self._full:
-            self._wire.resume_reading()
+            self._transport.resume_reading()
 
-    def tell(self, hint: bytes) -> None:
+    def send_message(self, hint: bytes) -> None:
         """Send a message now, or queue it while the client reads slowly."""
         if not self._full:
-            self._wire.write(hint)
+            self._transport.write(hint)
             return
         self._waiting.append(hint)
         self._size += len(hint)
@@ -163,21 +163,21 @@ class _Client(asyncio.Protocol):
 
     def abort(self) -> None:
         """Disconnect the client."""
-        self._wire.abort()
+        self._transport.abort()
 
 
-class Hub:
+class BusHub:
     """A bus and a store for the processes of this machine. `dropped`: the messages that slow clients missed, in all."""
 
     def __init__(self, path: str, clock: Callable[[], float]) -> None:
         self.path = path
         self.url: str = f"unix:{path}"
-        self.store: MemoryStore = MemoryStore(clock)
+        self.store: MemoryBusStore = MemoryBusStore(clock)
         store = self.store
-        self.clients: set[_Client] = set()
+        self.clients: set[_HubClient] = set()
         self.dropped = 0
-        self._topics: dict[str, dict[_Client, None]] = {}
-        self._acceptor: Acceptor | None = None
+        self._topics: dict[str, dict[_HubClient, None]] = {}
+        self._acceptor: SocketAcceptor | None = None
         self._empty = asyncio.Event()
         self.verbs: dict[Any, Callable[..., object]] = {
             "publish": _taking(self._publish, str, bytes),
@@ -194,8 +194,8 @@ class Hub:
 
     def start(self, listener: socket.socket) -> None:
         """Accept clients from now on."""
-        self._acceptor = Acceptor(
-            listener, lambda: _Client(self), lambda: len(self.clients), None, full=lambda: False, url=self.url
+        self._acceptor = SocketAcceptor(
+            listener, lambda: _HubClient(self), lambda: len(self.clients), None, full=lambda: False, url=self.url
         )
 
     async def close(self) -> None:
@@ -212,7 +212,7 @@ class Hub:
             self._empty.clear()
             await self._empty.wait()
 
-    def left(self, client: _Client) -> None:
+    def remove(self, client: _HubClient) -> None:
         """A client has disconnected."""
         self.clients.discard(client)
         if not self.clients:
@@ -222,7 +222,7 @@ class Hub:
 
     def _append(
         self,
-        client: _Client,
+        client: _HubClient,
         log: str,
         message: bytes,
         ttl: float,
@@ -234,27 +234,27 @@ class Hub:
         most = min(messages, FRAME // 2 // NUMBERED)
         return self.store.append(log, message, ttl, most, min(size, FRAME // 2), number)
 
-    def _publish(self, client: _Client, topic: str, message: bytes) -> None:
-        listening = self._topics.get(topic)
-        if listening:
+    def _publish(self, client: _HubClient, topic: str, message: bytes) -> None:
+        subscribers = self._topics.get(topic)
+        if subscribers:
             hint = framed(0, topic, message)
-            for one in listening:
-                one.tell(hint)
+            for one in subscribers:
+                one.send_message(hint)
 
-    def _subscribe(self, client: _Client, topic: str) -> None:
+    def _subscribe(self, client: _HubClient, topic: str) -> None:
         client.topics.add(topic)
         self._topics.setdefault(topic, {})[client] = None
 
-    def _unsubscribe(self, client: _Client, topic: str) -> None:
+    def _unsubscribe(self, client: _HubClient, topic: str) -> None:
         client.topics.discard(topic)
-        listening = self._topics.get(topic)
-        if listening is not None:
-            listening.pop(client, None)
-            if not listening:
+        subscribers = self._topics.get(topic)
+        if subscribers is not None:
+            subscribers.pop(client, None)
+            if not subscribers:
                 del self._topics[topic]
 
 
-async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub:
+async def open_hub(path: str, *, clock: Callable[[], float] = time.monotonic) -> BusHub:
     """Open a hub at a socket's path, with access for this user alone. Replaces a socket that a dead process left.
     Raises LocalError if a process listens there, or if the socket cannot be opened."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -270,6 +270,6 @@ async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub
     except OSError as fault:
         listener.close()
         raise LocalError(f"Cannot hold a bus at unix:{path}: {fault.strerror or fault}") from fault
-    hub = Hub(path, clock)
+    hub = BusHub(path, clock)
     hub.start(listener)
     return hub

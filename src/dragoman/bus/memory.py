@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .contract import BusLost, EngineBus, Store
-from .store import AskingStore, MemoryStore
+from .store import MemoryBusStore, RemoteStore
 from .topics import Subscriber, Take, Topics
 
 
@@ -21,7 +21,7 @@ class _Hub:
     """What the users of one name share."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.store = MemoryStore(clock)
+        self.store = MemoryBusStore(clock)
         self.topics = Topics()
         self.ends = 0
 
@@ -41,7 +41,7 @@ class MemoryBus(EngineBus):
         super().__init__(f"memory:{name}", "the bus")
         self.alive = True
         self._name = name
-        self.store: Store | None = AskingStore(self._ask)
+        self.store: Store | None = RemoteStore(self._ask)
         self._hub = hub
         self._mine: list[Subscriber] = []
         self._lost = ""
@@ -60,7 +60,7 @@ class MemoryBus(EngineBus):
         self.check()
         loop = asyncio.get_running_loop()
         for one in self._hub.topics.of(topic):
-            loop.call_soon(one.tell, message)
+            loop.call_soon(one.deliver, message)
         self.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:

@@ -33,7 +33,7 @@ class _Kept:
         self.due = _FOREVER  # the time of its entry in the heap
 
 
-class MemoryStore:
+class MemoryBusStore:
     """The methods of `contract.Store` as plain functions. `clock` gives seconds and never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -141,7 +141,7 @@ class MemoryStore:
                 heappush(heap, (kept.due, key))
 
 
-class AskingStore:
+class RemoteStore:
     """A `contract.Store`: each call is asked of another one. `ask`: takes the name of a method and its arguments."""
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:

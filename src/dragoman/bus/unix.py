@@ -15,18 +15,18 @@ from ..jsonrpc.errors import LocalError
 from ..net.reconnect import Keeper
 from .contract import BusLost, EngineBus, Store, log
 from .hub import FRAME, content, framed, frames
-from .store import AskingStore
+from .store import RemoteStore
 from .topics import Subscriber, Take, Topics
 
 PAUSES = (0.05, 2.0)
 """The first and the longest pause in seconds between two tries to reach the hub."""
 _ROOM = 1024
 """Bytes of a frame beside the value or message."""
-_TOLD = frozenset({(str, bytes), (type(None), int)})
+_UNREQUESTED = frozenset({(str, bytes), (type(None), int)})
 """What comes without a request: a topic and a message, or how many were dropped."""
 
 
-class _Wire(asyncio.Protocol):
+class _HubConnection(asyncio.Protocol):
     """The connection to the hub."""
 
     def __init__(self, bus: LocalBus) -> None:
@@ -34,7 +34,7 @@ class _Wire(asyncio.Protocol):
         self._frames = frames()
         self._wire: asyncio.Transport | None = None
         self._number = 0
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
@@ -44,12 +44,12 @@ class _Wire(asyncio.Protocol):
             try:
                 number, value, rest = _read(frame)
             except Exception as fault:
-                self._leave(fault)
+                self._disconnect(fault)
                 return
             if number == 0:
-                self._bus.told(value, rest[0])
+                self._bus.receive(value, rest[0])
                 continue
-            future = self._asked.pop(number, None)
+            future = self._pending.pop(number, None)
             if future is None or future.done():
                 continue
             if rest:
@@ -57,21 +57,21 @@ class _Wire(asyncio.Protocol):
             else:
                 future.set_result(value)
         if self._frames.skipping:
-            self._leave(ValueError("a frame that is too long"))
+            self._disconnect(ValueError("a frame that is too long"))
 
-    def _leave(self, why: Exception) -> None:
-        self._bus.strange(why)
+    def _disconnect(self, why: Exception) -> None:
+        self._bus.report_stranger(why)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wire = None
         lost = BusLost(f"{self._bus.url}: the socket was lost")
-        for future in self._asked.values():
+        for future in self._pending.values():
             if not future.done():
                 future.set_exception(lost)
                 future.exception()  # the waiting task may have been cancelled
-        self._asked.clear()
-        self._bus.lost(self)
+        self._pending.clear()
+        self._bus.on_lost(self)
 
     def transport(self) -> asyncio.Transport:
         """Return the open transport. Raises BusLost when it has ended."""
@@ -84,7 +84,7 @@ class _Wire(asyncio.Protocol):
         transport = self.transport()
         self._number += 1
         number = self._number
-        future = self._asked[number] = asyncio.get_running_loop().create_future()
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
         transport.write(framed(number, verb, *words))
         return await future
 
@@ -99,9 +99,9 @@ class LocalBus(EngineBus):
     def __init__(self, path: str) -> None:
         super().__init__(f"unix:{path}", "the hub")
         self.path = path
-        self.store: Store | None = AskingStore(self.ask)
-        self._topics = Topics(self._left)
-        self._wire: _Wire | None = None
+        self.store: Store | None = RemoteStore(self.ask)
+        self._topics = Topics(self._unsubscribe)
+        self._wire: _HubConnection | None = None
         self._gone: asyncio.Future[str]  # why the hub was lost; from `open` on
         self._keeper = Keeper(self._dial, self._watch, PAUSES, in_words=str)
         self._keeper.states.append(self.change_state)
@@ -113,7 +113,7 @@ class LocalBus(EngineBus):
 
     async def _dial(self) -> str:
         try:
-            _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _Wire(self), self.path)
+            _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _HubConnection(self), self.path)
         except OSError as fault:
             raise BusLost(f"{self.url}: no process holds it: {(fault.strerror or str(fault)).lower()}") from fault
         try:
@@ -151,24 +151,24 @@ class LocalBus(EngineBus):
             raise
         return one
 
-    async def _left(self, topic: str) -> None:
+    async def _unsubscribe(self, topic: str) -> None:
         if self._wire is not None:
             with contextlib.suppress(BusLost):  # the hub has already forgotten the subscription
                 await self.ask("unsubscribe", topic)
 
-    def told(self, topic: str | None, content: Any) -> None:
+    def receive(self, topic: str | None, content: Any) -> None:
         """A message has come."""
         if topic is None:
             self.missed += content
             log.warning("%s: this process read too slowly; %d messages were dropped", self.url, content)
             return
-        self._topics.tell(topic, content)
+        self._topics.deliver(topic, content)
 
-    def strange(self, why: Exception) -> None:
+    def report_stranger(self, why: Exception) -> None:
         """What no hub sends has come."""
-        self._trouble.tell(f"what answers there is no hub: {why!r:.200}")
+        self._trouble.report(f"what answers there is no hub: {why!r:.200}")
 
-    def lost(self, wire: _Wire) -> None:
+    def on_lost(self, wire: _HubConnection) -> None:
         """A connection has ended."""
         if wire is self._wire:
             self._wire = None
@@ -185,7 +185,7 @@ class LocalBus(EngineBus):
 def _read(frame: Any) -> tuple[int, Any, list[Any]]:
     """A frame's content. Raises what fits for one that no hub sends."""
     number, value, rest = content(frame)
-    if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _TOLD):
+    if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _UNREQUESTED):
         raise TypeError("a message that is none")
     return number, value, rest
 

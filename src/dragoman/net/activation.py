@@ -67,8 +67,8 @@ class Activation:
     def warn(self) -> None:
         """Log the sockets that no URL has asked for; called when everything listens."""
         for one in self._open:
-            place = _shown(one.getsockname())
-            log.warning("the service manager opened a socket at %s, which no URL of what is served names", place)
+            address = _shown(one.getsockname())
+            log.warning("the service manager opened a socket at %s, which no URL of what is served names", address)
 
 
 _ALL = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}

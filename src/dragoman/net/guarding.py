@@ -66,7 +66,7 @@ async def decide(guard: Guard, handshake: Handshake, timeout: float | None, list
     return verdict
 
 
-def told(denied: Denied) -> bytes:
+def denial_error(denied: Denied) -> bytes:
     """A guard's denial as a JSON-RPC error without an id, for wires that have no status of their own."""
     code = INTERNAL_ERROR if denied.status >= 500 else INVALID_REQUEST
     return failure(NULL, RpcError.of(code, denied.reason, {"status": denied.status}))

@@ -29,14 +29,14 @@ def read_buffer() -> memoryview:
     return found
 
 
-class Readable(Protocol):
+class ReadableTransport(Protocol):
     """What `take_turns` needs of a transport."""
 
     def is_reading(self) -> bool: ...
     def pause_reading(self) -> None: ...
 
 
-def take_turns(transport: Readable | None, count: int, resume: Callable[[], object]) -> None:
+def take_turns(transport: ReadableTransport | None, count: int, resume: Callable[[], object]) -> None:
     """After a read of `count` bytes: where more is likely to be there, read on after the others had their turn.
 
     `resume` has to resume reading, unless its owner has another reason to pause.

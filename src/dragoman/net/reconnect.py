@@ -152,29 +152,29 @@ class OutageLog:
         self._where = where
         self._log = logger
         self._since: float | None = None
-        self._told = self._last = -MINUTE
+        self._warned = self._last = -MINUTE
 
-    def tell(self, words: str) -> None:
+    def report(self, words: str) -> None:
         """The failure has begun or goes on."""
         now = time.monotonic()
-        due, level = now - self._told >= MINUTE, logging.DEBUG
+        due, level = now - self._warned >= MINUTE, logging.DEBUG
         if self._since is None or now - self._last > MINUTE:
             self._since, level = now, logging.INFO
         elif due:
             words = f"{words} (for {now - self._since:.0f} s now)"
         self._last = now
         if due:
-            self._told, level = now, logging.WARNING
+            self._warned, level = now, logging.WARNING
         self._log.log(level, "%s: %s", self._where, words)
 
     def log_state(self, alive: bool, who: str, why: str) -> None:
         """Log that `who` is back, or is lost and why."""
         if alive:
-            self.over(f"{who} is back")
+            self.end(f"{who} is back")
         else:
-            self.tell(f"{who} is lost, coming back: {why}")
+            self.report(f"{who} is lost, coming back: {why}")
 
-    def over(self, words: str) -> None:
+    def end(self, words: str) -> None:
         """The failure has passed, if there was one."""
         if self._since is not None:
             self._since = None

@@ -63,7 +63,7 @@ class Waiters:
                     waiter.set_result(None)
 
 
-class Buffered(Protocol):
+class BufferedTransport(Protocol):
     """A transport of asyncio's."""
 
     def get_write_buffer_size(self) -> int:
@@ -114,7 +114,7 @@ class SendWatch:
 
     # -- what its owner tells it
 
-    def start(self, transport: Buffered) -> None:
+    def start(self, transport: BufferedTransport) -> None:
         """Bytes have stayed behind (a transport's `pause_writing`); no effect if that is known, but for the count."""
         if self._too_slow is None:
             return

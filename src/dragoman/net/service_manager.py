@@ -28,11 +28,11 @@ def notify(*lines: str) -> bool:
     if address[0] not in "@/":
         log.warning("%s=%s is neither a path nor an abstract socket: nothing is sent", SOCKET, address)
         return False
-    place = "\0" + address[1:] if address[0] == "@" else address
+    address = "\0" + address[1:] if address[0] == "@" else address
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
             sending.setblocking(False)
-            sending.sendto("\n".join(lines).encode(), place)
+            sending.sendto("\n".join(lines).encode(), address)
     except OSError as fault:
         log.warning("the service manager at %s was not told %s: %s", address, " ".join(lines), fault)
         return False

@@ -24,7 +24,7 @@ def unwatched(alive: bool, why: str) -> None:
     """An `OnState` where no one watches yet."""
 
 
-class Shareable(Protocol):
+class SharedConnection(Protocol):
     """A connection that can be shared: once open, it reconnects by itself."""
 
     states: list[OnState]
@@ -50,7 +50,7 @@ class Closable(Protocol):
         """Unsubscribe."""
 
 
-C = TypeVar("C", bound=Shareable)
+C = TypeVar("C", bound=SharedConnection)
 S = TypeVar("S", bound=Closable)
 
 
@@ -74,7 +74,7 @@ class Sharing(Generic[C]):
     def __init__(self) -> None:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared[C]]] = WeakKeyDictionary()
 
-    def part(self, key: Hashable, role: str, make: Callable[[], C]) -> Part[C]:
+    def part(self, key: Hashable, role: str, make: Callable[[], C]) -> ConnectionShare[C]:
         """A part in a connection that has no user of this role yet; `make` makes a connection if there is none."""
         known = self._loops.setdefault(asyncio.get_running_loop(), [])
         shared = next((one for one in known if one.key == key and role not in one.roles), None)
@@ -82,10 +82,10 @@ class Sharing(Generic[C]):
             shared = _Shared(key, make())
             known.append(shared)
         shared.roles.add(role)
-        return Part(known, shared, role)
+        return ConnectionShare(known, shared, role)
 
 
-class Part(Generic[C]):
+class ConnectionShare(Generic[C]):
     """One user's part in a connection."""
 
     def __init__(self, known: list[_Shared[C]], shared: _Shared[C], role: str) -> None:

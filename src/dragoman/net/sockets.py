@@ -246,7 +246,7 @@ async def names_of_this_machine() -> frozenset[str]:
     return frozenset(one for one in (*found, short, f"{short}.local") if one)
 
 
-def listening_place(url: str) -> str:
+def listening_address(url: str) -> str:
     """The part of a URL that identifies its socket: without path and query if it has a host."""
     head, mark, rest = url.partition("://")
     if not mark or not rest or rest.startswith("/"):
@@ -258,7 +258,7 @@ def inherited(url: str, options: Options) -> list[socket.socket]:
     """The already bound sockets for a URL; empty if there are none. Raises LocalError when they are gone."""
     taken: list[socket.socket] = []
     try:
-        for number in options.sockets.get(listening_place(url), ()):
+        for number in options.sockets.get(listening_address(url), ()):
             taken.append(socket.socket(fileno=number))
             taken[-1].setblocking(False)
     except OSError as fault:

@@ -123,7 +123,7 @@ def _named(url: str, scheme: str, body: str, query: str) -> Url:
         name = name[2:]
         if scheme == "unix" and name and not name.startswith("/"):
             raise LocalError(f"{masked(url)}: write unix:/{name} for an absolute path, unix:{name} for a relative one")
-    if scheme in SCHEMES and SCHEMES[scheme].place == "name" and not name:
+    if scheme in SCHEMES and SCHEMES[scheme].address == "name" and not name:
         raise LocalError(f"{masked(url)}: {scheme}: needs a {'path' if scheme == 'unix' else 'name'} after the colon")
     if "\0" in name:
         raise LocalError(f"{masked(url)}: a path has no NUL character")
@@ -137,14 +137,14 @@ def _located(url: str, scheme: str, body: str, query: str) -> Url:
     if not body.startswith("//"):
         raise LocalError(f"{masked(url)}: write {scheme}://host:port")
     authority, slash, tail = body[2:].partition("/")
-    who, at, place = authority.rpartition("@")
+    who, at, authority_host = authority.rpartition("@")
     user = password = None
     if at:
         if not with_path(scheme):
             raise LocalError(f"{masked(url)}: {scheme}:// has no user and password")
         name, colon, secret = who.partition(":")
         user, password = _decoded(name), _decoded(secret) if colon else None
-    host, port = _place(url, scheme, place)
+    host, port = _host_and_port(url, scheme, authority_host)
     path = slash + tail
     if not with_path(scheme):
         if path not in ("", "/"):
@@ -166,10 +166,10 @@ def _located(url: str, scheme: str, body: str, query: str) -> Url:
     )
 
 
-def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
+def _host_and_port(url: str, scheme: str, authority_host: str) -> tuple[str, int]:
     """Host and port, checked. Raises LocalError."""
-    if place.startswith("["):
-        host, bracket, after = place[1:].partition("]")
+    if authority_host.startswith("["):
+        host, bracket, after = authority_host[1:].partition("]")
         from ipaddress import IPv6Address  # noqa: PLC0415  (start-up: for such an address)
 
         if not bracket or (after and not after.startswith(":")):
@@ -180,9 +180,9 @@ def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
             raise LocalError(f"{masked(url)}: [{printable(host)}] is not an IPv6 address") from None
         digits = after[1:]
     else:
-        if place.count(":") > 1:
+        if authority_host.count(":") > 1:
             raise LocalError(f"{masked(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
-        host, _, digits = place.partition(":")
+        host, _, digits = authority_host.partition(":")
     known = SCHEMES[scheme].port
     if not digits:
         if known is None:
@@ -235,9 +235,11 @@ def masked(url: str) -> str:
     head, mark, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     if "@" in rest:
-        who, _, place = rest.rpartition("@")
+        who, _, authority_host = rest.rpartition("@")
         return printable(
-            f"{head}{mark}{who.partition(':')[0]}:***@{place}" if ":" in who else f"{head}{mark}***@{place}"
+            f"{head}{mark}{who.partition(':')[0]}:***@{authority_host}"
+            if ":" in who
+            else f"{head}{mark}***@{authority_host}"
         )
     return printable(f"{head}{mark}{authority}{slash}{path}")
 
@@ -245,7 +247,7 @@ def masked(url: str) -> str:
 # -- what stands in a URL's query ------------------------------------------------------
 
 
-def asked(where: Url, *known: str) -> Mapping[str, str]:
+def read_query(where: Url, *known: str) -> Mapping[str, str]:
     """The URL's query. Raises LocalError for a name that is not one of `known`."""
     for name in where.query:
         if name not in known:

@@ -31,7 +31,7 @@ from msgspec import Struct, field
 
 from ..jsonrpc.errors import LocalError
 from ..observer import Direction, Observation, Outcome, Rejection
-from .figures import Family, Labels, Sample, added, exposition
+from .figures import Labels, MetricFamily, MetricSample, added, exposition
 from .instruments import PREFIX, described
 from .process import process_families
 
@@ -240,7 +240,7 @@ class Metrics:
         self._sides: dict[tuple[Direction, str], _Side] = {}
         self._rejections: dict[tuple[str, str], int] = {}
         self._sources: dict[object, tuple[Read, Labels]] = {}
-        self._ended: list[Family] = []
+        self._ended: list[MetricFamily] = []
         """The counters of sources that are not read any more."""
         self._removals: deque[tuple[str, str | tuple[str, str], float]] = deque()
         """What was removed in any thread, with its service and the time, and is folded in that of the calls."""
@@ -361,7 +361,7 @@ class Metrics:
 
         return over
 
-    def snapshot(self) -> list[Family]:
+    def snapshot(self) -> list[MetricFamily]:
         """All families as they are now."""
         self._fold()
         rejected: dict[Labels, float] = {
@@ -393,16 +393,18 @@ class Metrics:
         return {service: side for (way, service), side in list(self._sides.items()) if way == direction}
 
 
-def _family(name: str, values: Mapping[Labels, float]) -> Family:
+def _family(name: str, values: Mapping[Labels, float]) -> MetricFamily:
     one = described(name)
-    return Family(f"{PREFIX}{name}", one.kind, one.help, [Sample(labels, value) for labels, value in values.items()])
+    return MetricFamily(
+        f"{PREFIX}{name}", one.kind, one.help, [MetricSample(labels, value) for labels, value in values.items()]
+    )
 
 
-def _histogram(name: str, samples: list[Sample]) -> Family:
-    return Family(f"{PREFIX}{name}", "histogram", described(name).help, samples, BOUNDS)
+def _histogram(name: str, samples: list[MetricSample]) -> MetricFamily:
+    return MetricFamily(f"{PREFIX}{name}", "histogram", described(name).help, samples, BOUNDS)
 
 
-def _read(measures: Read, labels: Labels) -> list[Family]:
+def _read(measures: Read, labels: Labels) -> list[MetricFamily]:
     """The families of one source; of one that raises, none, so that the others are seen."""
     try:
         try:
@@ -415,13 +417,13 @@ def _read(measures: Read, labels: Labels) -> list[Family]:
     return [_family(name, {labels: float(value)}) for name, value in found.items()]
 
 
-def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
+def _families(sides: Mapping[str, _Side], direction: Direction) -> list[MetricFamily]:
     """The families of one direction; those of the other have other names, so that no sum mixes them."""
     way = _WAYS[direction]
     calls: dict[Labels, float] = {}
     codes: dict[Labels, float] = {}
     notes: dict[Labels, float] = {}
-    durations: list[Sample] = []
+    durations: list[MetricSample] = []
     for service, side in sides.items():
         by_service = ("service", service)
         for name, target, method in side.each():
@@ -434,15 +436,15 @@ def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
                 seconds = sum(tally.seconds for *_, tally in tallies)
                 buckets = tuple(map(sum, zip(*(tally.buckets for *_, tally in tallies), strict=True)))
                 least, most = min(tally.least for *_, tally in tallies), max(tally.most for *_, tally in tallies)
-                durations.append(Sample(labels, seconds, buckets, least, most))
+                durations.append(MetricSample(labels, seconds, buckets, least, most))
         codes |= {(by_service, ("code", code)): count for code, count in list(side.codes.items())}
         notes |= {(by_service, ("outcome", f"{one}")): count for one, count in list(side.notifications.items())}
 
-    def each(name: str, pick: Callable[[_Side], float]) -> Family:
+    def each(name: str, pick: Callable[[_Side], float]) -> MetricFamily:
         return _family(name, {(("service", service),): pick(side) for service, side in sides.items()})
 
     waits = [
-        Sample((("service", name),), side.waited.seconds, tuple(side.waited.buckets), 0, side.waited.most)
+        MetricSample((("service", name),), side.waited.seconds, tuple(side.waited.buckets), 0, side.waited.most)
         for name, side in sides.items()
     ]
     both = [

@@ -12,7 +12,7 @@ import sys
 from time import time as now
 from typing import Final
 
-from .figures import Family, Sample
+from .figures import MetricFamily, MetricSample
 from .instruments import PREFIX, described
 
 if sys.platform != "win32":
@@ -23,14 +23,14 @@ _BEGAN: Final = now()
 BUILD: Final = "build_info"
 
 
-def process_families() -> list[Family]:
+def process_families() -> list[MetricFamily]:
     """The families of this process, as they are now."""
     version: str = sys.modules["dragoman"].__version__  # the package's door, which imports downwards
     labels = (("version", version), ("python", platform.python_version()))
     build = described(BUILD)
     used = os.times()
     found = [
-        Family(f"{PREFIX}{BUILD}", build.kind, build.help, [Sample(labels, 1)]),
+        MetricFamily(f"{PREFIX}{BUILD}", build.kind, build.help, [MetricSample(labels, 1)]),
         _counter("process_cpu_seconds_total", "User and system time.", used.user + used.system),
     ]
     began, virtual, resident = _from_proc()
@@ -45,12 +45,12 @@ def process_families() -> list[Family]:
     return found
 
 
-def _counter(name: str, help: str, value: float) -> Family:
-    return Family(name, "counter", help, [Sample((), value)])
+def _counter(name: str, help: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "counter", help, [MetricSample((), value)])
 
 
-def _gauge(name: str, help: str, value: float) -> Family:
-    return Family(name, "gauge", help, [Sample((), value)])
+def _gauge(name: str, help: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "gauge", help, [MetricSample((), value)])
 
 
 def _from_proc() -> tuple[float | None, int | None, int | None]:

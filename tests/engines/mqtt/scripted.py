@@ -277,7 +277,7 @@ class Ends:
     @property
     def link(self) -> Link:
         """The adapter's own connection, the last of them."""
-        return next(one for one in reversed(self.broker.links) if one.client == self.adapter.place.client)
+        return next(one for one in reversed(self.broker.links) if one.client == self.adapter.endpoint.client)
 
     async def work(self) -> None:
         await self.adapter.hear(self.heard.append)
@@ -311,4 +311,4 @@ async def ends(query: str = "", *, serving: bool = True, present: bool = False, 
 
 
 def own(one: Ends) -> str:
-    return f"q/reply/{one.adapter.place.client}"
+    return f"q/reply/{one.adapter.endpoint.client}"

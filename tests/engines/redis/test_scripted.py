@@ -98,13 +98,13 @@ async def test_the_loss_of_any_connection_is_told_once_and_its_return_when_all_a
         one.states.clear()
         before = len(one.server.sent("PEXPIRE"))
         one.server.replies["PEXPIRE"] = None
-        box, line = one.server.over("XREAD"), one.server.links[0]
+        box, connection = one.server.over("XREAD"), one.server.links[0]
         box.cut()
         await one.server.until(lambda: len(one.server.sent("PEXPIRE")) > before)
         assert one.alive == [False]
-        line.cut()
-        await line.ended.wait()
-        await one.server.until(lambda: one.adapter.line.alive)
+        connection.cut()
+        await connection.ended.wait()
+        await one.server.until(lambda: one.adapter.connection.alive)
         assert one.alive == [False]
         one.server.replies["PEXPIRE"] = bulk(1)
         one.server.over("PEXPIRE").cut()

@@ -9,7 +9,7 @@ import msgspec
 
 from ...channel import Options
 from ...schemes import listen
-from ...telemetry.figures import Family, Sample, added, exposition
+from ...telemetry.figures import MetricFamily, MetricSample, added, exposition
 from ...telemetry.instruments import PREFIX, described
 from ...telemetry.metrics import Metrics
 from ...telemetry.page import PATH, MetricsPage
@@ -20,7 +20,7 @@ from ..arguments import address_of
 from ..ends import Usage
 from ..lines import tell
 
-snapshot: Callable[[bytes], list[Family]] = msgspec.json.Decoder(list[Family]).decode
+snapshot: Callable[[bytes], list[MetricFamily]] = msgspec.json.Decoder(list[MetricFamily]).decode
 """What a worker's report says."""
 
 
@@ -60,13 +60,13 @@ class Sums:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._ended: list[Family] = []
+        self._ended: list[MetricFamily] = []
 
     async def text(self) -> bytes:
         """Prometheus' text format."""
         return exposition((await self.read())[0])
 
-    async def read(self) -> tuple[list[Family], Reports]:
+    async def read(self) -> tuple[list[MetricFamily], Reports]:
         """The sums, and what each worker reported."""
         reports = await self._supervisor.reports()
         living = [snapshot(one.text) for one in reports.living if one.text]
@@ -77,7 +77,7 @@ class Sums:
             "worker_failures_total": reports.failures,
         }
         workers = [
-            Family(f"{PREFIX}{name}", (one := described(name)).kind, one.help, [Sample((), value)])
+            MetricFamily(f"{PREFIX}{name}", (one := described(name)).kind, one.help, [MetricSample((), value)])
             for name, value in numbers.items()
         ]
         return [*added([*living, self._ended]), *workers], reports

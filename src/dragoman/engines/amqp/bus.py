@@ -15,8 +15,8 @@ from typing import Any
 from ...bus.contract import BusLost, EngineBus, Store, Subscription
 from ...bus.topics import Topics
 from ...net.sockets import in_words
-from ...net.urls import Url, asked, parse
-from .connection import BrokerConnection, Returned
+from ...net.urls import Url, parse, read_query
+from .connection import AmqpConnection, Unrouted
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -28,40 +28,40 @@ LOOK = 5.0
 class AmqpBus(EngineBus):
     """A `Bus` over RabbitMQ."""
 
-    def __init__(self, where: Url, line: BrokerConnection) -> None:
+    def __init__(self, where: Url, connection: AmqpConnection) -> None:
         super().__init__(f"{where.scheme}://{where.address}{where.path.rstrip('/')}", "RabbitMQ")
         self.store: Store | None = None
-        self._line = line
+        self._connection = connection
         self._queue = ""
-        self._topics = Topics(self._left)
+        self._topics = Topics(self._unbind)
         self._count = 0
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Connect. Raises BusLost."""
-        self._line.renew = self._renew
-        self._line.keeper.states.append(self.change_state)
+        self._connection.renew = self._renew
+        self._connection.keeper.states.append(self.change_state)
         try:
-            await self._line.begin()
+            await self._connection.begin()
         except OSError as why:
             raise BusLost(f"{self.url}: {in_words(why)}") from None
         self.alive = True
-        self._looking = asyncio.create_task(self._look())
+        self._checking = asyncio.create_task(self._check_binding())
 
     async def publish(self, topic: str, message: bytes) -> None:
-        self._there()
+        self._check_alive()
         self._count += 1
         try:
-            await self._line.publish(EXCHANGE, topic, message, name=str(self._count), persistent=False)
+            await self._connection.publish(EXCHANGE, topic, message, name=str(self._count), persistent=False)
         except ConnectionError as why:
             raise BusLost(f"{self.url}: {why}") from None
         self.published += 1
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
-        self._there()
+        self._check_alive()
         one = self._topics.add(topic, self.counted(take))
         try:
-            await self._line.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
+            await self._connection.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
         except BaseException as why:  # cancelled, too: it would be bound again with the others after an outage
             await one.close()
             if isinstance(why, ConnectionError):
@@ -69,55 +69,55 @@ class AmqpBus(EngineBus):
             raise
         return one
 
-    async def _left(self, topic: str) -> None:
+    async def _unbind(self, topic: str) -> None:
         if self.alive:
             try:
-                await self._line.unbind(self._queue, EXCHANGE, topic)
+                await self._connection.unbind(self._queue, EXCHANGE, topic)
             except ConnectionError as why:
                 log.debug("%s: %s", self.url, why)
 
     async def close(self) -> None:
         self.alive, self.on_state = False, None
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
-        await self._line.close()
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait([self._checking])
+        await self._connection.close()
 
-    def _there(self) -> None:
+    def _check_alive(self) -> None:
         if not self.alive:
             raise BusLost(f"{self.url}: not connected")
 
     async def _renew(self) -> None:
-        line = self._line
-        await line.exchange(EXCHANGE, "direct")
-        self._queue = await line.queue("", own=True)
+        connection = self._connection
+        await connection.exchange(EXCHANGE, "direct")
+        self._queue = await connection.queue("", own=True)
         for topic in (self._queue, *self._topics):
-            await line.bind(self._queue, EXCHANGE, topic)
-        await line.consume(self._queue, self._take, free=True)
+            await connection.bind(self._queue, EXCHANGE, topic)
+        await connection.consume(self._queue, self._take, free=True)
 
-    async def _look(self) -> None:
+    async def _check_binding(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
             if not self.alive:
                 continue
             self._count += 1
             try:
-                await self._line.publish(
+                await self._connection.publish(
                     EXCHANGE, self._queue, b"", name=str(self._count), persistent=False, mandatory=True
                 )
-            except Returned:
-                self._line.lose(f"the exchange {EXCHANGE} has lost this bus's queue")
+            except Unrouted:
+                self._connection.give_up(f"the exchange {EXCHANGE} has lost this bus's queue")
             except ConnectionError as why:
                 log.debug("%s: %s", self.url, why)
 
     def _take(self, message: Any) -> None:
-        self._topics.tell(message.delivery.routing_key, message.body)
+        self._topics.deliver(message.delivery.routing_key, message.body)
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> AmqpBus:
     """As `bus.open_bus`: `amqp://user:password@host/vhost`."""
     where = parse(url)
-    asked(where, "heartbeat")
-    bus = AmqpBus(where, BrokerConnection(where, vhost=where.path.strip("/"), role="bus", tls=tls))
+    read_query(where, "heartbeat")
+    bus = AmqpBus(where, AmqpConnection(where, vhost=where.path.strip("/"), role="bus", tls=tls))
     await bus.begin()
     return bus

@@ -7,7 +7,7 @@ Rules:
 - A link is used once: when it is lost, waiting tasks get ConnectionError, and its owner opens another
   under the same client id, by which the broker finds the session.
 - Acknowledgements go out in the order in which the messages came: "A Client MUST send PUBACK packets in the order in
-  which the corresponding PUBLISH packets were received" (MQTT 5.0, 4.6), unless `Place.ordered` is False.
+  which the corresponding PUBLISH packets were received" (MQTT 5.0, 4.6), unless `MqttEndpoint.ordered` is False.
 - No more is unacknowledged than the broker's Receive Maximum allows (MQTT 5.0, 4.9).
 """
 
@@ -28,7 +28,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from .messages import Packed, Published, properties
+from .messages import MqttMessage, PackedProperties, properties
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -44,11 +44,11 @@ UNSUPPORTED = 0x84
 """CONNACK: the broker does not speak this version of MQTT."""
 NO_RETAINING = 0x9A
 """CONNACK: the broker retains no messages, so it takes no will that it should retain."""
-TURNED_AWAY = 0x80
+FIRST_FAILURE = 0x80
 """Reason codes from here on are failures."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class MqttEndpoint(Struct, frozen=True, kw_only=True):
     """Where to connect, and with which client id and session."""
 
     host: str
@@ -72,7 +72,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """Seconds that the broker retains it for later subscribers; 0: it does not retain it."""
 
 
-class TurnedAway(ConnectionError):
+class ConnectRefused(ConnectionError):
     """The broker refused; `code` is MQTT 5's reason code."""
 
     def __init__(self, code: int, words: str) -> None:
@@ -80,22 +80,25 @@ class TurnedAway(ConnectionError):
         self.code = code
 
 
-class Blamed(ConnectionError):
+class LostBySize(ConnectionError):
     """The link was lost while this was the longest message that the broker had not confirmed. The broker may have
     closed the link because of it (too long, if it does not state its limit)."""
 
 
-class Link:
+class MqttLink:
     """One connection to the broker. `take` gets each message; `lost` is called once with the reason, unless `close` was
     called."""
 
     def __init__(
-        self, place: Place, take: Callable[[Link, Published], None], lost: Callable[[Link, str], None]
+        self,
+        endpoint: MqttEndpoint,
+        take: Callable[[MqttLink, MqttMessage], None],
+        lost: Callable[[MqttLink, str], None],
     ) -> None:
-        self.place = place
+        self.endpoint = endpoint
         self.resumed: bool = False
         """Whether the broker had kept our session."""
-        self.shares: bool = place.version == "5"
+        self.shares: bool = endpoint.version == "5"
         """Whether the broker states that it has shared subscriptions."""
         self.packet: int = LONGEST_PACKET
         """The longest packet that the broker takes."""
@@ -104,7 +107,7 @@ class Link:
         self._take = take
         self._on_lost = lost
         self._loop = asyncio.get_running_loop()
-        self._client = _client(place)
+        self._client = _client(endpoint)
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self.dialled: bool = False
         """Whether it got as far as asking the broker for a session."""
@@ -115,7 +118,7 @@ class Link:
         self.confirmed: int = 0
         """How many of our messages the broker has confirmed."""
         self._sent: dict[int, tuple[asyncio.Future[int], int]] = {}
-        self._asked: dict[int, asyncio.Future[list[int]]] = {}
+        self._pending: dict[int, asyncio.Future[list[int]]] = {}
         self._owed: dict[int, bool] = {}  # unacknowledged messages in order; whether they may be acknowledged
         self._ticking: asyncio.TimerHandle | None = None
 
@@ -125,7 +128,7 @@ class Link:
         """Connect; `resumed` says whether the broker had kept a session under our client id. Clean Start is never set,
         not with a new client id either: Mosquitto 2.0 stores no session that began with it. Raises OSError,
         TurnedAway."""
-        client, place = self._client, self.place
+        client, endpoint = self._client, self.endpoint
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
         client.on_message = self._message
@@ -134,17 +137,19 @@ class Link:
         client.on_unsubscribe = self._answered
         client.on_socket_close = self._released
         client.on_socket_register_write = self._wants_to_write
-        if place.version == "5":
-            about = properties(PacketTypes.CONNECT, SessionExpiryInterval=place.expiry, ReceiveMaximum=place.receive)
-            if place.will is not None:
-                how = {"WillDelayInterval": place.will_after}
-                if place.will_kept:
-                    how["MessageExpiryInterval"] = place.will_kept
+        if endpoint.version == "5":
+            about = properties(
+                PacketTypes.CONNECT, SessionExpiryInterval=endpoint.expiry, ReceiveMaximum=endpoint.receive
+            )
+            if endpoint.will is not None:
+                how = {"WillDelayInterval": endpoint.will_after}
+                if endpoint.will_kept:
+                    how["MessageExpiryInterval"] = endpoint.will_kept
                 delay = properties(PacketTypes.WILLMESSAGE, **how)
-                client.will_set(*place.will, qos=1, retain=bool(place.will_kept), properties=delay)
-            client.connect_async(place.host, place.port, place.keepalive, clean_start=False, properties=about)
+                client.will_set(*endpoint.will, qos=1, retain=bool(endpoint.will_kept), properties=delay)
+            client.connect_async(endpoint.host, endpoint.port, endpoint.keepalive, clean_start=False, properties=about)
         else:
-            client.connect_async(place.host, place.port, place.keepalive)
+            client.connect_async(endpoint.host, endpoint.port, endpoint.keepalive)
         dialling = self._loop.run_in_executor(None, self._dial)
         try:
             await asyncio.shield(dialling)
@@ -202,9 +207,9 @@ class Link:
             return
         self._closing = self._loop.create_future()
         code = about = None
-        if self.place.version == "5" and forget:
+        if self.endpoint.version == "5" and forget:
             about = properties(PacketTypes.DISCONNECT, SessionExpiryInterval=0)
-        elif self.place.version == "5" and self.place.will is not None:
+        elif self.endpoint.version == "5" and self.endpoint.will is not None:
             code = ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL)
         self._client.disconnect(code, about)
         try:
@@ -227,10 +232,10 @@ class Link:
             sock.close()
         error = ConnectionError(why)
         sent = sorted(self._sent.values(), key=lambda one: one[1])
-        everyone: list[asyncio.Future[Any]] = [*(one for one, _ in sent), *self._asked.values()]
+        everyone: list[asyncio.Future[Any]] = [*(one for one, _ in sent), *self._pending.values()]
         for waiting in everyone:
             if not waiting.done():
-                waiting.set_exception(Blamed(why) if sent and waiting is sent[-1][0] else error)
+                waiting.set_exception(LostBySize(why) if sent and waiting is sent[-1][0] else error)
                 waiting.exception()  # marks it as retrieved: the waiting task may be gone
         self._owed.clear()
         self._room.release()  # each publisher that waits fails, and lets the next one in
@@ -244,7 +249,7 @@ class Link:
 
     # -- what its owner does ----------------------------------------------------------------------
 
-    async def publish(self, message: Published) -> int:
+    async def publish(self, message: MqttMessage) -> int:
         """Send with QoS 1; returns the broker's reason code (0 on 3.1.1) when it has the message. ConnectionError,
         Blamed."""
         await self._room.acquire()
@@ -256,14 +261,14 @@ class Link:
             raise
         return await confirmed
 
-    def tell(self, message: Published) -> None:
+    def publish_unconfirmed(self, message: MqttMessage) -> None:
         """Send with QoS 0: at most once, and not delayed by unacknowledged messages."""
         self._publish(message, 0)
 
-    def _publish(self, message: Published, qos: int) -> int:
+    def _publish(self, message: MqttMessage, qos: int) -> int:
         if self.why:
             raise ConnectionError(self.why)
-        about = cast(Properties, Packed(message))  # not looked at on 3.1.1
+        about = cast(Properties, PackedProperties(message))  # not looked at on 3.1.1
         info = self._client.publish(message.topic, message.body, qos, message.retained, properties=about)
         if info.rc != paho.MQTT_ERR_SUCCESS:
             raise ConnectionError(paho.error_string(info.rc))
@@ -274,7 +279,7 @@ class Link:
         otherwise they are not sent, if the version of MQTT can express that. Raises ConnectionError."""
         if self.why:
             raise ConnectionError(self.why)
-        if self.place.version == "5":
+        if self.endpoint.version == "5":
             handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if retained else SubscribeOptions.RETAIN_DO_NOT_SEND
             how = SubscribeOptions(qos=qos, retainHandling=handling)
             _, mid = self._client.subscribe([(one, how) for one in filters])
@@ -293,14 +298,14 @@ class Link:
         if mid is None:
             raise ConnectionError("the link is lost")
         answer: asyncio.Future[list[int]] = self._loop.create_future()
-        self._asked[mid] = answer
+        self._pending[mid] = answer
         return await answer
 
-    def acknowledge(self, message: Published) -> None:
+    def acknowledge(self, message: MqttMessage) -> None:
         """Acknowledge a message. No effect if the link has ended: the broker will send it again."""
         if self.why or not message.id:
             return
-        if not self.place.ordered:
+        if not self.endpoint.ordered:
             self._owed.pop(message.id, None)
             self._client.ack(message.id, 1)
             return
@@ -319,10 +324,10 @@ class Link:
     def _connected(self, client: Any, _: Any, flags: paho.ConnectFlags, code: ReasonCode, about: Any) -> None:
         if code.is_failure:
             if not self._ready.done():
-                self._ready.set_exception(TurnedAway(code.value, f"the broker says: {code.getName().lower()}"))
+                self._ready.set_exception(ConnectRefused(code.value, f"the broker says: {code.getName().lower()}"))
             return
         self.resumed = flags.session_present
-        if self.place.version == "5":
+        if self.endpoint.version == "5":
             self.packet = getattr(about, "MaximumPacketSize", LONGEST_PACKET)
             self.shares = bool(getattr(about, "SharedSubscriptionAvailable", 1))
         self._room = asyncio.Semaphore(getattr(about, "ReceiveMaximum", 65_535))
@@ -341,7 +346,7 @@ class Link:
             self._owed[it.mid] = False
         about = it.properties
         data = getattr(about, "CorrelationData", b"")
-        message = Published(
+        message = MqttMessage(
             topic=it.topic,
             body=bytes(it.payload),
             reply_to=getattr(about, "ResponseTopic", ""),
@@ -364,7 +369,7 @@ class Link:
             sent[0].set_result(code.value)
 
     def _answered(self, client: Any, _: Any, mid: int, codes: Sequence[ReasonCode], about: Any) -> None:
-        answer = self._asked.pop(mid, None)
+        answer = self._pending.pop(mid, None)
         if answer is not None and not answer.done():
             answer.set_result([code.value for code in codes])
 
@@ -416,22 +421,22 @@ class Link:
             self._loop.remove_writer(sock)
 
 
-def _client(place: Place) -> paho.Client:
-    five = place.version == "5"
+def _client(endpoint: MqttEndpoint) -> paho.Client:
+    five = endpoint.version == "5"
     client = paho.Client(
         CallbackAPIVersion.VERSION2,
-        client_id=place.client,
-        clean_session=None if five else not place.expiry,
+        client_id=endpoint.client,
+        clean_session=None if five else not endpoint.expiry,
         protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
         reconnect_on_failure=False,
         manual_ack=True,
     )
     client.connect_timeout = PATIENCE
-    client.max_inflight_messages = 0  # `Link._room` counts, by what the broker says
-    if place.tls is not None:
-        client.tls_set_context(cast(ssl.SSLContext, _Wrapping(place.tls)))
-    if place.auth is not None:
-        client.username_pw_set(*place.auth)
+    client.max_inflight_messages = 0  # `MqttLink._room` counts, by what the broker says
+    if endpoint.tls is not None:
+        client.tls_set_context(cast(ssl.SSLContext, _Wrapping(endpoint.tls)))
+    if endpoint.auth is not None:
+        client.username_pw_set(*endpoint.auth)
     return client
 
 

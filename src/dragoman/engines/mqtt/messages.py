@@ -24,7 +24,7 @@ _SHOWN = 64
 """Characters of a header's name in an error."""
 
 
-class Published(Struct, frozen=True, kw_only=True, eq=False):
+class MqttMessage(Struct, frozen=True, kw_only=True, eq=False):
     """One message, as it goes out and as it comes in."""
 
     topic: str
@@ -49,13 +49,13 @@ def properties(packet: int, **values: int) -> Properties:
     return about
 
 
-class Packed:
+class PackedProperties:
     """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3): paho asks its own for no more than `pack`,
     and takes ten times as long for it."""
 
     __slots__ = ("_message",)
 
-    def __init__(self, message: Published) -> None:
+    def __init__(self, message: MqttMessage) -> None:
         self._message = message
 
     def pack(self) -> bytes:

@@ -14,8 +14,8 @@ from ...channel import Options
 from ...jsonrpc.errors import LocalError
 from ...net.urls import Url, choice, credentials, number, printable
 from ...transports.broker.contract import BrokerMessage, Outcome
-from .connection import Place
-from .messages import Published
+from .connection import MqttEndpoint
+from .messages import MqttMessage
 
 AWAY = 60
 """Seconds that the broker keeps the session of a generated client id."""
@@ -51,7 +51,7 @@ def topic_of(where: Url) -> str:
     return topic
 
 
-def place_of(where: Url, options: Options, *, serving: bool) -> Place:
+def endpoint_of(where: Url, options: Options, *, serving: bool) -> MqttEndpoint:
     """Where to connect, and with which client id and session. Raises LocalError for an invalid query."""
     query = where.query
     version, acks = choice(where, "v", "5", "3.1.1"), choice(where, "acks", "ordered", "any")
@@ -69,7 +69,7 @@ def place_of(where: Url, options: Options, *, serving: bool) -> Place:
         expiry = 0
     mine = client or f"dragoman-{uuid.uuid4().hex[:16]}"
     will = serving and version == "5" and not client
-    return Place(
+    return MqttEndpoint(
         host=where.host or "127.0.0.1",
         port=where.port,
         client=mine,
@@ -91,7 +91,7 @@ def _prefetch(where: Url, options: Options) -> int:
 
 
 def message_of(
-    message: Published, above: str, *, answer: bool = False, settle: Callable[[Outcome], None] | None = None
+    message: MqttMessage, above: str, *, answer: bool = False, settle: Callable[[Outcome], None] | None = None
 ) -> BrokerMessage:
     """What was said in properties, or in the topic below `above`: `<mailbox>/<correlation>[/<headers>]`, without the
     mailbox where it is an `answer`."""
@@ -130,7 +130,7 @@ def in_topic(headers: Mapping[str, str]) -> str:
     return urlencode(headers, quote_via=quote, safe="")
 
 
-def said(code: int) -> str:
+def describe_code(code: int) -> str:
     """A reason code of PUBACK as text (MQTT 5.0, 3.4.2.1)."""
     known = {0x87: "not authorized", 0x90: "topic name invalid", 0x95: "packet too large", 0x97: "quota exceeded"}
     return known.get(code, f"reason code 0x{code:02x}")

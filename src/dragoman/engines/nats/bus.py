@@ -25,8 +25,8 @@ from msgspec import MsgspecError
 from ...bus.contract import EngineBus, call_subscriber, log
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import backoff
-from ...net.urls import Url, asked, parse
-from .connection import BrokerConnection, Message, NoResponders, Subscriber, part_of
+from ...net.urls import Url, parse, read_query
+from .connection import Message, NatsConnection, NoResponders, SubjectSubscription, share_connection
 from .logs import Logs
 from .store import StreamStore
 
@@ -48,9 +48,9 @@ def token(text: str) -> str:
 class NatsStore:
     """A `Store` on JetStream."""
 
-    def __init__(self, line: BrokerConnection, prefix: str, replicas: int) -> None:
-        self._values = StreamStore(line, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
-        self._kept = StreamStore(line, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
+    def __init__(self, connection: NatsConnection, prefix: str, replicas: int) -> None:
+        self._values = StreamStore(connection, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
+        self._kept = StreamStore(connection, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
         self._logs = Logs(self._kept)
 
     async def open(self) -> bool:
@@ -78,7 +78,7 @@ class NatsStore:
             found = await self._values.last(name)
             if found is not None and not found.over:
                 return False
-            after = 0 if found is None else found.place
+            after = 0 if found is None else found.position
         return True
 
     async def delete(self, key: str) -> bool:
@@ -88,7 +88,7 @@ class NatsStore:
     async def touch(self, key: str, ttl: float) -> bool:
         name = token(key)
         while (found := await self._values.last(name)) is not None and not found.over:
-            if await self._values.add(name, found.body, ttl, after=found.place) is not None:
+            if await self._values.add(name, found.body, ttl, after=found.position) is not None:
                 return True
         return await self._logs.touch(name, ttl)
 
@@ -126,9 +126,9 @@ class NatsBus(EngineBus):
             raise LocalError(f"{where.shown}: ?replicas= is 1, 3 or 5")
         super().__init__(f"{where.scheme}://{where.address}", "NATS")
         self._topics = f"{prefix}.bus."
-        self._part = part_of(where, "bus", tls)
-        self._line = self._part.connection
-        self._store = NatsStore(self._line, prefix, int(replicas))
+        self._part = share_connection(where, "bus", tls)
+        self._connection = self._part.connection
+        self._store = NatsStore(self._connection, prefix, int(replicas))
         self.store: NatsStore | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -162,7 +162,7 @@ class NatsBus(EngineBus):
 
     def _missed(self, why: str) -> None:
         """The server is there, and has lost what the store needs."""
-        if self._renewing is None and self._line.alive:
+        if self._renewing is None and self._connection.alive:
             self.change_state(False, why)
             self._renewing = asyncio.create_task(self._renew())
 
@@ -188,19 +188,19 @@ class NatsBus(EngineBus):
                 await self._store.sweep()
 
     async def publish(self, topic: str, message: bytes) -> None:
-        await self._line.publish(self._topics + token(topic), message)
-        await self._line.sync()
+        await self._connection.publish(self._topics + token(topic), message)
+        await self._connection.sync()
         self.published += 1
 
-    async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscriber:
+    async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> SubjectSubscription:
         take = self.counted(take)
 
         def came(message: Message) -> None:
             call_subscriber(take, topic, message.data)
 
-        subscription = await self._line.subscribe(self._topics + token(topic), came)
+        subscription = await self._connection.subscribe(self._topics + token(topic), came)
         try:
-            await self._line.sync()
+            await self._connection.sync()
         except BaseException:  # or it would be restored after the outage, beside the one that is asked for then
             await subscription.close()
             raise
@@ -217,7 +217,7 @@ class NatsBus(EngineBus):
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> NatsBus:
     where = parse(url)
-    asked(where, "prefix", "replicas", "creds", "token")
+    read_query(where, "prefix", "replicas", "creds", "token")
     bus = NatsBus(where, tls)
     await bus.open()
     return bus

@@ -1,7 +1,7 @@
 """Connections to NATS, for the bus in `engines.nats.bus` and the wire in `engines.nats.wire`. The one file with the
 library.
 
-- A `BrokerConnection` is one connection. It reconnects by itself, with growing, jittered pauses, to any server of the
+- A `NatsConnection` is one connection. It reconnects by itself, with growing, jittered pauses, to any server of the
   cluster that it knows, and subscribes again. Messages published before a loss are never sent after it.
 - A server that is silent for `PATIENCE` seconds is sent a ping, and is lost when it does not answer for as long again.
 - What the server does not permit it says later, and names the subject. A connection whose inbox is not permitted fails;
@@ -24,7 +24,7 @@ import ssl
 import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from nats import errors
 from nats.aio.client import Client
@@ -35,7 +35,7 @@ from ...bus.contract import BusLost, log, repeats
 from ...jsonrpc.errors import LocalError
 from ...net import sockets
 from ...net.reconnect import BackgroundTasks, Keeper
-from ...net.sharing import OnState, Part, Sharing
+from ...net.sharing import ConnectionShare, OnState, Sharing
 from ...net.urls import Url, printable
 
 PATIENCE = 3.0
@@ -54,18 +54,19 @@ INBOX = "_INBOX"
 """The prefix of inboxes; those of a caller with `?mailbox=` are below its name there."""
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 
-Take = Callable[[Msg], None]
+Message: TypeAlias = Msg
+Take: TypeAlias = Callable[[Msg], None]
 
 
 class NoResponders(ConnectionError):
     """A request has no subscriber to answer it."""
 
 
-class Forbidden(BusLost):
+class SubjectForbidden(BusLost):
     """The server's permissions for this user lack a subject, which the text names."""
 
 
-class TooLong(ConnectionError):
+class MessageTooLong(ConnectionError):
     """The message is longer than the server accepts."""
 
 
@@ -83,34 +84,25 @@ class _Client(Client):
                 log.debug("NATS: a message with an address that is not UTF-8 is dropped")
 
 
-class Message(Protocol):
-    """The members of the library's messages that are used."""
-
-    subject: str
-    reply: str
-    data: bytes
-    headers: dict[str, str] | None
-
-
-class Subscriber:
+class SubjectSubscription:
     """One subscription of a connection, renewed after each loss."""
 
-    def __init__(self, line: BrokerConnection, subject: str, queue: str, take: Take) -> None:
+    def __init__(self, connection: NatsConnection, subject: str, queue: str, take: Take) -> None:
         self.subject: str = subject
         self.queue: str = queue
-        self._line, self._take = line, take
-        self._there: Subscription | None = None
+        self._connection, self._take = connection, take
+        self._active: Subscription | None = None
 
     async def begin(self, client: Client) -> None:
         """Subscribe on a new connection."""
-        self._there = None
+        self._active = None
         # without limits of the library's own, which drops what is above them: `take` never lets them wait
-        there = await client.subscribe(
-            self.subject, self.queue, cb=self._came, pending_msgs_limit=0, pending_bytes_limit=0
+        active = await client.subscribe(
+            self.subject, self.queue, cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
         )
-        self._there = there
+        self._active = active
 
-    async def _came(self, message: Msg) -> None:
+    async def _receive(self, message: Msg) -> None:
         try:
             self._take(message)
         except Exception:
@@ -118,19 +110,19 @@ class Subscriber:
 
     async def close(self, *, rest: bool = False) -> None:
         """Unsubscribe; `rest`: after the messages that the server has already sent."""
-        there, self._there = self._there, None
-        self._line.forget(self)
-        if there is None:
+        active, self._active = self._active, None
+        self._connection.forget(self)
+        if active is None:
             return
         with contextlib.suppress(errors.Error, OSError, TimeoutError, asyncio.InvalidStateError):
             if rest:
                 async with asyncio.timeout(PATIENCE):
-                    await there.drain()  # type: ignore[no-untyped-call]
+                    await active.drain()  # type: ignore[no-untyped-call]
             else:
-                await there.unsubscribe()
+                await active.unsubscribe()
 
 
-class BrokerConnection:
+class NatsConnection:
     """One connection that reconnects."""
 
     def __init__(self, where: Url, *, name: str = "dragoman", tls: ssl.SSLContext | None = None) -> None:
@@ -139,15 +131,15 @@ class BrokerConnection:
         self.states: list[OnState] = self.keeper.states
         self.inbox: str = ""
         """The prefix of the subjects for answers to `ask`, with a dot at the end."""
-        self.denials: list[Callable[[str, Forbidden], None]] = []
+        self.denials: list[Callable[[str, SubjectForbidden], None]] = []
         """Called with a subject, in lower case, at which the server does not let us publish."""
-        self._denied: dict[str, Forbidden] = {}  # subscriptions, by subject in lower case
+        self._denied: dict[str, SubjectForbidden] = {}  # subscriptions, by subject in lower case
         self._identity = _Identity(where, name, tls)
         self._client = _Client()
         self._lost = asyncio.Event()
         self._servers = [f"nats://{where.address}"]
-        self._heard: list[Subscriber] = []
-        self._asked: dict[str, tuple[asyncio.Future[Msg], str]] = {}
+        self._subscriptions: list[SubjectSubscription] = []
+        self._pending: dict[str, tuple[asyncio.Future[Msg], str]] = {}
         self._number = 0
         self._deaf = False  # the server has not let us listen where another waits for its answer
         self._echo: asyncio.Future[Msg] | None = None
@@ -193,7 +185,7 @@ class BrokerConnection:
         try:
             await self._client.publish(subject, body, reply, headers)
         except errors.MaxPayloadError:
-            raise TooLong(f"the message has {len(body)} bytes; {self.where.shown} takes {self.limit}") from None
+            raise MessageTooLong(f"the message has {len(body)} bytes; {self.where.shown} takes {self.limit}") from None
         except BAD as fault:
             raise LocalError(f"{self.where.shown}: {printable(f'{type(fault).__name__}: {fault}')}") from None
         except (errors.Error, OSError) as fault:
@@ -213,14 +205,14 @@ class BrokerConnection:
         token = str(self._number)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
-        self._asked[token] = answer, subject
+        self._pending[token] = answer, subject
         clock = loop.call_later(patience, self._late, answer, subject)
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
             message = await answer
         finally:
             clock.cancel()
-            del self._asked[token]
+            del self._pending[token]
         if has_no_responders(message):
             raise NoResponders(f"{self.where.shown}: no subscriber answers at {subject}")
         return message
@@ -230,15 +222,15 @@ class BrokerConnection:
         self._number += 1
         token = str(self._number)
         word: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._asked[token] = word, subject
+        self._pending[token] = word, subject
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
             await self.sync()  # the server would have said "no responders" before
-            if word.done() and isinstance(denied := word.exception(), Forbidden):
+            if word.done() and isinstance(denied := word.exception(), SubjectForbidden):
                 raise denied
             return not word.done()
         finally:
-            del self._asked[token]
+            del self._pending[token]
 
     async def pass_on(self, subject: str, message: Message) -> bool:
         """Publish a request of another again, to be answered where that waits; returns False where no subscriber took
@@ -246,13 +238,13 @@ class BrokerConnection:
         True. Raises BusLost when the server is lost meanwhile."""
         lacking = False
 
-        def heard(answer: Message) -> None:
+        def subscription(answer: Message) -> None:
             nonlocal lacking
             lacking = lacking or has_no_responders(answer)
 
         listening = None
         if message.reply and not self._deaf and not {"*", ">"} & set(message.reply.split(".")):
-            listening = await self.subscribe(message.reply, heard)
+            listening = await self.subscribe(message.reply, subscription)
         try:
             await self.publish(subject, message.data, reply=message.reply, headers=message.headers)
             if listening is not None:
@@ -281,7 +273,7 @@ class BrokerConnection:
 
     async def _echoed(self, echo: asyncio.Future[Msg]) -> None:
         token = f"echo{id(echo)}"
-        self._asked[token] = echo, self.inbox + token
+        self._pending[token] = echo, self.inbox + token
         try:
             await self.publish(self.inbox + token)
             await asyncio.wait([echo], timeout=2 * PATIENCE)
@@ -291,28 +283,28 @@ class BrokerConnection:
             if not echo.done():
                 echo.set_exception(fault)
         finally:
-            del self._asked[token]
+            del self._pending[token]
             if echo.done() and not echo.cancelled():
                 echo.exception()  # the task that waited may have left
 
-    async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> Subscriber:
+    async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> SubjectSubscription:
         """Take what is published there from now on; returns when it is on its way to the server (`sync` waits for
         it)."""
         if not self.alive:
             raise self.lost()
-        heard = Subscriber(self, subject, queue, take)
-        self._heard.append(heard)
+        subscription = SubjectSubscription(self, subject, queue, take)
+        self._subscriptions.append(subscription)
         try:
-            await heard.begin(self._client)
+            await subscription.begin(self._client)
         except BAD as fault:
-            self.forget(heard)
+            self.forget(subscription)
             raise LocalError(
                 f"{self.where.shown}: {printable(subject)!r} is not a subject: {type(fault).__name__}"
             ) from None
         except (errors.Error, OSError) as fault:
-            self.forget(heard)
+            self.forget(subscription)
             raise BusLost(f"{self.where.shown} is away: {_in_words(fault)}") from None
-        return heard
+        return subscription
 
     def permitted(self, *subjects: str) -> None:
         """Raise Forbidden where the server has said, up to the last `sync`, that we may not subscribe to one of
@@ -321,10 +313,10 @@ class BrokerConnection:
             if (denied := self._denied.get(subject.lower())) is not None:
                 raise denied
 
-    def forget(self, heard: Subscriber) -> None:
+    def forget(self, subscription: SubjectSubscription) -> None:
         """Do not renew it after a loss."""
-        if heard in self._heard:
-            self._heard.remove(heard)
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
 
     def box(self) -> str:
         """A new address that cannot be guessed: half of the library's own is a counter."""
@@ -385,7 +377,7 @@ class BrokerConnection:
                 await self._subscribe_all(client)
         except (OSError, errors.Error, ValueError) as error:
             self._asides.begin(self._end(client))
-            raise BusLost(str(error) if isinstance(error, Forbidden) else _in_words(error)) from None
+            raise BusLost(str(error) if isinstance(error, SubjectForbidden) else _in_words(error)) from None
         except BaseException:
             await self._end(client)
             raise
@@ -396,30 +388,34 @@ class BrokerConnection:
 
     async def _subscribe_all(self, client: Client) -> None:
         """On a new connection; returns when the server knows what we subscribe to."""
-        for heard in self._heard:
-            await heard.begin(client)
+        for subscription in self._subscriptions:
+            await subscription.begin(client)
         if not self.inbox:
             self.inbox = client.new_inbox() + "."
-            heard = Subscriber(self, self.inbox + "*", "", self._answered)
-            self._heard.append(heard)
-            await heard.begin(client)
+            subscription = SubjectSubscription(self, self.inbox + "*", "", self._answered)
+            self._subscriptions.append(subscription)
+            await subscription.begin(client)
         for _ in range(2):  # the library's ping overtakes what it has not sent yet
             await client.flush()
         self.permitted(self.inbox + "*")
 
     def _violated(self, publishing: bool, subject: str) -> None:
         """The server does not let us publish, or subscribe, to a subject; the library gives it in lower case."""
-        names = (one.subject for one in self._heard) if not publishing else (where for _, where in self._asked.values())
+        names = (
+            (one.subject for one in self._subscriptions)
+            if not publishing
+            else (where for _, where in self._pending.values())
+        )
         named = next((name for name in names if name.lower() == subject.lower()), subject)
         verb = "publish" if publishing else "subscribe"
         words = f"the server does not let this user {verb} to {printable(named)}"
         if named == self.inbox + "*":
             words += f": permit {INBOX}.>, or the part of it that ?mailbox= names"
-        denied = Forbidden(words)
+        denied = SubjectForbidden(words)
         if not publishing:
             self._denied[subject.lower()] = denied
             return
-        for answer, where in self._asked.values():
+        for answer, where in self._pending.values():
             if where.lower() == subject.lower() and not answer.done():
                 answer.set_exception(denied)
                 answer.exception()  # `deliver` may not ask for it
@@ -438,14 +434,14 @@ class BrokerConnection:
     async def _watch_for_silence(self) -> bool:
         """Wait until the server is lost; True if it was silent, as over a half-open connection."""
         loop = asyncio.get_running_loop()
-        said, since = -1, loop.time()
+        count, since = -1, loop.time()
         while not self._lost.is_set() and self._client.is_connected:  # the library may fail to say that it is over
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._lost.wait()
             now = self._client.stats["in_msgs"]
-            if now != said:
-                said, since = now, loop.time()
+            if now != count:
+                count, since = now, loop.time()
             elif loop.time() - since >= PATIENCE:
                 if not await self._speaks():
                     return not self._lost.is_set()
@@ -476,16 +472,16 @@ class BrokerConnection:
     # -- answers ----------------------------------------------------------------------------------
 
     def _answered(self, message: Msg) -> None:
-        asked = self._asked.get(message.subject[len(self.inbox) :])
-        if asked is not None and not asked[0].done():
-            asked[0].set_result(message)
+        pending = self._pending.get(message.subject[len(self.inbox) :])
+        if pending is not None and not pending[0].done():
+            pending[0].set_result(message)
 
     def _late(self, answer: asyncio.Future[Msg], subject: str) -> None:
         if not answer.done():
             answer.set_exception(BusLost(f"{self.where.shown}: no answer from {subject} in time"))
 
     def _fail(self, why: str) -> None:
-        for answer, _ in self._asked.values():
+        for answer, _ in self._pending.values():
             if not answer.done():
                 answer.set_exception(self.lost(why))
                 answer.exception()
@@ -500,14 +496,14 @@ NO_RESPONDERS = {"Status": "503"}
 """The headers of the server's report that a request had no subscriber."""
 
 
-_SHARED: Sharing[BrokerConnection] = Sharing()
+_SHARED: Sharing[NatsConnection] = Sharing()
 
 
-def part_of(where: Url, role: str, tls: ssl.SSLContext | None) -> Part[BrokerConnection]:
+def share_connection(where: Url, role: str, tls: ssl.SSLContext | None) -> ConnectionShare[NatsConnection]:
     """A part in a connection to the server of a URL with the URL's credentials; not open yet."""
     who = (where.user, where.password, *(where.query.get(name) for name in ("token", "creds", "mailbox")))
     key = (where.scheme, where.address, who, tls)
-    return _SHARED.part(key, role, lambda: BrokerConnection(where, tls=tls))
+    return _SHARED.part(key, role, lambda: NatsConnection(where, tls=tls))
 
 
 # -- who we are -----------------------------------------------------------------------------------
@@ -535,9 +531,9 @@ class _Identity:
             token = os.environ.get("DRAGOMAN_NATS_TOKEN")
             user, password = os.environ.get("DRAGOMAN_NATS_USER"), os.environ.get("DRAGOMAN_NATS_PASSWORD")
         if user is not None:
-            self.options |= {"user": self._giver(user), "password": self._giver(password or "")}
+            self.options |= {"user": self._secret_callback(user), "password": self._secret_callback(password or "")}
         elif token is not None:
-            self.options["token"] = self._giver(token)
+            self.options["token"] = self._secret_callback(token)
         elif file:
             if find_spec("nkeys") is None:
                 raise LocalError(f"{where.shown}: ?creds= needs nkeys: pip install nkeys")
@@ -550,13 +546,13 @@ class _Identity:
         if self._tls and not client._server_info.get("tls_required"):
             raise errors.Error("the server offers no TLS, and natss:// asks for it")
 
-    def _giver(self, secret: str) -> Callable[[], str]:
-        def give() -> str:
+    def _secret_callback(self, secret: str) -> Callable[[], str]:
+        def secret_if_safe() -> str:
             assert self.client is not None
             self.check(self.client)
             return secret
 
-        return give
+        return secret_if_safe
 
 
 def _in_words(fault: BaseException) -> str:

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .store import Entry, StreamStore, now
+from .store import StreamEntry, StreamStore, now
 
 NUMBER, BEFORE, FIRST, ORIGIN, TOUCH = "Number", "Before", "First", "Origin", "Touch"
 KNOWN = 2_000
@@ -35,11 +35,11 @@ class _Head(Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         """As they are written."""
-        told = {NUMBER: self.number, BEFORE: self.before, FIRST: self.first, ORIGIN: self.origin}
-        return {name: str(value) for name, value in told.items()} | ({TOUCH: "1"} if self.touch else {})
+        numbers = {NUMBER: self.number, BEFORE: self.before, FIRST: self.first, ORIGIN: self.origin}
+        return {name: str(value) for name, value in numbers.items()} | ({TOUCH: "1"} if self.touch else {})
 
 
-def _head(entry: Entry) -> _Head | None:
+def _head(entry: StreamEntry) -> _Head | None:
     """None for a message that is not of a log, but was written there by others."""
     try:
         number, before, first, origin = (int(entry.headers[name]) for name in (NUMBER, BEFORE, FIRST, ORIGIN))
@@ -62,15 +62,15 @@ class _Known:
         self.expires = 0
         self.sizes: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
-    def note(self, entry: Entry, head: _Head) -> None:
-        self.newest = entry.place
+    def note(self, entry: StreamEntry, head: _Head) -> None:
+        self.newest = entry.position
         self.first = max(self.first, head.first)
         if not head.touch:
-            self.add(head.number, head.before, len(entry.body), entry.place)
+            self.add(head.number, head.before, len(entry.body), entry.position)
 
-    def add(self, number: int, before: int, size: int, place: int) -> None:
-        self.newest, self.number, self.total = place, number, before + size
-        self.sizes[number] = (before, place)
+    def add(self, number: int, before: int, size: int, position: int) -> None:
+        self.newest, self.number, self.total = position, number, before + size
+        self.sizes[number] = (before, position)
 
     def bounded(self, size: int, messages: int, most: int) -> int:
         """The first number of the log once a message of that size is added."""
@@ -107,11 +107,11 @@ class Logs:
                 self._keep(name, known)
                 return number
             headers = _Head(number, before, first, known.origin, touch=False).headers
-            place = await self._store.add(name, message, ttl, after=known.newest, headers=headers)
-            if place is not None:
+            position = await self._store.add(name, message, ttl, after=known.newest, headers=headers)
+            if position is not None:
                 break
             known = await self._learn(name, known)
-        known.add(number, before, len(message), place)
+        known.add(number, before, len(message), position)
         known.expires = now() + round(ttl * 1000)
         await self._trim(name, known, first)
         self._keep(name, known)
@@ -144,7 +144,7 @@ class Logs:
             if head is None:
                 return False
             headers = replace(head, touch=True).headers
-            if await self._store.add(name, b"", ttl, after=newest.place, headers=headers) is not None:
+            if await self._store.add(name, b"", ttl, after=newest.position, headers=headers) is not None:
                 return True
         return False
 
@@ -163,9 +163,9 @@ class Logs:
             return _Known(0)
         last = None if newest.over else _head(newest)
         if last is None:
-            return _Known(newest.place)
+            return _Known(newest.position)
         origin = last.origin
-        if known.origin != origin or known.newest == origin or known.newest > newest.place:
+        if known.origin != origin or known.newest == origin or known.newest > newest.position:
             known = _Known(origin)
         async for entry in self._store.entries(name, start=known.newest + 1):
             head = _head(entry)

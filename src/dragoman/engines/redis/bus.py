@@ -13,8 +13,18 @@ from typing import Any
 
 from ...bus.contract import BusLost, EngineBus
 from ...bus.topics import Subscriber, Take
-from ...net.urls import asked, parse
-from .connection import BrokerConnection, Denied, Place, Script, Word, commands, in_words, place, published
+from ...net.urls import parse, read_query
+from .connection import (
+    Denied,
+    RedisConnection,
+    RedisEndpoint,
+    Script,
+    Word,
+    endpoint_of,
+    in_words,
+    share_commands,
+    share_pubsub,
+)
 
 # -- the store ------------------------------------------------------------------------------------
 
@@ -54,8 +64,8 @@ def _milliseconds(ttl: float) -> int:
 class RedisStore:
     """A `Store` in Redis."""
 
-    def __init__(self, line: BrokerConnection, prefix: str) -> None:
-        self._line, self._prefix = line, prefix
+    def __init__(self, connection: RedisConnection, prefix: str) -> None:
+        self._connection, self._prefix = connection, prefix
 
     async def get(self, key: str) -> bytes | None:
         found: bytes | None = await self._ask("GET", self._prefix + key)
@@ -86,7 +96,7 @@ class RedisStore:
     ) -> int:
         given = (message, _milliseconds(ttl), max(1, messages), size, "" if number is None else number)
         try:
-            return int(await _APPEND.run(self._line, [self._prefix + log], *given))
+            return int(await _APPEND.run(self._connection, [self._prefix + log], *given))
         except Denied as fault:
             raise self._fault(fault) from None
 
@@ -97,14 +107,14 @@ class RedisStore:
     async def _ask(self, *words: Word) -> Any:
         """A key of another type counts as missing."""
         try:
-            return await self._line.ask(*words)
+            return await self._connection.ask(*words)
         except Denied as fault:
             if "WRONGTYPE" in str(fault):
                 return None
             raise self._fault(fault) from None
 
     def _fault(self, fault: Denied) -> BusLost:
-        return BusLost(f"{self._line.where.shown}: {in_words(fault)}")
+        return BusLost(f"{self._connection.where.shown}: {in_words(fault)}")
 
 
 # -- the bus --------------------------------------------------------------------------------------
@@ -113,14 +123,14 @@ class RedisStore:
 class RedisBus(EngineBus):
     """A `Bus` over Redis."""
 
-    def __init__(self, where: Place, prefix: str) -> None:
+    def __init__(self, where: RedisEndpoint, prefix: str) -> None:
         super().__init__(where.shown, "Redis")
         self._topics = f"{prefix}{where.db}:"  # published messages know no database
-        self._commands = commands(where, "bus")
-        self._line = self._commands.connection
-        self._published = published(where, "bus")
+        self._commands = share_commands(where, "bus")
+        self._connection = self._commands.connection
+        self._published = share_pubsub(where, "bus")
         self._ear = self._published.connection
-        self.store: RedisStore | None = RedisStore(self._line, prefix)
+        self.store: RedisStore | None = RedisStore(self._connection, prefix)
 
     async def open(self) -> None:
         """Connect. Raises BusLost."""
@@ -134,13 +144,13 @@ class RedisBus(EngineBus):
             raise
 
     def _state(self, alive: bool, why: str) -> None:
-        now = self._line.alive and self._ear.alive
+        now = self._connection.alive and self._ear.alive
         if now or not alive:
             self.change_state(now, why)
 
     async def publish(self, topic: str, message: bytes) -> None:
         try:
-            await self._line.ask("PUBLISH", self._topics + topic, message)
+            await self._connection.ask("PUBLISH", self._topics + topic, message)
         except Denied as fault:
             raise BusLost(f"{self.url}: {in_words(fault)}") from None
         self.published += 1
@@ -156,7 +166,7 @@ class RedisBus(EngineBus):
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> RedisBus:
     where = parse(url)
-    prefix = asked(where, "prefix").get("prefix", "dragoman:")
-    bus = RedisBus(place(where, where.path.strip("/"), tls), prefix)
+    prefix = read_query(where, "prefix").get("prefix", "dragoman:")
+    bus = RedisBus(endpoint_of(where, where.path.strip("/"), tls), prefix)
     await bus.open()
     return bus

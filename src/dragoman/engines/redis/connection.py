@@ -1,7 +1,7 @@
 """Connections to Redis, for the bus in `engines.redis.bus` and the wire in `engines.redis.wire`. The one file with the
 library.
 
-- A `BrokerConnection` is one connection. Commands of one turn of the loop go out in one write, answers come back in
+- A `RedisConnection` is one connection. Commands of one turn of the loop go out in one write, answers come back in
   order. It reconnects by itself, with pauses that grow to two seconds. Commands without an answer when it
   was lost end in `BusLost`, because it is not known whether they ran. A server that is silent for `PATIENCE`
   seconds counts as lost too (a half-open connection).
@@ -32,7 +32,7 @@ from ...bus.topics import Subscriber, Take, Topics
 from ...jsonrpc.errors import LocalError
 from ...net import sockets
 from ...net.reconnect import BackgroundTasks, Keeper
-from ...net.sharing import OnState, Part, Sharing
+from ...net.sharing import ConnectionShare, OnState, Sharing
 from ...net.urls import Url, credentials
 
 PATIENCE = 5.0
@@ -50,7 +50,7 @@ NoPermission = NoPermissionError
 # -- where ----------------------------------------------------------------------------------------
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class RedisEndpoint(Struct, frozen=True, kw_only=True):
     """One database of a Redis server."""
 
     host: str
@@ -87,11 +87,11 @@ class Place(Struct, frozen=True, kw_only=True):
         if not self.tls:
             return Connection(**common)
         made = SSLConnection(**common)
-        made.ssl_context = _Given(self.context or ssl.create_default_context())  # type: ignore[assignment]
+        made.ssl_context = _FixedContext(self.context or ssl.create_default_context())  # type: ignore[assignment]
         return made
 
 
-class _Given:
+class _FixedContext:
     """Keeps the library from making a TLS context of its own, which in some versions checks no host name."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -102,14 +102,14 @@ class _Given:
         return self._context
 
 
-def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
+def endpoint_of(where: Url, db: str, tls: ssl.SSLContext | None = None) -> RedisEndpoint:
     """A database of the server that a URL names, with the URL's credentials or the environment's. Raises LocalError."""
     if not where.host:
         raise LocalError(f"{where.shown}: name the server, as in {where.scheme}://host:6379")
     if db and not (db.isascii() and db.isdigit() and len(db) < 10):
         raise LocalError(f"{where.shown}: a database is named by its number, as in {where.scheme}://host:6379/0")
     user, password = credentials(where) or (None, None)
-    return Place(
+    return RedisEndpoint(
         host=where.host,
         port=where.port,
         db=int(db or 0),
@@ -123,14 +123,14 @@ def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
 # -- one connection -------------------------------------------------------------------------------
 
 
-class BrokerConnection:
+class RedisConnection:
     """One connection that reconnects by itself. `greet` runs on every new connection before it is reported as
     connected. `push` takes everything that comes in, on a connection that has subscribed. `on_state` is the first of
     `states`."""
 
     def __init__(
         self,
-        where: Place,
+        where: RedisEndpoint,
         *,
         greet: Callable[[], Awaitable[None]] | None = None,
         push: Callable[[Any], None] | None = None,
@@ -173,7 +173,7 @@ class BrokerConnection:
         self._send(words, answer)
         return answer
 
-    def tell(self, *words: Word) -> None:
+    def post(self, *words: Word) -> None:
         """Send a command whose answer is not needed."""
         self._send(words, None)
 
@@ -282,7 +282,7 @@ class BrokerConnection:
             await asyncio.sleep(PATIENCE)
             if self._fresh:
                 continue
-            self.tell("PING")
+            self.post("PING")
             await asyncio.sleep(PATIENCE)
             if not self._fresh:
                 raise BusLost(f"it said nothing for {2 * PATIENCE:g} s")
@@ -333,14 +333,14 @@ class Script:
         self._source = source
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
-    async def run(self, line: BrokerConnection, keys: Sequence[Word], *words: Word) -> Any:
-        """Run it; returns its result. Errors as for `BrokerConnection.ask`."""
+    async def run(self, connection: RedisConnection, keys: Sequence[Word], *words: Word) -> Any:
+        """Run it; returns its result. Errors as for `RedisConnection.ask`."""
         try:
-            return await line.ask("EVALSHA", self._sha, len(keys), *keys, *words)
+            return await connection.ask("EVALSHA", self._sha, len(keys), *keys, *words)
         except Denied as fault:
             if "NOSCRIPT" not in _code(fault):
                 raise
-        return await line.ask("EVAL", self._source, len(keys), *keys, *words)
+        return await connection.ask("EVAL", self._source, len(keys), *keys, *words)
 
 
 def _code(fault: Denied) -> str:
@@ -354,85 +354,85 @@ def _code(fault: Denied) -> str:
 class PubSubConnection:
     """A connection that receives published messages."""
 
-    def __init__(self, where: Place) -> None:
-        self.line: BrokerConnection = BrokerConnection(
+    def __init__(self, where: RedisEndpoint) -> None:
+        self.connection: RedisConnection = RedisConnection(
             where, greet=self._again, push=self._pushed, on_state=self._state
         )
         self.states: list[OnState] = []
-        self._topics = Topics(self._left)
-        self._asked: dict[str, list[asyncio.Future[None]]] = {}
+        self._topics = Topics(self._unsubscribe)
+        self._pending: dict[str, list[asyncio.Future[None]]] = {}
 
     @property
     def alive(self) -> bool:
         """Whether it is connected."""
-        return self.line.alive
+        return self.connection.alive
 
     def lost(self) -> BusLost:
         """The exception to raise while it is not connected."""
-        return self.line.lost()
+        return self.connection.lost()
 
     async def open(self) -> None:
         """Connect. Raises BusLost when the first try fails."""
-        await self.line.open()
+        await self.connection.open()
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
         """Call `take` with each message; returns when the server has the subscription. Raises BusLost."""
-        if not self.line.alive:
-            raise self.line.lost()
+        if not self.connection.alive:
+            raise self.connection.lost()
         one = self._topics.add(topic, take)
         try:
-            if len(self._topics.of(topic)) == 1 or topic in self._asked:
-                await self._asking([topic])
+            if len(self._topics.of(topic)) == 1 or topic in self._pending:
+                await self._request_topics([topic])
         except BaseException:
             await one.close()
             raise
         return one
 
-    async def _left(self, topic: str) -> None:
-        if self.line.alive:
-            self.line.tell("UNSUBSCRIBE", topic)
+    async def _unsubscribe(self, topic: str) -> None:
+        if self.connection.alive:
+            self.connection.post("UNSUBSCRIBE", topic)
 
-    async def _asking(self, topics: Sequence[str]) -> None:
+    async def _request_topics(self, topics: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
         waiting = []
         for topic in topics:
             known: asyncio.Future[None] = loop.create_future()
-            self._asked.setdefault(topic, []).append(known)
+            self._pending.setdefault(topic, []).append(known)
             waiting.append(known)
-        self.line.tell("SUBSCRIBE", *topics)
+        self.connection.post("SUBSCRIBE", *topics)
         await asyncio.gather(*waiting)
 
     async def _again(self) -> None:
-        self._fail(self.line.lost())  # what another connection was asked
+        self._fail(self.connection.lost())  # what another connection was asked
         if topics := list(self._topics):
-            await self._asking(topics)
+            await self._request_topics(topics)
 
     def _pushed(self, reply: Any) -> None:
         if isinstance(reply, Denied):
-            self._fail(BusLost(f"{self.line.where.shown}: {in_words(reply)}"))
+            self._fail(BusLost(f"{self.connection.where.shown}: {in_words(reply)}"))
             return
         if not isinstance(reply, list) or len(reply) < 3:
             return
         kind, topic, message = reply[0], reply[1].decode(), reply[2]
         if kind == b"message":
-            self._topics.tell(topic, message)
+            self._topics.deliver(topic, message)
         elif kind == b"subscribe":
-            waiting = self._asked.get(topic)
+            waiting = self._pending.get(topic)
             if waiting:
                 known = waiting.pop(0)
                 if not known.done():
                     known.set_result(None)
                 if not waiting:
-                    del self._asked[topic]
+                    del self._pending[topic]
 
     def _state(self, alive: bool, why: str) -> None:
         if not alive:
-            self._fail(self.line.lost())
+            self._fail(self.connection.lost())
         for on_state in tuple(self.states):
             on_state(alive, why)
 
     def _fail(self, why: BusLost) -> None:
-        asked, self._asked = self._asked, {}
+        asked, self._pending = self._pending, {}
         for waiting in asked.values():
             for known in waiting:
                 if not known.done():
@@ -440,21 +440,21 @@ class PubSubConnection:
 
     async def close(self) -> None:
         """Unsubscribe."""
-        await self.line.close()
-        self._fail(self.line.lost())
+        await self.connection.close()
+        self._fail(self.connection.lost())
 
 
 # -- what a wire and a bus share ------------------------------------------------------------------
 
-_COMMANDS: Sharing[BrokerConnection] = Sharing()
+_COMMANDS: Sharing[RedisConnection] = Sharing()
 _PUBLISHED: Sharing[PubSubConnection] = Sharing()
 
 
-def commands(where: Place, role: str) -> Part[BrokerConnection]:
+def share_commands(where: RedisEndpoint, role: str) -> ConnectionShare[RedisConnection]:
     """A part in a connection for commands that the server answers at once; not open yet."""
-    return _COMMANDS.part(where, role, lambda: BrokerConnection(where))
+    return _COMMANDS.part(where, role, lambda: RedisConnection(where))
 
 
-def published(where: Place, role: str) -> Part[PubSubConnection]:
+def share_pubsub(where: RedisEndpoint, role: str) -> ConnectionShare[PubSubConnection]:
     """A part in a connection that receives published messages; not open yet."""
     return _PUBLISHED.part(where, role, lambda: PubSubConnection(where))

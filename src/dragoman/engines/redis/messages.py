@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from ...transports.broker.contract import BrokerMessage, Outcome, unsettled
 
 
-class Head(Struct, omit_defaults=True):
+class MessageHead(Struct, omit_defaults=True):
     """The head of an entry."""
 
     to: str = ""
@@ -20,12 +20,12 @@ class Head(Struct, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Head).decode
+_decode = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(message: BrokerMessage, count: int = 0) -> bytes:
     """The head of a message with that number of deliveries."""
-    return _encode(Head(message.reply_to, message.correlation, count, message.headers))
+    return _encode(MessageHead(message.reply_to, message.correlation, count, message.headers))
 
 
 def message_of(

@@ -268,7 +268,7 @@ class BrokerChannel:
         longest = self._loop.time() - min(waiting) if waiting and self._online is None else 0.0
         if longest >= UNCONFIRMED:
             what = f"{self._adapter.name} does not confirm what is sent to {self.caller.path.strip('/')}"
-            self._slow.tell(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
+            self._slow.report(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
         if self._unsent:
             self._looking = self._loop.call_later(UNCONFIRMED, self._look)
 

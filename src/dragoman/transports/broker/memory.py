@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from ...doors import listed
 from ...net.sharing import OnState, unwatched
-from ...net.urls import Url, address, asked, number, printable
+from ...net.urls import Url, address, number, printable, read_query
 from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable, mailbox_parts
 from .ends import ends
 
@@ -201,7 +201,7 @@ class MemoryAdapter:
     durable = True
 
     def __init__(self, where: Url) -> None:
-        asked(where, *_QUERY)
+        read_query(where, *_QUERY)
         last, before = address(where)
         self.queue: str = f"{before}/{last}" if before else last
         self.limit: int = number(where, "limit", LIMIT)

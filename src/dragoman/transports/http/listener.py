@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ...channel import Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...net import urls
-from ...net.accept import ON_ITS_WAY, Acceptor
+from ...net.accept import ON_ITS_WAY, SocketAcceptor
 from ...net.sending import Waiters
 from ...net.sockets import bind, inherited, names_of_this_machine
 from ..partial import PartialMessages
@@ -56,7 +56,7 @@ class HttpListener:
         self.partial: PartialMessages = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
-        self.acceptors: list[Acceptor] = []
+        self.acceptors: list[SocketAcceptor] = []
         self._closing = False
         self._expects = True
         """Requests may be on their way: false at the end of `close`."""
@@ -80,7 +80,7 @@ class HttpListener:
 
     def accept(self, listening: socket.socket, options: Options) -> None:
         """Accept connections from this socket."""
-        acceptor = Acceptor(
+        acceptor = SocketAcceptor(
             listening,
             lambda: ServerConnection(self),
             self.carried,

@@ -20,7 +20,7 @@ from typing import cast
 from ...channel import Budget, Caller, Channel, Closed, Guard, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
-from ...net.accept import Acceptor, LoadBoard, arrived
+from ...net.accept import LoadBoard, SocketAcceptor, arrived
 from ...net.sending import Waiters
 from ...net.sockets import (
     bind,
@@ -91,7 +91,7 @@ class StreamListener:
         self._rejected = options.rejected
         self._framing = framing_name(url, options)
         self._tls: ssl.SSLContext | None = options.server_tls if url.tls else None
-        self._acceptors: list[Acceptor] = []
+        self._acceptors: list[SocketAcceptor] = []
         self._remove: Callable[[], None] | None = None  # the socket file
         self._channels: set[StreamChannel] = set()
         self._partial = PartialMessages(options.limits)
@@ -117,8 +117,8 @@ class StreamListener:
         self._counting = bool(given) or self._tls is not None
         self._acceptors = [self._accepting(listening, bool(given)) for listening in bound]
 
-    def _accepting(self, listening: socket.socket, shared: bool) -> Acceptor:
-        return Acceptor(
+    def _accepting(self, listening: socket.socket, shared: bool) -> SocketAcceptor:
+        return SocketAcceptor(
             listening,
             self._arrive,
             self._channels.__len__,
