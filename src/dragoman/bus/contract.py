@@ -11,8 +11,8 @@ a store. Rules that every engine keeps:
 - A message may begin with the trace context of its publisher (`traced`), which subscribers do not get.
 - `take` is called on the event loop, never from inside `publish`. An exception of a subscriber is logged and does not
   affect the other subscribers.
-- A log keeps its newest message whatever its size. A reader whose `after` is older than the log's oldest message sees
-  that by the first number it gets.
+- A log keeps its newest message, also above its size. A reader whose `after` is older than the log's oldest message
+  sees that by the first number it gets.
 - While the engine is away, calls raise `BusLost` and `alive` is False; afterwards subscriptions are restored without
   the caller. `on_state` is called on both changes. After `close` calls raise `BusLost` too, and `on_state` is not
   called.
@@ -111,7 +111,7 @@ class Bus(Protocol):
         BusLost."""
 
     async def close(self) -> None:
-        """Leave the bus."""
+        """Close the connection to the bus."""
 
 
 @runtime_checkable
@@ -135,8 +135,9 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
 
 
 def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | None]:
-    """Reads records with this decoder; gives None for one that cannot be read, as one of another version or of a
-    stranger, and tells of those once a minute at most. `what`: what the records are, for the log."""
+    """Return a function that reads a record with this decoder. It returns None for a record that cannot be read, as one
+    of another version or of a stranger, and logs those once a minute at most. `what`: the kind of record, for the
+    log."""
     trouble, count = OutageLog(what, log), 0
 
     def read(record: bytes) -> T | None:

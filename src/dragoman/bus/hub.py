@@ -4,7 +4,7 @@ Rules:
 
 - The requests of one client are run in the order in which they come, one after another, so the store needs no locks.
 - A client that reads slowly still gets its answers, but its next requests are not run; its messages wait in a queue of
-  `WAITING` bytes, from which the oldest are dropped. They are counted, and the client is told how many it missed.
+  `WAITING` bytes, from which the oldest are dropped. They are counted, and the client gets their number.
 - When a client dies only its subscriptions are removed.
 
 Frames are `framing.LengthPrefix`, their contents MessagePack: `[number, verb, *arguments]` comes in, `[number, value]`
@@ -58,7 +58,7 @@ def framed(*words: object) -> bytes:
 
 
 def content(frame: Any) -> tuple[int, Any, list[Any]]:
-    """The number of a request, what stands behind it, and the rest. Raises what fits for a frame that neither end
+    """The number of a request, its first word, and the rest. Raises what fits for a frame that neither end
     sends; TypeError for one that was too long."""
     number, first, *rest = decode(frame)
     if type(number) is not int:
@@ -74,7 +74,7 @@ def _taking(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
 
     def verb(client: _HubClient | None, *words: Any) -> object:
         for word, kind in zip(words, kinds, strict=False):  # `run` knows how many it takes
-            if not isinstance(word, kind) or word != word:  # NaN has no place in an order of deadlines
+            if not isinstance(word, kind) or word != word:  # NaN cannot be ordered among deadlines
                 raise TypeError(f"{type(word).__name__} where {kind} belongs")
         return run(client, *words)
 
@@ -114,7 +114,7 @@ class _HubClient(asyncio.Protocol):
             try:
                 number, verb, words = content(frame)
                 verb = self._hub.verbs[verb]
-            except Exception as fault:  # whatever the bytes make of the decoder: RecursionError, MemoryError
+            except Exception as fault:  # any that the decoder raises: RecursionError, MemoryError
                 self._cut_off(fault)
                 return
             try:

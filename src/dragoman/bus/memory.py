@@ -88,7 +88,7 @@ class MemoryBus(EngineBus):
             self.change_state(alive, why)
 
     async def close(self) -> None:
-        """As `Bus.close`. When the last user of a name closes, its data is lost."""
+        """Close this user's end. When the last user of a name closes, its data is lost."""
         self.alive, self._lost = False, "this end is closed"
         for one in self._mine:
             await one.close()

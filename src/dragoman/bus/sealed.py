@@ -3,12 +3,12 @@
 Rules:
 
 - A seal is a keyed BLAKE2b over what a record is (a value, a message of a log, a message of a topic), its key, log or
-  topic, its number, and its content. So it verifies at its own place alone: moved, doubled or reordered it does not.
+  topic, its number, and its content. So it verifies only where it was written: moved, doubled or reordered it does not.
 - A value has no number. The number of a log's message is that in the log. The number of a topic's message is the time
   of day in nanoseconds, above all earlier ones of its publisher; a subscriber takes none twice, none in another order,
   and none that is older than `OLD`.
-- What does not verify is as if it was not there: it is not read, it does not keep a new value out, and the log tells of
-  it once a minute at most, with a count.
+- What does not verify is as if it was not there: it is not read, it does not keep a new value out, and it is
+  logged once a minute at most, with a count.
 - It is not encrypted. Who can write to the engine can delete, can hold back, and can put back a value that stood under
   the same key, or a log that had the same name: what must not be undone does not belong there.
 - The first secret seals, every one opens.
@@ -51,7 +51,7 @@ _VALUE, _ENTRY, _MESSAGE = b"v", b"l", b"m"
 
 
 class PassedOver:
-    """Counts the records of one bus that were not taken, and tells of them."""
+    """Counts and logs the records of one bus that were not taken."""
 
     def __init__(self, url: str) -> None:
         self.count: int = 0
@@ -82,7 +82,7 @@ class MessageSeal:
         return b"%b%b%b" % (_FORM, box.digest(), content)
 
     def open(self, kind: bytes, name: str, number: int, sealed: bytes) -> bytes | None:
-        """The content of a record; None, which is counted, if it was not sealed for that place."""
+        """The content of a record; None, which is counted, if it was not sealed for that name and number."""
         content, mac = sealed[_HEAD:], sealed[len(_FORM) : _HEAD]
         if sealed.startswith(_FORM):
             signed = b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content)
@@ -167,7 +167,7 @@ class SealedBus:
         return await self.inner.subscribe(topic, _VerifiedMessages(self._seal, topic, take, self._clock))
 
     async def close(self) -> None:
-        """Leave the bus."""
+        """Close the inner bus."""
         await self.inner.close()
 
     def measures(self) -> Mapping[str, float]:

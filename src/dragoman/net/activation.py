@@ -65,7 +65,7 @@ class Activation:
         return ""
 
     def warn(self) -> None:
-        """Log the sockets that no URL has asked for; called when everything listens."""
+        """Log the sockets that no URL names; called when everything listens."""
         for one in self._open:
             address = _shown(one.getsockname())
             log.warning("the service manager opened a socket at %s, which no URL of what is served names", address)

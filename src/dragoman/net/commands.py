@@ -1,4 +1,4 @@
-"""What is told of a command that was started: its name, and the cause of its end out of what it wrote to stderr. PURE.
+"""Describes a command that was started: its name, and the cause of its end, found in what it wrote to stderr. PURE.
 
 Rules: the cause is a line that the program wrote, never a guess; a program of any language may have written it, so
 the table names how each announces a failure. A program that announces nothing is quoted by its last line.

@@ -37,7 +37,7 @@ def fields(url: Url, options: Options) -> dict[str, str]:
     in lower case. Raises LocalError for a header or a secret that cannot be sent."""
     found: dict[str, str] = {}
     auth = options.auth or url.auth
-    if hasattr(auth, "authorizing"):  # it is asked for each request, see `transports.http.client`
+    if hasattr(auth, "authorizing"):  # `transports.http.client` calls it for each request
         auth = None
     if isinstance(auth, str):
         found["authorization"] = f"Bearer {auth}"

@@ -90,7 +90,7 @@ class TrustedProxies:
         return found
 
     def origin_of(self, fields: Mapping[str, str]) -> RequestOrigin:
-        """As `origin`, of header fields by their names in lower case."""
+        """Return the origin of a request whose header fields have names in lower case."""
         return self.origin(*(fields.get(name, "") for name in FORWARDED))
 
     def origin(self, forwarded: str, hops: str, proto: str, host: str) -> RequestOrigin:

@@ -1,4 +1,4 @@
-"""Asks a guard about a caller; every wire uses this."""
+"""A guard's decision about a caller; every wire uses this."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LetsFinish(Protocol):
 def certificate_of(transport: asyncio.BaseTransport | None) -> tuple[Mapping[str, Any] | None, bytes | None]:
     """The caller's TLS certificate, as `Handshake.certificate` and `Handshake.certificate_der`."""
     found = None if transport is None else transport.get_extra_info("peercert")
-    if transport is None or not found:  # {}: none was asked for, or none was checked
+    if transport is None or not found:  # {}: none was requested, or none was checked
         return None, None
     return found, transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
 

@@ -1,8 +1,8 @@
-"""What a service manager such as systemd is told of this process: that it is ready, reloads, ends, and is alive.
+"""Reports to a service manager such as systemd that this process is ready, reloads, ends, and is alive.
 
 sd_notify(3): datagrams of `NAME=value` lines to the Unix socket that NOTIFY_SOCKET names ("@": an abstract one).
-Without that variable nothing is sent. A watchdog (sd_watchdog_enabled(3)) is told twice in each of its intervals, by
-the event loop, so a loop that is stuck is noticed.
+Without that variable nothing is sent. A watchdog (sd_watchdog_enabled(3)) is notified twice in each of its intervals,
+by the event loop, so a loop that is stuck is noticed.
 """
 
 from __future__ import annotations

@@ -167,10 +167,10 @@ async def connected(
 
 def cannot_dial(url: Url, fault: BaseException) -> Broken:
     """The ending of a channel that could not be opened."""
-    mend = ""
+    advice = ""
     if url.tls and isinstance(fault, ssl.SSLError) and fault.reason in _NO_TLS:
-        mend = f"; write {url.plain}:// for {url.scheme}://"
-    return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}{mend}").because(reason_of(fault))
+        advice = f"; write {url.plain}:// for {url.scheme}://"
+    return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}{advice}").because(reason_of(fault))
 
 
 def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
@@ -304,7 +304,7 @@ def remote_name(name: object) -> str:
     return str(name) if name else "an unknown peer"
 
 
-def place(url: Url, bound: Sequence[socket.socket]) -> str:
+def bound_url(url: Url, bound: Sequence[socket.socket]) -> str:
     """The URL with the address at which the sockets really listen."""
     host = f"[{url.host}]" if ":" in url.host else url.host or "0.0.0.0"
     at = f"{url.scheme}://{host}:{bound[0].getsockname()[1]}"

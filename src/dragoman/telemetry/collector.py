@@ -1,6 +1,6 @@
 """Spans for a collector, by OpenTelemetry's protocol OTLP over HTTP: what `dragoman serve --traces URL` sets up.
 
-What else OpenTelemetry can be told stands in its own variables, which its SDK reads: OTEL_TRACES_SAMPLER,
+OpenTelemetry's other settings are in its own variables, which its SDK reads: OTEL_TRACES_SAMPLER,
 OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_HEADERS and others.
 """
 

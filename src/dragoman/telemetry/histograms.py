@@ -1,7 +1,8 @@
 """Histograms for OpenTelemetry: the buckets that we have counted, added to what a reader exports.
 
-OpenTelemetry's own histograms would be told of each call, which costs several times as much as all that we count; they
-have no observable form. So the buckets go as they are, with the bounds of `Metrics`, into the exporter's next batch.
+OpenTelemetry's own histograms would have to be called for each call, which costs several times as much as all that we
+count; they have no observable form. So the buckets go as they are, with the bounds of `Metrics`, into the exporter's
+next batch.
 The names of calls' durations are those of the conventions (`conventions.DURATIONS`), whose suggested bounds begin at 5
 or 10 milliseconds and would be blind here.
 """

@@ -1,7 +1,7 @@
-"""Writes lines without blocking the loop: whatever reads them may be slow, or may not read at all.
+"""Writes lines without blocking the loop: their reader may be slow, or may not read at all.
 
 Rules: `put` never blocks; a thread writes. The queue is bounded (`BACKLOG`); lines beyond it are dropped and counted,
-and a line in their place gives the number. At the end `flush` waits a short time for a slow reader.
+and a line instead of them says how many. At the end `flush` waits a short time for a slow reader.
 """
 
 from __future__ import annotations

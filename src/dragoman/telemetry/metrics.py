@@ -8,9 +8,9 @@ Rules:
   label is left, the same is done with what was not called for `SILENT` seconds.
 - Calls of MCP's tools and prompts have the label `tool` or `prompt` too, with the name of one that is registered; on
   the way out, of one that has answered with a result. Each counts as one of `METHODS`; others have the method alone.
-- Counting takes no lock: an observer is told on one loop. It is told of a script's `Service.answer` in the thread that
-  calls it; use one `Metrics` for each loop or thread. `snapshot` and `durations` may be called from any thread.
-- What can be read is not counted: sessions, streams, brokers and the bus give their numbers when they are asked for
+- Counting takes no lock: an observer is called on one loop. It is called for a script's `Service.answer` in the thread
+  that calls it; use one `Metrics` for each loop or thread. `snapshot` and `durations` may be called from any thread.
+- What can be read is not counted: sessions, streams, brokers and the bus return their numbers when they are read
   (`read_measures`), and cost a call nothing.
 """
 
@@ -53,7 +53,7 @@ BOUNDS: Final = (
 SHORTEST: Final = BOUNDS[0]
 UNKNOWN: Final = "unknown"
 TARGETS: Final = {"tools/call": "tool", "prompts/get": "prompt"}
-"""The methods of MCP whose calls are told apart by what they name, and the label for that."""
+"""The methods of MCP whose calls are distinguished by what they name, and the label for that."""
 OTHER: Final = "other"
 _WAYS: Final = {"in": "", "out": "outbound_"}
 
@@ -228,7 +228,7 @@ def _target(seen: Observation) -> str:
 
 
 class Metrics:
-    """Counts what it is told as an observer; `text()` is Prometheus' text format, `snapshot()` the same as values.
+    """Counts what it observes; `text()` is Prometheus' text format, `snapshot()` the same as values.
 
     `serve(observers=[metrics])` also has it read the numbers of what is served, of brokers and of the bus.
     `dragoman.telemetry.MetricsPage` serves it, `dragoman.telemetry.Meters` gives it to OpenTelemetry.
@@ -344,9 +344,9 @@ class Metrics:
     # -- what it found
 
     def read_measures(self, measures: Read, **labels: str) -> Callable[[], None]:
-        """Read numbers when they are asked for: `measures()` gives names, such as "sessions", and numbers; a name that
-        ends in "_total" is a counter. Numbers of one name with the same labels are added up. Gives the function that
-        ends it, after which counters stay as they are. LocalError if `measures` is not a function."""
+        """Read numbers when the metrics are read: `measures()` returns names, such as "sessions", and numbers; a name
+        that ends in "_total" is a counter. Numbers of one name with the same labels are added up. Gives the function
+        that ends it, after which counters stay as they are. LocalError if `measures` is not a function."""
         if not callable(measures):
             raise LocalError(
                 f"Metrics.read_measures: measures is {measures!r}, and must be a function that gives numbers by name"

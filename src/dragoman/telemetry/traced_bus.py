@@ -67,8 +67,8 @@ class TracedBus:
         return self._bus.on_state
 
     @on_state.setter
-    def on_state(self, told: Callable[[bool], object] | None) -> None:
-        self._bus.on_state = told
+    def on_state(self, on_state: Callable[[bool], object] | None) -> None:
+        self._bus.on_state = on_state
 
     async def publish(self, topic: str, message: bytes) -> None:
         """As of the bus, in a span of kind producer."""

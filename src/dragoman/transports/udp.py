@@ -44,7 +44,7 @@ from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL
 from ..net.sending import Waiters
-from ..net.sockets import bind, cannot_dial, in_words, inherited, place, reason_of, remote_name, sole
+from ..net.sockets import bind, bound_url, cannot_dial, in_words, inherited, reason_of, remote_name, sole
 from ..net.urls import Url, parse
 from ..observer import Rejection
 
@@ -236,7 +236,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     where = _where(url)
     what = sole(where, served)
     bound = inherited(url, options) or await bind(where, socket.SOCK_DGRAM)
-    listener = UdpListener(place(where, bound), what, options)
+    listener = UdpListener(bound_url(where, bound), what, options)
     await listener.start(bound)
     return listener
 

@@ -134,14 +134,14 @@ class WorkerProcess:
             self._receive()
 
     def drain(self) -> None:
-        """Tell it to drain. A worker that does not listen yet cannot be told."""
+        """Make it drain. A worker that does not listen yet gets SIGTERM instead."""
         if self.over.done():
             return
         self.draining = True
         if not self.ready.done():
             self._signal(signal.SIGTERM)
             return
-        self._unsent += DRAIN  # behind whatever it has not read
+        self._unsent += DRAIN  # behind all that it has not read
         self._flush()
 
     def kill(self) -> None:

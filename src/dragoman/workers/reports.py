@@ -1,4 +1,4 @@
-"""What a supervisor asks its workers for, over their control pipes: reports, and answers to messages."""
+"""What a supervisor requests from its workers over their control pipes: reports, and answers to messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ State: TypeAlias = Literal["starting", "serving", "draining"]
 
 
 class Report(Struct, frozen=True):
-    """A worker and what it reported. `number`: its place among the workers; `age`: seconds since it listens, or was
+    """A worker and what it reported. `number`: its number among the workers; `age`: seconds since it listens, or was
     started; `text`: its last report, empty where it has sent none."""
 
     number: int
@@ -27,7 +27,8 @@ class Report(Struct, frozen=True):
 
 
 class Reports(Struct, frozen=True):
-    """What workers reported: those that are there, and the last of those that have ended since it was asked before."""
+    """What workers reported: those that live, and the last reports of those that have ended since the request
+    before."""
 
     living: list[Report]
     ended: list[bytes]

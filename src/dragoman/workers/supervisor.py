@@ -49,7 +49,7 @@ ATTEMPTS = 5
 _UNTIL_CHANGED = 1e6
 _NOBODY = ABSENT.to_bytes(8, sys.byteorder, signed=True)
 ENDED_KEPT = 1000
-"""Last reports of ended workers that are kept until they are asked for."""
+"""Last reports of ended workers that are kept until they are collected."""
 START_TIME = 60.0
 """Seconds that a worker may take until it listens."""
 USAGE = 2
@@ -82,7 +82,7 @@ async def run_workers(
 
     `bus`: the URL of the bus that they share; None: the supervisor holds one. `mode`: the permissions of Unix sockets.
     `env`: variables to add to the workers' environment. `changes`: each item is a reason to reload; if it is given, a
-    program that cannot start waits for the next one. `may_reload`: asked at SIGHUP; False leaves the workers as they
+    program that cannot start waits for the next one. `may_reload`: called at SIGHUP; False leaves the workers as they
     are. `beside`: entered with the supervisor, which asks workers for reports and answers (`worker.ControlPipe`), as
     for metrics of them all.
 
@@ -366,7 +366,7 @@ class Supervisor:
         worker.over.add_done_callback(lambda over: self._forget(worker))
         late = asyncio.get_running_loop().call_later(START_TIME, self._late, worker)
         worker.ready.add_done_callback(lambda ready: late.cancel())
-        if self._stop.is_set():  # the drain was requested before it could be told
+        if self._stop.is_set():  # the drain was requested before it could listen
             worker.kill()
         return worker
 

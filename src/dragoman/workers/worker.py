@@ -4,9 +4,9 @@ The supervisor (`supervisor`) starts a program that calls `serve`. The environme
 file descriptors are the worker's sockets and its control pipe. Rules:
 
 - The first `serve` of the process takes the variable out of the environment, so child processes are not workers.
-- The worker sends `ready` and its drain time in seconds once it listens; told to `drain` it closes as it would by
-  itself. Asked for its `report` it sends one, and one more when it has ended. A `query` with a number gets an `answer`
-  with the same number; both hold a JSON-RPC message. Each message is one line.
+- The worker sends `ready` and its drain time in seconds once it listens; at `drain` it closes as it would by itself. At
+  `report` it sends its report, and one more when it has ended. A `query` with a number gets an `answer` with the same
+  number; both hold a JSON-RPC message. Each message is one line.
 - When the pipe ends, the supervisor is dead and the worker drains. A thread reads the pipe, so that a worker that has
   not drained in time is ended even if a handler blocks the loop.
 """
@@ -135,7 +135,7 @@ class ControlPipe:
                     self._on_loop(self._reported)
                 elif word == QUERY:
                     self._on_loop(partial(self._answered, query))
-                elif not draining:  # told to drain; the supervisor may still die
+                elif not draining:  # it shall drain; the supervisor may still die
                     draining = True
                     self._on_loop(self._drain)
         if not draining:

@@ -1,7 +1,7 @@
 """RabbitMQ as a bus: one direct exchange, a topic is a routing key, and every bus has a queue of its own that is
-deleted with its channel. The broker says nothing to those whose bindings go with the exchange, so each bus sends itself
-a message from time to time. RabbitMQ stores no values, so the bus has no store: state that needs one (sessions of MCP's
-stateful revisions) cannot be shared over it.
+deleted with its channel. The broker does not report that bindings were deleted with the exchange, so each bus sends
+itself a message from time to time. RabbitMQ stores no values, so the bus has no store: state that needs one (sessions
+of MCP's stateful revisions) cannot be shared over it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class AmqpBus(EngineBus):
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> AmqpBus:
-    """As `bus.open_bus`: `amqp://user:password@host/vhost`."""
+    """Open the bus at `amqp://user:password@host/vhost`. Raises BusLost, LocalError."""
     where = parse(url)
     read_query(where, "heartbeat")
     bus = AmqpBus(where, AmqpConnection(where, vhost=where.path.strip("/"), role="bus", tls=tls))

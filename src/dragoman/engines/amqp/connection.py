@@ -43,7 +43,7 @@ logging.getLogger("aiormq.connection").addFilter(
 
 
 def read_or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) -> Callable[[bytes], Any]:
-    """Reads a value of that size; what cannot be read counts as missing."""
+    """Return a reader of values of that size; a value that cannot be read counts as missing."""
 
     def found(raw: bytes) -> Any:
         try:
@@ -54,7 +54,7 @@ def read_or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) 
     return found
 
 
-# The broker passes on what a publisher wrote, whatever it is. For a property that it cannot decode the library ends the
+# The broker passes on any property that a publisher wrote. For a property that it cannot decode the library ends the
 # connection, and the broker delivers the message again, to the next connection of a worker: for ever.
 decode.METHODS |= {
     "shortstr": read_or_missing(decode.short_str, lambda raw: 1 + raw[0]),
@@ -81,7 +81,7 @@ class ChannelClosed(ConnectionError):
 
 class BrokerInternalError(ConnectionError):
     """The broker closed the connection by 541, internal error, as it does to some of those that declare one new queue
-    at the same moment. What was asked for may be asked again on the next connection."""
+    at the same moment. The request may be made again on the next connection."""
 
 
 class BrokerSilent(ConnectionError):
@@ -89,7 +89,7 @@ class BrokerSilent(ConnectionError):
 
 
 def describe_fault(fault: BaseException) -> str:
-    """The reason of a failure as text."""
+    """Return the reason of a failure as text."""
     if isinstance(fault, aiormq.exceptions.AMQPError):
         text = getattr(fault, "strerror", None)  # of a code and a text, which look like the system's
         return printable(text or str(fault) or type(fault).__name__)
@@ -97,7 +97,8 @@ def describe_fault(fault: BaseException) -> str:
 
 
 async def connect(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HEARTBEAT) -> Any:
-    """A connection of the library. Raises OSError: the system's, or ConnectionError with a readable text."""
+    """Connect; return the library's connection. Raises OSError: the system's, or ConnectionError with a readable
+    text."""
     user, password = credentials(where) or ("guest", "guest")
     host = f"[{where.host}]" if ":" in where.host else where.host or "localhost"
     query = urlencode({"heartbeat": heartbeat, "name": "dragoman"})
@@ -115,7 +116,7 @@ async def connect(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = H
 
 
 class SharedAmqpConnection:
-    """One connection, opened again by whichever of its channels needs it first."""
+    """One connection, opened again by the first of its channels that needs it."""
 
     alive = True
     """True: it connects on demand."""
@@ -147,7 +148,7 @@ class SharedAmqpConnection:
         await close_quietly(connection)
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self._current is not None:
             await self.drop(self._current)
 
@@ -172,7 +173,7 @@ class AmqpConnection:
         self.renew: Callable[[], Awaitable[None]] | None = None
         self.heartbeat: int = number(where, "heartbeat", HEARTBEAT)
         key = (where.scheme, where.address, credentials(where), vhost, tls, self.heartbeat)
-        self._part = _SHARED.part(key, role, lambda: SharedAmqpConnection(where, vhost, tls, self.heartbeat))
+        self._part = _SHARED.share(key, role, lambda: SharedAmqpConnection(where, vhost, tls, self.heartbeat))
         self._connection: Any = None
         self._lost: asyncio.Future[ChannelLoss] | None = None
         self._closings = BackgroundTasks(where.shown)

@@ -17,7 +17,7 @@ Delivery guarantee: at least once. Rules:
   requests that were delivered `?deliveries=` times (5). Cancels and broadcasts go to the fanout exchange
   `<queue>.control`.
 - `?length=` bounds the queue; above it requests are `Refused`. `?limit=` is the longest message in bytes (16 MiB, which
-  is what RabbitMQ 4 takes unless it is told otherwise). `?heartbeat=` (10 s): how long a silent connection is believed.
+  is RabbitMQ 4's default). `?heartbeat=` (10 s): how long a connection may be silent.
   `?declare=no` takes the queue as it is.
 - A property that is not UTF-8, or that cannot be decoded otherwise, counts as missing.
 """
@@ -63,7 +63,7 @@ DIRECT = "amq.rabbitmq.reply-to"
 DECLARING = 30.0
 """Seconds in which a worker whose declaration met an internal error of RabbitMQ declares again."""
 SECONDS_TO_LEAVE = 2.0
-"""Seconds for which a worker that closes waits until RabbitMQ has what it gives back."""
+"""Seconds for which a worker that closes waits until RabbitMQ has the requests that it returns."""
 OURS = "dragoman."
 """The prefix of the names of mailboxes."""
 MAILBOXES = (f"{DIRECT}.*", "amq.gen-*", f"{OURS}*")

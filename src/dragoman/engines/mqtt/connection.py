@@ -2,8 +2,8 @@
 
 Rules:
 
-- Only the dialling, which blocks, runs in a thread; everything else runs on the loop, which tells paho when its
-  socket can be read or written.
+- Only connecting, which blocks, runs in a thread; everything else runs on the loop, which calls paho when its socket
+  can be read or written.
 - A link is used once: when it is lost, waiting tasks get ConnectionError, and its owner opens another
   under the same client id, by which the broker finds the session.
 - Acknowledgements go out in the order in which the messages came: "A Client MUST send PUBACK packets in the order in

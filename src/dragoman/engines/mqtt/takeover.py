@@ -1,8 +1,8 @@
 """Takeover: when a worker of a topic dies, another one takes over its requests.
 
-Brokers go on queueing a dead worker's share of the requests until its session expires, and give none of it to others.
-So each worker leaves a will at `<topic>/fallen/<group>/<client>`. The others claim the dead worker's requests, and the
-first claimant (by name) connects in its place, publishes its requests again, and ends its session.
+Brokers go on queueing a dead worker's share of the requests until its session expires, and pass none of it to others.
+So each worker has a will at `<topic>/fallen/<group>/<client>`. The others claim the dead worker's requests, and the
+first claimant (by name) connects under its client id, publishes its requests again, and ends its session.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Takeovers:
         link.publish_unconfirmed(MqttMessage(topic=f"{self._fallen}/{client}", body=b"", retained=True))
 
     async def _inherit(self, link: MqttLink, client: str, claims: set[str]) -> None:
-        """Another worker died: connect in its place, publish its requests again, and end its session. If this worker
-        dies meanwhile, the will is published again."""
+        """Claim a dead worker's requests; as the first claimant, take them over. If this worker dies meanwhile, the
+        will is published again."""
         mine = self._adapter.endpoint.client
         claims.add(mine)
         if not link.why:
@@ -130,7 +130,7 @@ class Takeovers:
                 await self._adapter.mark_end(inherited, self._adapter.working)
                 await self._wait_republished(end, republished)
             done = not inherited.why and not inherited.owes
-        except (OSError, ValueError) as why:  # it lives after all and took its place back, or the broker is lost
+        except (OSError, ValueError) as why:  # it lives after all and has reconnected, or the broker is lost
             log.info("%s: what a dead worker had is not ours: %s", self._adapter.shown, why)
         finally:
             for (

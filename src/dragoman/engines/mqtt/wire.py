@@ -130,7 +130,7 @@ class MqttAdapter:
     # -- the link ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """As `BrokerAdapter.open`; with 3.1.1 if the broker does not know 5."""
+        """Connect for the first time; with 3.1.1 if the broker does not know 5. Raises OSError."""
         try:
             link = await self._connect()
         except ConnectionError as why:
@@ -224,7 +224,7 @@ class MqttAdapter:
     # -- messages in ------------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
-        """As `BrokerAdapter.work`. The broker got `prefetch` when we connected."""
+        """Take requests from now on. The broker got `prefetch` when we connected."""
         link = self._connected_link()
         shares = link.shares or (self.endpoint.version != "5" and self._wants_groups)
         group = f"$share/{self._group}/" if shares else ""
@@ -239,7 +239,7 @@ class MqttAdapter:
         await self._follow(dict.fromkeys(self.working, 1) | fallen)
 
     async def pause(self) -> None:
-        """As `BrokerAdapter.pause`. Messages that the broker has queued for us still come, and are given back; `close`
+        """Take no more requests. Those that the broker has queued for us still come, and are published again; `close`
         waits for the last of them, a message to ourselves."""
         link = self._connected_link()
         for one in self.working:
@@ -262,8 +262,8 @@ class MqttAdapter:
         await self._follow({f"{self._control}/#": 0})
 
     async def mailbox(self, take: Take) -> str:
-        """As `BrokerAdapter.mailbox`. A client with a name has a session that outlives this process, so it subscribes
-        to the same each time: to all addresses that were or will be its own."""
+        """Receive answers; return the mailbox's address. A client with a name has a session that outlives this process,
+        so it subscribes to the same each time: to all addresses that were or will be its own."""
         *confined, random = self._names
         mine = "/".join((f"{self.topic}/reply", *confined, self.endpoint.client))
         self._own = f"{mine}/{random}"

@@ -250,7 +250,7 @@ class NatsAdapter:
             self._mail(Denial(body=str(why).encode()))
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
-        """As `BrokerAdapter.request`. Core NATS confirms nothing: here "has it" means that the socket has it."""
+        """Publish a request. Core NATS confirms nothing: it has been taken when the socket has it."""
         if self._young is not None:
             self._young[message.correlation] = message
         if AGAIN in message.headers:  # what failed before never left this process, see `NatsConnection`
@@ -278,7 +278,7 @@ class NatsAdapter:
         return self._mailboxes.may_hold(reply_address(message.reply_to, message.correlation))
 
     async def answer(self, to: str, message: BrokerMessage) -> None:
-        """As `BrokerAdapter.answer`. At most once."""
+        """Publish an answer, at most once."""
         headers = headers_of(message) if message.headers else None
         await self.send(reply_address(to, message.correlation), message.body, "", headers)
 

@@ -201,7 +201,7 @@ class NatsBus(EngineBus):
         subscription = await self._connection.subscribe(self._topics + token(topic), came)
         try:
             await self._connection.sync()
-        except BaseException:  # or it would be restored after the outage, beside the one that is asked for then
+        except BaseException:  # or it would be restored after the outage, beside the one that the caller makes then
             await subscription.close()
             raise
         return self._part.keep(subscription)

@@ -5,7 +5,8 @@ library.
   cluster that it knows, and subscribes again. Messages published before a loss are never sent after it.
 - A server that is silent for `PATIENCE` seconds is sent a ping, and is lost when it does not answer for as long again.
 - What the server does not permit it says later, and names the subject. A connection whose inbox is not permitted fails;
-  `ask` and `sync` raise Forbidden for a subject at which they may not publish; `denials` hears of all others.
+  `ask` and `sync` raise SubjectForbidden for a subject at which they may not publish; `denials` are called for all
+  others.
 - No incoming message is dropped for lack of space: a subscriber takes messages at once (`take` is a plain
   function) and bounds what it keeps itself.
 - Credentials are passed to the library as options and appear in no text of ours. Over `natss://` they are not sent
@@ -233,9 +234,9 @@ class NatsConnection:
             del self._pending[token]
 
     async def pass_on(self, subject: str, message: Message) -> bool:
-        """Publish a request of another again, to be answered where that waits; returns False where no subscriber took
-        it, which the server tells only a publisher that listens there itself. Where this may not, it is not known, and
-        True. Raises BusLost when the server is lost meanwhile."""
+        """Publish another's request again, with its own reply subject. Returns False if no subscriber took it. The
+        server reports that only to a subscriber of the reply subject: where we may not subscribe to it, True is
+        returned. Raises BusLost when the server is lost meanwhile."""
         lacking = False
 
         def subscription(answer: Message) -> None:
@@ -503,7 +504,7 @@ def share_connection(where: Url, role: str, tls: ssl.SSLContext | None) -> Conne
     """A part in a connection to the server of a URL with the URL's credentials; not open yet."""
     who = (where.user, where.password, *(where.query.get(name) for name in ("token", "creds", "mailbox")))
     key = (where.scheme, where.address, who, tls)
-    return _SHARED.part(key, role, lambda: NatsConnection(where, tls=tls))
+    return _SHARED.share(key, role, lambda: NatsConnection(where, tls=tls))
 
 
 # -- who we are -----------------------------------------------------------------------------------

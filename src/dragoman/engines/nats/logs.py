@@ -1,7 +1,7 @@
 """Logs of `engines.nats.bus`: each is a subject of one stream, and its newest message describes the whole log.
 
 Headers of a message: `Number`, from 1; `Before`, the bytes that came before it; `First`, the number of the oldest that
-counts; `Origin`, the place in the stream after which this log begins (what is older was another log of that name).
+counts; `Origin`, the position in the stream after which this log begins (what is older was another log of that name).
 A `Touch` is a message that only lets the log live longer.
 """
 
@@ -49,7 +49,7 @@ def _head(entry: StreamEntry) -> _Head | None:
 
 
 class _Known:
-    """What this process knows of one log: the place of the newest message, and number, bytes before and place of
+    """What this process knows of one log: the position of the newest message, and number, bytes before and position of
     each."""
 
     def __init__(self, origin: int) -> None:

@@ -175,8 +175,8 @@ class StreamStore:
         after: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Add a message to a subject; returns its place. `after`: only if the newest message is the one at that place
-        (0: if there is none), otherwise returns None."""
+        """Add a message to a subject; returns its position. `after`: only if the newest message is the one at that
+        position (0: if there is none), otherwise returns None."""
         with_them = dict(headers or {})
         if ttl is not None:
             with_them[EXPIRES] = str(now() + max(1, round(ttl * 1000)))
@@ -206,14 +206,15 @@ class StreamStore:
         return False
 
     async def clear(self, name: str, upto: int) -> int:
-        """Delete a subject's messages up to that place without a trace; returns their number."""
+        """Delete a subject's messages up to that position without a trace; returns their number."""
         done = await self._api("STREAM.PURGE", filter=self._prefix + name, seq=upto + 1)
         if done.error is not None:
             raise self._fault(done.error)
         return done.purged
 
     async def entries(self, names: str, *, start: int = 1, newest: bool = False) -> AsyncIterator[StreamEntry]:
-        """The messages of a subject (or of all: ">") from a place on; `newest`: without bodies, each subject's last."""
+        """The messages of a subject (or of all: ">") from a position on; `newest`: without bodies, each subject's
+        last."""
         came: asyncio.Queue[Message | None] = asyncio.Queue()
         box = self.connection.box()
         hearing = await self.connection.subscribe(box, came.put_nowait)
@@ -251,8 +252,8 @@ class StreamStore:
         return message
 
     def _entry(self, message: Message) -> StreamEntry:
-        # $JS.ACK.<stream>.<consumer>.<deliveries>.<place>.<number>.<time>.<pending>; newer servers put two words more
-        # behind $JS.ACK, and one at the end
+        # $JS.ACK.<stream>.<consumer>.<deliveries>.<position>.<number>.<time>.<pending>; newer servers put two words
+        # more behind $JS.ACK, and one at the end
         words = message.reply.split(".")
         position, pending = (words[5], words[8]) if len(words) == 9 else (words[7], words[10])
         return StreamEntry(

@@ -63,7 +63,7 @@ WINDOW = 120
 MAILBOX = (0.1, 0.2, 0.3, *(0.4,) * 14)
 """Seconds between tries to answer a caller that is not connected."""
 SOON, LATE = 0.25, 5.0
-"""Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and
+"""Seconds that an answer of JetStream's may take while it is young (a request that is not answered soon was lost), and
 else."""
 HOLDS = 5.0
 """Seconds for which a request for requests holds, and half of `?wait=` at most: to a worker whose wire has gone dead
@@ -72,7 +72,7 @@ BEAT = 1.0
 """Seconds between two signs of life of a request for requests, and a third of what it holds at most: the server wants
 less than a half."""
 SILENCE = 3.0
-"""Seconds without a sign of life after which the server has forgotten what it was asked for."""
+"""Seconds without a sign of life after which the server has forgotten our requests."""
 _NAME_TAKEN = 10058
 _FOR_NOW = (10008, 10009)
 """JetStream's errors that pass: a cluster that looks for its leader."""
@@ -188,7 +188,7 @@ class StreamAdapter:
         self._check(made)
 
     async def newest(self) -> int:
-        """The place of the stream's newest message."""
+        """Return the position of the stream's newest message."""
         found = await self.api(f"STREAM.INFO.{self._stream}")
         self._check(found)
         return 0 if found.state is None else found.state.last_seq
@@ -235,7 +235,7 @@ class StreamAdapter:
         return await self._plain.mailbox(take)
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
-        # what is asked again has another id: the stream knows it, and only its answer is lost
+        # a repeated request has another id: the stream has the first one, and only its answer is lost
         await self._request(message, f"{message.correlation}+{message.count}" if message.count else message.correlation)
 
     async def give_back(self, message: BrokerMessage) -> None:
@@ -475,7 +475,7 @@ class Puller:
             self._last_progress = now
             for to in tuple(self._held):
                 await self._connection.publish(to, b"+WPI")
-        if self._requested and now - self._last_sign > SILENCE:  # the one who knew what we asked for is gone
+        if self._requested and now - self._last_sign > SILENCE:  # the server that had our requests is gone
             self._requested, self._missing = 0, True
         if self._paused or now < self._hold:
             return

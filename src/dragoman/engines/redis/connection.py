@@ -47,7 +47,7 @@ NoPermission = NoPermissionError
 """It refused it for want of a right of this user's (NOPERM)."""
 
 
-# -- where ----------------------------------------------------------------------------------------
+# -- endpoints-------------------------------------------------------------------------------------
 
 
 class RedisEndpoint(Struct, frozen=True, kw_only=True):
@@ -68,10 +68,10 @@ class RedisEndpoint(Struct, frozen=True, kw_only=True):
         return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}{f'/{self.db}' if self.db else ''}"
 
     def __repr__(self) -> str:
-        return f"Place({self.shown!r})"
+        return f"RedisEndpoint({self.shown!r})"
 
     def connection(self) -> Any:
-        """A connection of the library that is not open yet."""
+        """Return a connection of the library that is not open yet."""
         common: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
@@ -295,7 +295,7 @@ class RedisConnection:
         for waiting in owed:
             if waiting is not None and not waiting.done():
                 waiting.set_exception(self.lost(why))
-                waiting.exception()  # the task that asked may have left
+                waiting.exception()  # the task that waited may have been cancelled
         connection, self._connection = self._connection, None
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -348,7 +348,7 @@ def _code(fault: Denied) -> str:
     return f"{type(fault).__name__.upper().removesuffix('ERROR')} {fault}"
 
 
-# -- what is published ----------------------------------------------------------------------------
+# -- published messages--------------------------------------------------------------------------
 
 
 class PubSubConnection:
@@ -403,7 +403,7 @@ class PubSubConnection:
         await asyncio.gather(*waiting)
 
     async def _again(self) -> None:
-        self._fail(self.connection.lost())  # what another connection was asked
+        self._fail(self.connection.lost())  # the requests of the former connection
         if topics := list(self._topics):
             await self._request_topics(topics)
 
@@ -432,8 +432,8 @@ class PubSubConnection:
             on_state(alive, why)
 
     def _fail(self, why: BusLost) -> None:
-        asked, self._pending = self._pending, {}
-        for waiting in asked.values():
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
             for known in waiting:
                 if not known.done():
                     known.set_exception(why)
@@ -444,17 +444,17 @@ class PubSubConnection:
         self._fail(self.connection.lost())
 
 
-# -- what a wire and a bus share ------------------------------------------------------------------
+# -- shared by a wire and a bus --------------------------------------------------------------------
 
 _COMMANDS: Sharing[RedisConnection] = Sharing()
 _PUBLISHED: Sharing[PubSubConnection] = Sharing()
 
 
 def share_commands(where: RedisEndpoint, role: str) -> ConnectionShare[RedisConnection]:
-    """A part in a connection for commands that the server answers at once; not open yet."""
-    return _COMMANDS.part(where, role, lambda: RedisConnection(where))
+    """Share a connection for commands that the server answers at once; it is not open yet."""
+    return _COMMANDS.share(where, role, lambda: RedisConnection(where))
 
 
 def share_pubsub(where: RedisEndpoint, role: str) -> ConnectionShare[PubSubConnection]:
-    """A part in a connection that receives published messages; not open yet."""
-    return _PUBLISHED.part(where, role, lambda: PubSubConnection(where))
+    """Share a connection that receives published messages; it is not open yet."""
+    return _PUBLISHED.share(where, role, lambda: PubSubConnection(where))

@@ -5,7 +5,7 @@ The queue `calculator` is these keys and channels of one database:
 - `calculator`, a stream with the consumer group `workers`. An entry is a request: `head` is a JSON object
   `{"to": mailbox, "id": correlation, "headers": {...}, "count": deliveries before}`, `body` the message.
 - `calculator:to:...`, a stream per caller: its mailbox. It lives a minute longer than its caller, and answers
-  to a caller that is gone are dropped. A worker writes to no other key, whatever a request asks for, unless
+  to a caller that is gone are dropped. A worker writes to no other key that a request names, unless
   `?reply_to=` allows it.
 - `calculator:dead`, a stream: dead letters, the newest 10,000.
 - `calculator:control@0`, published messages that every worker of database 0 receives: a head, a newline, a body.

@@ -118,7 +118,9 @@ class Admissions:
     def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
         """Tell why, and end: what is queued before it still goes out."""
         self._tell(channel, denied)
-        self._ends.begin(channel.end(denial_error(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}")))
+        self._ends.begin(
+            channel.end(denial_error(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}"))
+        )
 
     def _tell(self, channel: StreamChannel, denied: Denied) -> None:
         """Tell the observers and the log."""

@@ -25,11 +25,11 @@ from ...net.sending import Waiters
 from ...net.sockets import (
     bind,
     bind_unix,
+    bound_url,
     cannot_dial,
     cannot_listen,
     connected,
     inherited,
-    place,
     remote_name,
     sole,
 )
@@ -111,7 +111,7 @@ class StreamListener:
         elif not given:
             bound = await bind(url, socket.SOCK_STREAM)
         if not unix:
-            self.url = place(url, bound)
+            self.url = bound_url(url, bound)
         if guard is not None:
             self._guard = Admissions(guard, self._limits.guard_timeout, self.url, self._served.attach, self._rejected)
         self._counting = bool(given) or self._tls is not None
