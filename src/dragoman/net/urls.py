@@ -244,7 +244,7 @@ def masked(url: str) -> str:
     return printable(f"{head}{mark}{authority}{slash}{path}")
 
 
-# -- what stands in a URL's query ------------------------------------------------------
+# -- what stands in a URL's query -----------------------------------------------------------------
 
 
 def read_query(where: Url, *known: str) -> Mapping[str, str]:

@@ -156,7 +156,7 @@ class Link:
         """A packet as a value."""
         kind, rest = first >> 4, _Reader(data)
         if kind == CONNECT:
-            return self._connected(rest)
+            return self._on_connect(rest)
         if kind == PUBLISH:
             topic = rest.text().decode()
             id = rest.number() if first & 6 else 0
@@ -176,7 +176,7 @@ class Link:
             return Packet(kind=kind, code=code, about=rest.properties(kind) if rest.data else {})
         return Packet(kind=kind)
 
-    def _connected(self, rest: _Reader) -> Packet:
+    def _on_connect(self, rest: _Reader) -> Packet:
         assert rest.text() == b"MQTT"
         self.five = rest.number(1) == 5
         flags, keepalive = rest.number(1), rest.number()

@@ -40,7 +40,7 @@ def _die(adapter: MqttAdapter) -> None:
     """What a worker's death looks like to the broker: the socket is closed without a DISCONNECT."""
     assert adapter.link is not None
     adapter.closing = True
-    adapter.link._over("dead")
+    adapter.link._end("dead")
 
 
 # -- workers --------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ async def test_a_worker_that_comes_back_removes_its_will(mosquitto: Engine) -> N
         await link.publish(will)
     assert await _retained(mosquitto, f"{topic}/fallen/#") == [mine.encode()]
     assert adapter.link is not None
-    adapter.link._over("cut off")
+    adapter.link._end("cut off")
     async with asyncio.timeout(PATIENCE):
         await back.wait()
     assert await _retained(mosquitto, f"{topic}/fallen/#") == []

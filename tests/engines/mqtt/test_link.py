@@ -280,13 +280,13 @@ async def test_acknowledgements_and_what_is_owed(ordered: bool, order: list[list
 
 
 async def test_nothing_is_read_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads, read = list[MqttLink](), MqttLink._readable
+    reads, read = list[MqttLink](), MqttLink._read
 
     def counted(link: MqttLink) -> None:
         reads.append(link)
         read(link)
 
-    monkeypatch.setattr(MqttLink, "_readable", counted)
+    monkeypatch.setattr(MqttLink, "_read", counted)
     async with plain() as one:
         await one.link.subscribe(["fence"], 0)
         before = len(reads)
@@ -336,7 +336,7 @@ async def test_what_cannot_be_dealt_with_ends_the_link_and_not_the_loop(monkeypa
 async def test_a_broker_that_is_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is pinged after a silence of `keepalive` seconds, by the library's clock, which is put forward here."""
     ticks: list[Callable[[], None]] = []
-    monkeypatch.setattr(MqttLink, "_tick", lambda link: ticks.append(lambda: link._guarded(link._client.loop_misc)))
+    monkeypatch.setattr(MqttLink, "_tick", lambda link: ticks.append(lambda: link._guard(link._client.loop_misc)))
     later = 0.0
     real = paho.time_func
     monkeypatch.setattr(paho, "time_func", lambda: real() + later)

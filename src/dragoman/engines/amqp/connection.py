@@ -135,14 +135,14 @@ class SharedAmqpConnection:
         return ChannelClosed("RabbitMQ is away")
 
     async def get(self) -> Any:
-        """The library's connection. Raises OSError."""
+        """Return the library's connection, which is opened if there is none. Raises OSError."""
         async with self._dialling:
             if self._current is None or self._current.is_closed:
                 self._current = await self._dial()
             return self._current
 
     async def drop(self, connection: Any) -> None:
-        """The connection is lost: the next `get` opens another."""
+        """Give up a lost connection: the next `get` opens another."""
         if self._current is connection:
             self._current = None
         await close_quietly(connection)
@@ -213,7 +213,7 @@ class AmqpConnection:
         mandatory: bool = False,
     ) -> None:
         """Publish, and wait until the broker has the message. `name`: unique among unconfirmed messages. Raises
-        Returned, Turned, Forbidden, and ConnectionError when the connection is lost meanwhile."""
+        Unrouted, QueueFull, ExchangeForbidden, and ConnectionError when the connection is lost meanwhile."""
         channel = self.channel
         task = asyncio.current_task()
         if channel is None or task is None:
@@ -346,7 +346,8 @@ class AmqpConnection:
     # -- its life ---------------------------------------------------------------------------------
 
     def give_up(self, why: str) -> None:
-        """Begin anew with another channel, on the same connection: this one has lost something that `renew` makes."""
+        """Give up this channel, which has lost something that `renew` makes; another is opened on the same
+        connection."""
         if self._lost is not None:
             resolve_loss(self._lost, ChannelLoss(why, usable=True))
 
@@ -447,8 +448,8 @@ class AmqpConnection:
 
 
 def describe_publish_fault(fault: BaseException, exchange: str) -> ConnectionError:
-    """Why a message was not published. For a message to an exchange that the broker does not have, or does not let us
-    write to, it closes the channel, and with it fails all that is on its way to others."""
+    """Return why a message was not published. For a message to an exchange that the broker does not have, or does not
+    let us write to, it closes the channel, and with it fails all that is on its way to others."""
     words = describe_fault(fault)
     if f"exchange '{exchange or 'amq.default'}'" in words:
         if isinstance(fault, aiormq.exceptions.ChannelNotFoundEntity):

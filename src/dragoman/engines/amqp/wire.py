@@ -272,7 +272,7 @@ class AmqpAdapter:
                 await connection.exchange(self._exchange, "direct")
                 await connection.bind(self.queue, self._exchange, self.queue)
         await connection.limit(prefetch)
-        self._worker = await connection.consume(self.queue, self._settling(take))
+        self._worker = await connection.consume(self.queue, self._make_settler(take))
 
     async def _begin_hear(self, take: Take) -> None:
         connection = self._connection
@@ -291,9 +291,9 @@ class AmqpAdapter:
             await connection.consume(DIRECT, lambda message: take(_read(message)), free=True)
             return
         await connection.queue(self._mailbox, {"x-expires": EXPIRES})
-        self._reader = await connection.consume(self._mailbox, self._settling(take))
+        self._reader = await connection.consume(self._mailbox, self._make_settler(take))
 
-    def _settling(self, take: Take) -> Callable[[Any], None]:
+    def _make_settler(self, take: Take) -> Callable[[Any], None]:
         channel = self._connection.channel
         return lambda message: take(_read(message, partial(self._settle, channel, message)))
 

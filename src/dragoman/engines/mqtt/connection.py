@@ -127,16 +127,16 @@ class MqttLink:
     async def open(self) -> None:
         """Connect; `resumed` says whether the broker had kept a session under our client id. Clean Start is never set,
         not with a new client id either: Mosquitto 2.0 stores no session that began with it. Raises OSError,
-        TurnedAway."""
+        ConnectRefused."""
         client, endpoint = self._client, self.endpoint
-        client.on_connect = self._connected
-        client.on_disconnect = self._disconnected
-        client.on_message = self._message
-        client.on_publish = self._confirmed
-        client.on_subscribe = self._answered
-        client.on_unsubscribe = self._answered
-        client.on_socket_close = self._released
-        client.on_socket_register_write = self._wants_to_write
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_answer
+        client.on_unsubscribe = self._on_answer
+        client.on_socket_close = self._stop_watching
+        client.on_socket_register_write = self._on_want_write
         if endpoint.version == "5":
             about = properties(
                 PacketTypes.CONNECT, SessionExpiryInterval=endpoint.expiry, ReceiveMaximum=endpoint.receive
@@ -155,41 +155,42 @@ class MqttLink:
             await asyncio.shield(dialling)
         except asyncio.CancelledError:
             self.why = "closed"
-            dialling.add_done_callback(self._dialled_in_vain)
+            dialling.add_done_callback(self._discard_dial)
             raise
-        self._adopt()
+        self._watch_socket()
         try:
             async with asyncio.timeout(PATIENCE):
                 await asyncio.shield(self._ready)
         except TimeoutError:
-            self._over("the broker does not answer")
+            self._end("the broker does not answer")
             raise ConnectionError("the broker does not answer") from None
         except BaseException:
-            self._over("closed")
+            self._end("closed")
             raise
         finally:
             if self._ready.done() and not self._ready.cancelled():
                 self._ready.exception()
             self._ready.cancel()
 
-    def _adopt(self) -> None:
-        """The socket is connected: from now on the loop watches it."""
+    def _watch_socket(self) -> None:
+        """Let the loop watch the connected socket from now on."""
         self.dialled = True
         sock = self._client.socket()
         if sock is None:
             raise ConnectionError("the broker closed at once")
         cast(socket.socket, sock).setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._loop.add_reader(sock, self._readable)
+        self._loop.add_reader(sock, self._read)
         self._flush_soon()
         self._tick()
 
     def _dial(self) -> None:
-        """Connect, in a thread. Who gave up meanwhile may have ended the loop, too, so it is closed here."""
+        """Connect, in a thread. The loop may have ended meanwhile, so a connection that is not wanted any more is
+        closed here."""
         self._client.reconnect()
         if self.why and (sock := self._client.socket()) is not None:
             sock.close()
 
-    def _dialled_in_vain(self, dialling: asyncio.Future[Any]) -> None:
+    def _discard_dial(self, dialling: asyncio.Future[Any]) -> None:
         if not dialling.cancelled():
             dialling.exception()
         if (sock := self._client.socket()) is not None:
@@ -198,7 +199,7 @@ class MqttLink:
     def _tick(self) -> None:
         """Keep-alive: send a ping after silence; end the link if it is not answered."""
         self._ticking = self._loop.call_later(1.0, self._tick)
-        self._guarded(self._client.loop_misc)
+        self._guard(self._client.loop_misc)
 
     async def close(self, *, forget: bool) -> None:
         """Send what is queued and disconnect. `forget`: the broker shall discard our session; otherwise it publishes
@@ -218,17 +219,17 @@ class MqttLink:
         except TimeoutError:
             log.debug("MQTT: the broker reads no more; what was unsent is lost")
         finally:
-            self._over("closed")
+            self._end("closed")
 
-    def _over(self, why: str) -> None:
-        """The link has ended. Runs once."""
+    def _end(self, why: str) -> None:
+        """End the link, once: what waits on it fails, and its owner is notified."""
         if self.why:
             return
         self.why = why
         if self._ticking is not None:
             self._ticking.cancel()
         if (sock := self._client.socket()) is not None:
-            self._released(self._client, None, sock)
+            self._stop_watching(self._client, None, sock)
             sock.close()
         error = ConnectionError(why)
         sent = sorted(self._sent.values(), key=lambda one: one[1])
@@ -247,11 +248,11 @@ class MqttLink:
         else:
             self._loop.call_soon(self._on_lost, self, why)
 
-    # -- what its owner does ----------------------------------------------------------------------
+    # -- used by its owner ------------------------------------------------------------------------
 
     async def publish(self, message: MqttMessage) -> int:
-        """Send with QoS 1; returns the broker's reason code (0 on 3.1.1) when it has the message. ConnectionError,
-        Blamed."""
+        """Send with QoS 1; returns the broker's reason code (0 on 3.1.1) when it has the message. Raises
+        ConnectionError, LostBySize."""
         await self._room.acquire()
         confirmed: asyncio.Future[int] = self._loop.create_future()
         try:
@@ -275,8 +276,8 @@ class MqttLink:
         return info.mid
 
     async def subscribe(self, filters: Sequence[str], qos: int, *, retained: bool = False) -> list[int]:
-        """Returns the broker's reason codes, one for each filter. `retained`: retained messages are wanted as well;
-        otherwise they are not sent, if the version of MQTT can express that. Raises ConnectionError."""
+        """Subscribe; return the broker's reason codes, one for each filter. `retained`: retained messages are wanted as
+        well; otherwise they are not sent, if the version of MQTT can express that. Raises ConnectionError."""
         if self.why:
             raise ConnectionError(self.why)
         if self.endpoint.version == "5":
@@ -288,7 +289,7 @@ class MqttLink:
         return await self._answer(mid)
 
     async def unsubscribe(self, filters: Sequence[str]) -> None:
-        """Raises ConnectionError."""
+        """Unsubscribe. Raises ConnectionError."""
         if self.why:
             raise ConnectionError(self.why)
         _, mid = self._client.unsubscribe(list(filters))
@@ -319,9 +320,9 @@ class MqttLink:
         """Whether a received message is not acknowledged."""
         return bool(self._owed)
 
-    # -- what paho says ---------------------------------------------------------------------------
+    # -- called by paho ----------------------------------------------------------------------------
 
-    def _connected(self, client: Any, _: Any, flags: paho.ConnectFlags, code: ReasonCode, about: Any) -> None:
+    def _on_connect(self, client: Any, _: Any, flags: paho.ConnectFlags, code: ReasonCode, about: Any) -> None:
         if code.is_failure:
             if not self._ready.done():
                 self._ready.set_exception(ConnectRefused(code.value, f"the broker says: {code.getName().lower()}"))
@@ -334,14 +335,14 @@ class MqttLink:
         if not self._ready.done():
             self._ready.set_result(None)
 
-    def _disconnected(self, client: Any, _: Any, flags: Any, code: ReasonCode, about: Any) -> None:
+    def _on_disconnect(self, client: Any, _: Any, flags: Any, code: ReasonCode, about: Any) -> None:
         if flags.is_disconnect_packet_from_server:
-            self._over(f"the broker says: {code.getName().lower()}")
+            self._end(f"the broker says: {code.getName().lower()}")
         else:  # paho has few words for what it saw itself
             words = {"Unspecified error": "the connection is gone", "Keep alive timeout": "the broker is silent"}
-            self._over(words.get(code.getName(), code.getName().lower()))
+            self._end(words.get(code.getName(), code.getName().lower()))
 
-    def _message(self, client: Any, _: Any, it: paho.MQTTMessage) -> None:
+    def _on_message(self, client: Any, _: Any, it: paho.MQTTMessage) -> None:
         if it.qos:
             self._owed[it.mid] = False
         about = it.properties
@@ -359,7 +360,7 @@ class MqttLink:
         )
         self._take(self, message)
 
-    def _confirmed(self, client: Any, _: Any, mid: int, code: ReasonCode, about: Any) -> None:
+    def _on_publish(self, client: Any, _: Any, mid: int, code: ReasonCode, about: Any) -> None:
         sent = self._sent.pop(mid, None)
         if sent is None:  # QoS 0
             return
@@ -368,33 +369,33 @@ class MqttLink:
         if not sent[0].done():
             sent[0].set_result(code.value)
 
-    def _answered(self, client: Any, _: Any, mid: int, codes: Sequence[ReasonCode], about: Any) -> None:
+    def _on_answer(self, client: Any, _: Any, mid: int, codes: Sequence[ReasonCode], about: Any) -> None:
         answer = self._pending.pop(mid, None)
         if answer is not None and not answer.done():
             answer.set_result([code.value for code in codes])
 
     # -- the socket -------------------------------------------------------------------------------
 
-    def _guarded(self, step: Callable[[], object]) -> None:
+    def _guard(self, step: Callable[[], object]) -> None:
         """If paho fails on what the broker sends, the link ends, not the loop."""
         try:
             step()
         except Exception as error:
             log.debug("MQTT: a packet could not be understood", exc_info=True)
-            self._over(f"what the broker sent could not be understood: {type(error).__name__}")
+            self._end(f"what the broker sent could not be understood: {type(error).__name__}")
 
-    def _readable(self) -> None:
-        self._guarded(self._client.loop_read)
+    def _read(self) -> None:
+        self._guard(self._client.loop_read)
         pending = getattr(self._client.socket(), "pending", None)  # TLS reads ahead
         if pending is not None and pending():
-            self._loop.call_soon(self._readable)
+            self._loop.call_soon(self._read)
 
-    def _wants_to_write(self, client: Any, _: Any, sock: Any) -> None:
+    def _on_want_write(self, client: Any, _: Any, sock: Any) -> None:
         if self.dialled:
             self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """What is published in one turn of the loop goes out together."""
+        """Write what is published in one turn of the loop together, in the next."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self.flush)
@@ -404,7 +405,7 @@ class MqttLink:
         self._flushing = False
         if self.why:
             return
-        self._guarded(self._client.loop_write)
+        self._guard(self._client.loop_write)
         if self.why:
             return
         sock = cast(socket.socket, self._client.socket())
@@ -415,7 +416,7 @@ class MqttLink:
             self._writing = False
             self._loop.remove_writer(sock)
 
-    def _released(self, client: Any, _: Any, sock: Any) -> None:
+    def _stop_watching(self, client: Any, _: Any, sock: Any) -> None:
         if self.dialled and sock.fileno() >= 0:
             self._loop.remove_reader(sock)
             self._loop.remove_writer(sock)
@@ -434,14 +435,15 @@ def _client(endpoint: MqttEndpoint) -> paho.Client:
     client.connect_timeout = PATIENCE
     client.max_inflight_messages = 0  # `MqttLink._room` counts, by what the broker says
     if endpoint.tls is not None:
-        client.tls_set_context(cast(ssl.SSLContext, _Wrapping(endpoint.tls)))
+        client.tls_set_context(cast(ssl.SSLContext, _TlsWrapper(endpoint.tls)))
     if endpoint.auth is not None:
         client.username_pw_set(*endpoint.auth)
     return client
 
 
-class _Wrapping:
-    """What paho asks of a TLS context. The handshake is made here: where it fails, paho would forget to close."""
+class _TlsWrapper:
+    """The part of a TLS context that paho uses. The handshake is made here: where it fails, paho would forget to
+    close."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -450,6 +452,6 @@ class _Wrapping:
     def wrap_socket(
         self, plain: socket.socket, server_hostname: str, do_handshake_on_connect: bool = False
     ) -> ssl.SSLSocket:
-        """The same, after the handshake. OSError."""
+        """Wrap a socket, and make the handshake. Raises OSError."""
         plain.settimeout(PATIENCE)
         return self._context.wrap_socket(plain, server_hostname=server_hostname)

@@ -50,8 +50,8 @@ def properties(packet: int, **values: int) -> Properties:
 
 
 class PackedProperties:
-    """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3): paho asks its own for no more than `pack`,
-    and takes ten times as long for it."""
+    """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3): paho calls only `pack` of its own
+    class, which takes ten times as long."""
 
     __slots__ = ("_message",)
 
@@ -59,7 +59,7 @@ class PackedProperties:
         self._message = message
 
     def pack(self) -> bytes:
-        """Length and properties."""
+        """Return their length and the properties."""
         message = self._message
         out = bytearray()
         if message.expiry:
@@ -74,9 +74,9 @@ class PackedProperties:
 
 
 def sendable(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers, which become user properties. Raises Refused for a name or value that is not a UTF-8 string of MQTT
-    (5.0, 1.5.4): a broker closes the connection for one with U+0000, and may for the other characters of
-    `_FORBIDDEN`, as Mosquitto does."""
+    """Check headers, which become user properties, and return them. Raises Refused for a name or value that is not a
+    UTF-8 string of MQTT (5.0, 1.5.4): a broker closes the connection for one with U+0000, and may for the other
+    characters of `_FORBIDDEN`, as Mosquitto does."""
     for name, value in headers.items():
         for text in (name, value):
             if not text.isprintable() and (found := _FORBIDDEN.search(text)) is not None:

@@ -27,7 +27,7 @@ worker claims; and how long the heir waits while no queued message comes or goes
 
 
 class TakeoverWorker(Protocol):
-    """A worker, as its takeovers use it."""
+    """The members of a worker that its takeovers use. A Protocol, because the worker makes its takeovers."""
 
     topic: str
     shown: str
@@ -39,7 +39,7 @@ class TakeoverWorker(Protocol):
     asides: BackgroundTasks
 
     def renewed(self) -> None:
-        """One of `renewing` is done."""
+        """Count one of `renewing` as done."""
 
     async def republish(self, link: MqttLink, message: MqttMessage, more: int) -> None:
         """Publish a request again for other workers, then acknowledge it."""
@@ -58,8 +58,8 @@ class Takeovers:
         self._turn = asyncio.Lock()  # one takeover at a time: two would wait for the same window of the broker
 
     def receive(self, link: MqttLink, client: str, message: MqttMessage) -> None:
-        """A worker's will, another worker's claim, `<client> <heir>`, or an empty message: the worker has come back, or
-        its heir is done. A retained will may be old, so its worker has the usual time to come back."""
+        """Take a worker's will, another worker's claim, `<client> <heir>`, or an empty message: the worker has come
+        back, or its heir is done. A retained will may be old, so its worker has the usual time to come back."""
         words = message.body.decode("latin-1").split()
         if not words:
             self._claims.pop(client, None)

@@ -151,11 +151,11 @@ class MqttAdapter:
             log.info("%s: no MQTT 5 there; 3.1.1 it is", self.shown)
         self._inherits = link.resumed
         self._anew = False
-        self._use(link)
+        self._adopt_link(link)
         self._keeper.begin()
 
     async def _connect(self) -> MqttLink:
-        link = MqttLink(self.endpoint, self._arrived, self._lost)
+        link = MqttLink(self.endpoint, self._receive, self._on_lost)
         try:
             await link.open()
         except ConnectRefused as why:
@@ -171,7 +171,7 @@ class MqttAdapter:
         self.limit = max(link.packet - ROUND_THE_BODY - 2 * len(self.topic), 1)
         return link
 
-    def _lost(self, link: MqttLink, why: str) -> None:
+    def _on_lost(self, link: MqttLink, why: str) -> None:
         if self.link is not link:
             return
         self.link = None
@@ -181,7 +181,7 @@ class MqttAdapter:
         if not self.closing:
             self._gone.set_result(why)
 
-    def _use(self, link: MqttLink) -> None:
+    def _adopt_link(self, link: MqttLink) -> None:
         self.link, self._gone = link, asyncio.get_running_loop().create_future()
 
     async def _watch(self) -> str:
@@ -199,7 +199,7 @@ class MqttAdapter:
             raise
         if link.why:
             raise ConnectionError(link.why)
-        self._use(link)
+        self._adopt_link(link)
         forgot, self._anew = self._anew, False
         return "it has forgotten our session" if forgot else ""
 
@@ -217,7 +217,7 @@ class MqttAdapter:
                 if code >= FIRST_FAILURE:
                     raise Refused(f"{self.shown}: the broker does not let us subscribe to {one} (0x{code:02x})")
 
-    async def _follow(self, filters: Mapping[str, int]) -> None:
+    async def _subscribe_and_keep(self, filters: Mapping[str, int]) -> None:
         await self._subscribe(self._connected_link(), filters)
         self._filters |= filters
 
@@ -234,9 +234,9 @@ class MqttAdapter:
         self._takes["work"] = take
         early, self._early = self._early, []
         for old, message in early:
-            self._worked(old, message)
+            self._take_request(old, message)
         fallen = {f"{self._fallen}/+": 0} if self.endpoint.will is not None else {}
-        await self._follow(dict.fromkeys(self.working, 1) | fallen)
+        await self._subscribe_and_keep(dict.fromkeys(self.working, 1) | fallen)
 
     async def pause(self) -> None:
         """Take no more requests. Those that the broker has queued for us still come, and are published again; `close`
@@ -259,7 +259,7 @@ class MqttAdapter:
 
     async def hear(self, take: Take) -> None:
         self._takes["control"] = take
-        await self._follow({f"{self._control}/#": 0})
+        await self._subscribe_and_keep({f"{self._control}/#": 0})
 
     async def mailbox(self, take: Take) -> str:
         """Receive answers; return the mailbox's address. A client with a name has a session that outlives this process,
@@ -269,17 +269,17 @@ class MqttAdapter:
         self._own = f"{mine}/{random}"
         self._takes["reply"] = take
         all_below = f"{self._own}/#" if self.endpoint.version != "5" else self._own
-        await self._follow({f"{mine}/#" if self._named else all_below: 1})
+        await self._subscribe_and_keep({f"{mine}/#" if self._named else all_below: 1})
         return self._own
 
-    def _arrived(self, link: MqttLink, message: MqttMessage) -> None:
+    def _receive(self, link: MqttLink, message: MqttMessage) -> None:
         topic = message.topic
         if topic.startswith(f"{self._fallen}/"):
             self._takeovers.receive(link, topic[len(self._fallen) + 1 :], message)
         elif message.retained:
             link.acknowledge(message)
         elif topic == self.topic or topic.startswith(f"{self._request_topic}/"):
-            self._worked(link, message)
+            self._take_request(link, message)
         elif topic == self._own or topic.startswith(f"{self._own}/"):
             if (take := self._takes.get("reply")) is not None:
                 take(message_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message)))
@@ -292,8 +292,8 @@ class MqttAdapter:
                 take(message_of(message, self._control))
             link.acknowledge(message)
 
-    def _worked(self, link: MqttLink, message: MqttMessage) -> None:
-        """A request has come."""
+    def _take_request(self, link: MqttLink, message: MqttMessage) -> None:
+        """Take a request, or keep it until this worker may take it."""
         take = self._takes.get("work")
         if take is None:  # a session that was kept: the broker begins before we do
             self._early.append((link, message))
@@ -316,7 +316,7 @@ class MqttAdapter:
             self.link.flush()
         early, self._early = self._early, []
         for link, message in early:
-            self._worked(link, message)
+            self._take_request(link, message)
 
     def _settle(self, link: MqttLink, message: MqttMessage, outcome: Outcome) -> None:
         self._unsettled.pop(id(message), None)
@@ -355,7 +355,7 @@ class MqttAdapter:
             link.acknowledge(message)
 
     async def _dead_letter(self, link: MqttLink, message: MqttMessage) -> None:
-        """MQTT has no dead-letter queue: to see what could not be done, subscribe to `<topic>/dead`."""
+        """Publish a request that could not be run at `<topic>/dead`: MQTT has no queue of dead letters."""
         try:
             code = await self._connected_link().publish(replace(message, topic=self._dead, expiry=0))
         except ConnectionError as why:

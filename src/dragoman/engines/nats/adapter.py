@@ -39,7 +39,7 @@ from .connection import (
     NatsConnection,
     SubjectForbidden,
     SubjectSubscription,
-    has_no_responders,
+    is_no_responders,
 )
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
@@ -57,7 +57,7 @@ CORRELATION, REPLY_TO = "correlation", "reply-to"
 
 
 def headers_of(message: BrokerMessage, **more: str) -> dict[str, str] | None:
-    """A broker message's headers on the wire. Raises Refused if they are too long, or are control headers of the
+    """Return a broker message's headers on the wire. Raises Refused if they are too long, or are control headers of the
     server."""
     headers, size = dict(more), 12
     for name, text in message.headers.items():
@@ -75,12 +75,13 @@ def headers_of(message: BrokerMessage, **more: str) -> dict[str, str] | None:
 
 
 def reply_address(to: str, correlation: str) -> str:
-    """The address for the answer of one call: a subject below the caller's inbox."""
+    """Return the address for the answer of one call: a subject below the caller's inbox."""
     return f"{to}.{correlation}" if correlation else to
 
 
 def message_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMessage:
-    """A request as it came: the reply subject is the address of the answer, and its last part identifies the call."""
+    """Return a request as it came: the reply subject is the address of the answer, and its last part identifies the
+    call."""
     to, dot, correlation = message.reply.rpartition(".")
     if not dot:
         to, correlation = message.reply, ""
@@ -130,7 +131,7 @@ class NatsAdapter:
         self.limit = self.connection.limit - HEADROOM
 
     def state(self, up: bool, why: str) -> None:
-        """The state that the connection reports."""
+        """Take the state that the connection reports."""
         if self._grown is not None:
             self._grown.cancel()
         self._young = None
@@ -149,7 +150,7 @@ class NatsAdapter:
         self._take, self._prefetch = take, prefetch
         self._working = self.part.keep(await self.connection.subscribe(self.subject, self._receive, queue=self.group))
         await self.connection.sync()
-        self.connection.permitted(self.subject, *self._controls)
+        self.connection.check_permitted(self.subject, *self._controls)
 
     async def pause(self) -> None:
         if self._working is not None:
@@ -197,7 +198,7 @@ class NatsAdapter:
         self._full = self._full and bool(self._waiting)
 
     async def _give_back(self, message: Message) -> None:
-        """Give a request to another worker of the group; if there is none, tell the caller as the server would."""
+        """Return a request to another worker of the group; if there is none, answer the caller as the server would."""
         try:
             if not await self.connection.pass_on(self.subject, message) and self._mailboxes.may_hold(message.reply):
                 await self.connection.publish(message.reply, headers=NO_RESPONDERS)
@@ -223,7 +224,7 @@ class NatsAdapter:
     # -- the caller -------------------------------------------------------------------------------
 
     async def mailbox(self, take: Take) -> str:
-        box = self.connection.box()
+        box = self.connection.new_inbox_address()
         start = len(box) + 1
         self._mail = take
 
@@ -232,7 +233,7 @@ class NatsAdapter:
             headers = message.headers
             if headers is None:
                 take(BrokerMessage(body=message.data, correlation=correlation))
-            elif has_no_responders(message):
+            elif is_no_responders(message):
                 if self._young is not None and (request := self._young.get(correlation)) is not None:
                     self._asides.begin(self._once_more(request))
                     return
@@ -245,7 +246,8 @@ class NatsAdapter:
         return box
 
     def _denied(self, subject: str, why: SubjectForbidden) -> None:
-        """The server says so later, and not of which request: none of this connection's has gone through."""
+        """Fail the calls in flight: the server does not let us publish requests, and reports that late, without naming
+        one."""
         if subject == self.subject.lower() and self._mail is not None:
             self._mail(Denial(body=str(why).encode()))
 
@@ -260,7 +262,7 @@ class NatsAdapter:
         await self.send(self.subject, message.body, to, headers_of(message) if message.headers else None)
 
     async def _once_more(self, message: BrokerMessage) -> None:
-        """No worker had it; workers may be reconnecting, as we did."""
+        """Publish a request again that no worker had: workers may be reconnecting, as we did."""
         await asyncio.sleep(0.05)
         try:
             await self.request(message, None)

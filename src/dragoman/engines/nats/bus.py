@@ -41,7 +41,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def token(text: str) -> str:
-    """A key or a topic as one part of a subject: letters, digits, - and _ as they are, other bytes as =XX."""
+    """Write a key or a topic as one part of a subject: letters, digits, - and _ as they are, other bytes as =XX."""
     return _UNSAFE.sub(_escaped, text)
 
 
@@ -62,7 +62,7 @@ class NatsStore:
         return any(created)
 
     def watch(self, missed: Callable[[str], object]) -> None:
-        """Call `missed` with the reason when something of it is not there any more."""
+        """Call `missed` with the reason when its bucket or its stream is gone."""
         self._values.missed = self._kept.missed = missed
 
     async def get(self, key: str) -> bytes | None:
@@ -151,7 +151,7 @@ class NatsBus(EngineBus):
             raise
 
     def _state(self, alive: bool, why: str) -> None:
-        """The server is lost, or back."""
+        """Take the state of the connection: it is lost, or back."""
         if self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
@@ -161,7 +161,7 @@ class NatsBus(EngineBus):
             self.change_state(alive, why)
 
     def _missed(self, why: str) -> None:
-        """The server is there, and has lost what the store needs."""
+        """Take the bus for lost until the store's bucket and stream, which the server has lost, are made again."""
         if self._renewing is None and self._connection.alive:
             self.change_state(False, why)
             self._renewing = asyncio.create_task(self._renew())

@@ -4,9 +4,9 @@ library.
 - A `NatsConnection` is one connection. It reconnects by itself, with growing, jittered pauses, to any server of the
   cluster that it knows, and subscribes again. Messages published before a loss are never sent after it.
 - A server that is silent for `PATIENCE` seconds is sent a ping, and is lost when it does not answer for as long again.
-- What the server does not permit it says later, and names the subject. A connection whose inbox is not permitted fails;
-  `ask` and `sync` raise SubjectForbidden for a subject at which they may not publish; `denials` are called for all
-  others.
+- The server reports later what it does not permit, and names the subject. A connection whose inbox is not permitted
+  fails; `ask` and `sync` raise SubjectForbidden for a subject at which they may not publish; `denials` are called for
+  all others.
 - No incoming message is dropped for lack of space: a subscriber takes messages at once (`take` is a plain
   function) and bounds what it keeps itself.
 - Credentials are passed to the library as options and appear in no text of ours. Over `natss://` they are not sent
@@ -179,8 +179,8 @@ class NatsConnection:
     async def publish(
         self, subject: str, body: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Write a message to the socket. Raises BusLost while there is none, TooLong above `limit`, LocalError for an
-        invalid subject or header."""
+        """Write a message to the socket. Raises BusLost while there is none, MessageTooLong above `limit`, LocalError
+        for an invalid subject or header."""
         if not self.alive:
             raise self.lost()
         try:
@@ -207,14 +207,14 @@ class NatsConnection:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
         self._pending[token] = answer, subject
-        clock = loop.call_later(patience, self._late, answer, subject)
+        clock = loop.call_later(patience, self._time_out_answer, answer, subject)
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
             message = await answer
         finally:
             clock.cancel()
             del self._pending[token]
-        if has_no_responders(message):
+        if is_no_responders(message):
             raise NoResponders(f"{self.where.shown}: no subscriber answers at {subject}")
         return message
 
@@ -241,7 +241,7 @@ class NatsConnection:
 
         def subscription(answer: Message) -> None:
             nonlocal lacking
-            lacking = lacking or has_no_responders(answer)
+            lacking = lacking or is_no_responders(answer)
 
         listening = None
         if message.reply and not self._deaf and not {"*", ">"} & set(message.reply.split(".")):
@@ -265,14 +265,14 @@ class NatsConnection:
         if echo is None:
             loop = asyncio.get_running_loop()
             echo = self._echo = loop.create_future()
-            loop.call_soon(self._start_echo, echo)
+            loop.call_soon(self._begin_echo, echo)
         await asyncio.shield(echo)
 
-    def _start_echo(self, echo: asyncio.Future[Msg]) -> None:
+    def _begin_echo(self, echo: asyncio.Future[Msg]) -> None:
         self._echo = None
-        self._asides.begin(self._echoed(echo))
+        self._asides.begin(self._send_echo(echo))
 
-    async def _echoed(self, echo: asyncio.Future[Msg]) -> None:
+    async def _send_echo(self, echo: asyncio.Future[Msg]) -> None:
         token = f"echo{id(echo)}"
         self._pending[token] = echo, self.inbox + token
         try:
@@ -289,8 +289,8 @@ class NatsConnection:
                 echo.exception()  # the task that waited may have left
 
     async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> SubjectSubscription:
-        """Take what is published there from now on; returns when it is on its way to the server (`sync` waits for
-        it)."""
+        """Call `take` with what is published there from now on; returns when it is on its way to the server (`sync`
+        waits for it)."""
         if not self.alive:
             raise self.lost()
         subscription = SubjectSubscription(self, subject, queue, take)
@@ -307,20 +307,20 @@ class NatsConnection:
             raise BusLost(f"{self.where.shown} is away: {_in_words(fault)}") from None
         return subscription
 
-    def permitted(self, *subjects: str) -> None:
-        """Raise Forbidden where the server has said, up to the last `sync`, that we may not subscribe to one of
+    def check_permitted(self, *subjects: str) -> None:
+        """Raise SubjectForbidden where the server has said, up to the last `sync`, that we may not subscribe to one of
         these."""
         for subject in subjects:
             if (denied := self._denied.get(subject.lower())) is not None:
                 raise denied
 
     def forget(self, subscription: SubjectSubscription) -> None:
-        """Do not renew it after a loss."""
+        """Do not renew a subscription after a loss."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
 
-    def box(self) -> str:
-        """A new address that cannot be guessed: half of the library's own is a counter."""
+    def new_inbox_address(self) -> str:
+        """Return a new address that cannot be guessed: half of the library's own is a counter."""
         prefix, _, _ = self._client.new_inbox().rpartition(".")
         return f"{prefix}.{uuid.uuid4().hex}"
 
@@ -353,7 +353,7 @@ class NatsConnection:
                 if ended:
                     lost.set()
                 elif (found := _VIOLATION.search(str(error))) is not None:
-                    self._violated(found[1].lower() == "publish", found[2])
+                    self._on_violation(found[1].lower() == "publish", found[2])
             else:
                 raise error  # the library would try on; that is done here
 
@@ -388,20 +388,20 @@ class NatsConnection:
         return "it was silent: what it sent meanwhile is lost" if self._silent else ""
 
     async def _subscribe_all(self, client: Client) -> None:
-        """On a new connection; returns when the server knows what we subscribe to."""
+        """Subscribe again on a new connection; return when the server has all subscriptions."""
         for subscription in self._subscriptions:
             await subscription.begin(client)
         if not self.inbox:
             self.inbox = client.new_inbox() + "."
-            subscription = SubjectSubscription(self, self.inbox + "*", "", self._answered)
+            subscription = SubjectSubscription(self, self.inbox + "*", "", self._on_answer)
             self._subscriptions.append(subscription)
             await subscription.begin(client)
         for _ in range(2):  # the library's ping overtakes what it has not sent yet
             await client.flush()
-        self.permitted(self.inbox + "*")
+        self.check_permitted(self.inbox + "*")
 
-    def _violated(self, publishing: bool, subject: str) -> None:
-        """The server does not let us publish, or subscribe, to a subject; the library gives it in lower case."""
+    def _on_violation(self, publishing: bool, subject: str) -> None:
+        """Fail what the server does not permit: publishing or subscribing to a subject, given in lower case."""
         names = (
             (one.subject for one in self._subscriptions)
             if not publishing
@@ -472,12 +472,12 @@ class NatsConnection:
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _answered(self, message: Msg) -> None:
+    def _on_answer(self, message: Msg) -> None:
         pending = self._pending.get(message.subject[len(self.inbox) :])
         if pending is not None and not pending[0].done():
             pending[0].set_result(message)
 
-    def _late(self, answer: asyncio.Future[Msg], subject: str) -> None:
+    def _time_out_answer(self, answer: asyncio.Future[Msg], subject: str) -> None:
         if not answer.done():
             answer.set_exception(BusLost(f"{self.where.shown}: no answer from {subject} in time"))
 
@@ -488,7 +488,7 @@ class NatsConnection:
                 answer.exception()
 
 
-def has_no_responders(message: Message) -> bool:
+def is_no_responders(message: Message) -> bool:
     """Whether a message is the server's report that a request had no subscriber."""
     return not message.data and message.headers is not None and message.headers.get("Status") == "503"
 
@@ -501,19 +501,19 @@ _SHARED: Sharing[NatsConnection] = Sharing()
 
 
 def share_connection(where: Url, role: str, tls: ssl.SSLContext | None) -> ConnectionShare[NatsConnection]:
-    """A part in a connection to the server of a URL with the URL's credentials; not open yet."""
+    """Share a connection to the server of a URL with the URL's credentials; it is not open yet."""
     who = (where.user, where.password, *(where.query.get(name) for name in ("token", "creds", "mailbox")))
     key = (where.scheme, where.address, who, tls)
     return _SHARED.share(key, role, lambda: NatsConnection(where, tls=tls))
 
 
-# -- who we are -----------------------------------------------------------------------------------
+# -- credentials -----------------------------------------------------------------------------------
 
 
 class _Identity:
-    """Who we are, as `options` for the library. Credentials are those of the URL, else of the environment:
-    DRAGOMAN_NATS_USER and _PASSWORD, _TOKEN, _CREDS (a file). The library gets user, password or token when it asks for
-    them; over `natss://` not before TLS is up."""
+    """Our name and credentials, as `options` for the library. Credentials are those of the URL, else of the
+    environment: DRAGOMAN_NATS_USER and _PASSWORD, _TOKEN, _CREDS (a file). The library gets user, password or token
+    when it calls for them; over `natss://` not before TLS is up."""
 
     def __init__(self, where: Url, name: str, tls: ssl.SSLContext | None) -> None:
         self.client: Client | None = None

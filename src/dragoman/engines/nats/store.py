@@ -27,7 +27,7 @@ _WRONG_LAST = (10071, 10164)
 
 
 class ApiError(Struct):
-    """An error of JetStream's."""
+    """An error in an answer of JetStream."""
 
     code: int = 0
     err_code: int = 0
@@ -74,7 +74,7 @@ class StreamEntry(Struct, frozen=True):
 
     @property
     def expires(self) -> int | None:
-        """When it expires, in milliseconds since 1970; None: never, or nothing that we have written says so."""
+        """When it expires, in milliseconds since 1970; None: never, or it is not a message of ours."""
         text = self.headers.get(EXPIRES, "")
         return int(text) if text.isascii() and text.isdigit() else None
 
@@ -98,8 +98,8 @@ async def api(connection: NatsConnection, what: str, patience: float = 5.0, /, *
     return reply(answer.data)
 
 
-def refused(connection: NatsConnection, fault: ApiError) -> BusLost:
-    """A refusal of JetStream as an exception."""
+def refusal_error(connection: NatsConnection, fault: ApiError) -> BusLost:
+    """Return a refusal of JetStream as an exception."""
     return BusLost(f"{connection.where.shown}: JetStream says: {printable(fault.description)} ({fault.err_code})")
 
 
@@ -136,17 +136,17 @@ class StreamStore:
             if found.error is not None and found.error.err_code == _OTHER_STREAM:
                 return True  # another process has created it
         if found.error is not None:
-            raise refused(self.connection, found.error)
+            raise refusal_error(self.connection, found.error)
         return created
 
     def _fault(self, fault: ApiError) -> BusLost:
-        """A refusal of JetStream as an exception."""
+        """Return a refusal of JetStream as an exception."""
         if fault.err_code == _NO_STREAM:
             self.missed(f"the stream {self._stream} is gone")
-        return refused(self.connection, fault)
+        return refusal_error(self.connection, fault)
 
     def _without(self, fault: NoResponders) -> BusLost:
-        """The server had JetStream when this was opened, so that it, or the stream, is gone."""
+        """Report that JetStream, or the stream, is gone: the server had it when this was opened."""
         self.missed(f"nothing takes what goes to the stream {self._stream}")
         return BusLost(str(fault))
 
@@ -158,7 +158,7 @@ class StreamStore:
             raise self._without(fault) from None
 
     async def last(self, name: str) -> StreamEntry | None:
-        """The newest message of a subject."""
+        """Return the newest message of a subject, or None."""
         found = await self._api("STREAM.MSG.GET", last_by_subj=self._prefix + name)
         if found.message is None:
             if found.error is None or found.error.err_code == _NOT_FOUND:
@@ -216,7 +216,7 @@ class StreamStore:
         """The messages of a subject (or of all: ">") from a position on; `newest`: without bodies, each subject's
         last."""
         came: asyncio.Queue[Message | None] = asyncio.Queue()
-        box = self.connection.box()
+        box = self.connection.new_inbox_address()
         hearing = await self.connection.subscribe(box, came.put_nowait)
         try:
             config: dict[str, Any] = {

@@ -81,7 +81,7 @@ _NANO = 1_000_000_000
 
 
 class StreamSettings(Struct, frozen=True):
-    """What a URL says of its stream."""
+    """The stream that a URL names, and its options."""
 
     name: str
     wait: int
@@ -90,7 +90,7 @@ class StreamSettings(Struct, frozen=True):
 
 
 def stream_of(where: Url) -> StreamSettings:
-    """The stream of a URL with `?stream=`. Raises LocalError for an invalid URL."""
+    """Read the stream of a URL with `?stream=`. Raises LocalError for an invalid URL."""
     name = where.query["stream"]
     if not name or len(name) > 100 or not all(c.isalnum() or c in "-_" for c in name):
         raise LocalError(f"{where.shown}: ?stream= is made of letters, digits, - and _")
@@ -99,8 +99,8 @@ def stream_of(where: Url) -> StreamSettings:
 
 
 def _plain(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers without those that speak to the server: it would hold the copy of a message to conditions that were the
-    original's, such as the name of its stream."""
+    """Return headers without those for the server: it would apply conditions of the original message to its copy, such
+    as the name of its stream."""
     return {name: text for name, text in headers.items() if name[:5].lower() != "nats-"}
 
 
@@ -221,7 +221,7 @@ class StreamAdapter:
         await self._plain.hear(take)
 
     async def set_aside(self, message: Message) -> None:
-        """Dead-letter. Raises ConnectionError."""
+        """Add a request to the dead letters. Raises ConnectionError."""
         subject, headers = f"{self.subject}.dead", _plain(message.headers or {})
         try:
             answer = await self._connection.ask(subject, message.data, headers=headers or None)
@@ -295,7 +295,7 @@ class StreamAdapter:
 
 
 class Puller:
-    """Takes requests from the consumer: asks for as many as there are slots, acknowledges, and reports progress."""
+    """Takes requests from the consumer: requests as many as there are slots, acknowledges, and reports progress."""
 
     def __init__(self, adapter: StreamAdapter, take: Take, prefetch: int, wait: int) -> None:
         self._adapter, self._connection = adapter, adapter._connection
@@ -324,19 +324,19 @@ class Puller:
 
     async def begin(self) -> None:
         """Take requests from now on."""
-        self._box = self._connection.box()
+        self._box = self._connection.new_inbox_address()
         self._hearing = await self._connection.subscribe(f"{self._box}.*", self._receive)
         self._task = self._loop.create_task(self._run())
         self._due.set()
 
     def anew(self) -> None:
-        """The server is back and has forgotten our requests for requests."""
+        """Request anew: the server is back and has forgotten our requests for messages."""
         self._requested = 0
         self._hold = 0.0
         self._due.set()
 
     async def pause(self) -> None:
-        """Ask for no more; those on their way still come."""
+        """Request no more; those on their way still come."""
         self._paused = True
         if self._hearing is not None:
             await self._hearing.close(rest=True)
@@ -370,7 +370,7 @@ class Puller:
             self._take(self._read(message))
 
     def _read(self, message: Message) -> BrokerMessage:
-        """The request in a message of the stream."""
+        """Return the request in a message of the stream."""
         to = message.reply
         # $JS.ACK.<stream>.<consumer>.<deliveries>..., with two words more behind $JS.ACK from newer servers
         words = to.split(".")
@@ -393,7 +393,7 @@ class Puller:
         )
 
     def _status(self, message: Message) -> None:
-        """A status message of the server about a request for requests."""
+        """Take a status message of the server about a request for messages."""
         headers = message.headers or {}
         status = headers.get("Status", "")
         if status == "100":  # it still holds

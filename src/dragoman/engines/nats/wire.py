@@ -55,7 +55,7 @@ _SUBJECT = r"(?!\$|_INBOX)[^\s\x00-\x1f.*>]+(\.[^\s\x00-\x1f.*>]+)*"
 
 
 def subject_of(where: Url) -> str:
-    """The subject that a URL names. Raises LocalError if there is none."""
+    """Return the subject that a URL names. Raises LocalError if there is none."""
     last, before = address(where, "subject", legal=_SUBJECT)
     if "subject" in where.query and before:
         raise LocalError(f"{where.shown}: name the subject in the path or as ?subject=, not in both")
@@ -68,7 +68,7 @@ def _is_subject(address: str) -> bool:
 
 
 def adapter_at(where: Url, options: Options) -> NatsAdapter | StreamAdapter:
-    """The adapter for a URL, not open yet."""
+    """Return the adapter for a URL; it is not open yet."""
     query = read_query(where, *_KNOWN)
     group = query.get("group", GROUP)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", group):

@@ -105,7 +105,7 @@ class RedisStore:
         return [(int(id.partition(b"-")[0]), fields[3]) for id, fields in found or () if fields[::2] == [b"b", b"m"]]
 
     async def _ask(self, *words: Word) -> Any:
-        """A key of another type counts as missing."""
+        """Send a command and return its answer; a key of another type counts as missing."""
         try:
             return await self._connection.ask(*words)
         except Denied as fault:

@@ -103,7 +103,8 @@ class _FixedContext:
 
 
 def endpoint_of(where: Url, db: str, tls: ssl.SSLContext | None = None) -> RedisEndpoint:
-    """A database of the server that a URL names, with the URL's credentials or the environment's. Raises LocalError."""
+    """Return the database of the server that a URL names, with the URL's credentials or the environment's. Raises
+    LocalError."""
     if not where.host:
         raise LocalError(f"{where.shown}: name the server, as in {where.scheme}://host:6379")
     if db and not (db.isascii() and db.isdigit() and len(db) < 10):
@@ -167,8 +168,8 @@ class RedisConnection:
             raise
 
     def ask(self, *words: Word) -> asyncio.Future[Any]:
-        """Send a command; a future of its answer in bytes, numbers and lists. Raises BusLost at once while there is no
-        connection, and from the future when it was lost before the answer; Denied when the server refuses."""
+        """Send a command; return a future of its answer in bytes, numbers and lists. Raises BusLost at once while there
+        is no connection, and from the future when it was lost before the answer; Denied when the server refuses."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._send(words, answer)
         return answer
@@ -201,7 +202,7 @@ class RedisConnection:
     def _send(self, words: tuple[Word, ...], answer: asyncio.Future[Any] | None) -> None:
         if not self._up:
             raise self.lost()
-        self._out.append(_packed(words))
+        self._out.append(_pack(words))
         self._due.set()
         if self._push is None:
             self._owed.append(answer)
@@ -216,13 +217,13 @@ class RedisConnection:
             work = (self._read(connection), self._write(connection), self._detect_silence())
             self._tasks = [asyncio.create_task(one) for one in work]
             if self._greet is not None:
-                await self._greeted(self._greet)
+                await self._run_greet(self._greet)
         except BaseException as fault:
             self._drop(self._reason(fault))
             raise
         return ""
 
-    async def _greeted(self, greet: Callable[[], Awaitable[None]]) -> None:
+    async def _run_greet(self, greet: Callable[[], Awaitable[None]]) -> None:
         """Greet the server, or raise what ends the connection meanwhile."""
         greeted = asyncio.ensure_future(greet())
         try:
@@ -309,8 +310,8 @@ class RedisConnection:
             await connection.disconnect(nowait=True)
 
 
-def _packed(words: Sequence[Word]) -> bytes:
-    """A command in the form of the wire."""
+def _pack(words: Sequence[Word]) -> bytes:
+    """Write a command in the form of the wire."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
@@ -319,7 +320,7 @@ def _packed(words: Sequence[Word]) -> bytes:
 
 
 def in_words(fault: BaseException) -> str:
-    """A fault in one line: the system's own text if the library's exception has one."""
+    """Return a fault in one line: the system's own text if the library's exception has one."""
     cause: BaseException | None = fault
     while cause is not None and not (isinstance(cause, OSError) and cause.errno is not None):
         cause = cause.__cause__ or cause.__context__
@@ -344,7 +345,7 @@ class Script:
 
 
 def _code(fault: Denied) -> str:
-    """The library takes some codes off the text and makes them classes."""
+    """Return the code and the text of a refusal: the library makes classes of some codes, and removes them."""
     return f"{type(fault).__name__.upper().removesuffix('ERROR')} {fault}"
 
 
@@ -356,7 +357,7 @@ class PubSubConnection:
 
     def __init__(self, where: RedisEndpoint) -> None:
         self.connection: RedisConnection = RedisConnection(
-            where, greet=self._again, push=self._pushed, on_state=self._state
+            where, greet=self._subscribe_again, push=self._receive, on_state=self._on_state
         )
         self.states: list[OnState] = []
         self._topics = Topics(self._unsubscribe)
@@ -402,12 +403,12 @@ class PubSubConnection:
         self.connection.post("SUBSCRIBE", *topics)
         await asyncio.gather(*waiting)
 
-    async def _again(self) -> None:
+    async def _subscribe_again(self) -> None:
         self._fail(self.connection.lost())  # the requests of the former connection
         if topics := list(self._topics):
             await self._request_topics(topics)
 
-    def _pushed(self, reply: Any) -> None:
+    def _receive(self, reply: Any) -> None:
         if isinstance(reply, Denied):
             self._fail(BusLost(f"{self.connection.where.shown}: {in_words(reply)}"))
             return
@@ -425,7 +426,7 @@ class PubSubConnection:
                 if not waiting:
                     del self._pending[topic]
 
-    def _state(self, alive: bool, why: str) -> None:
+    def _on_state(self, alive: bool, why: str) -> None:
         if not alive:
             self._fail(self.connection.lost())
         for on_state in tuple(self.states):
@@ -439,7 +440,7 @@ class PubSubConnection:
                     known.set_exception(why)
 
     async def close(self) -> None:
-        """Unsubscribe."""
+        """Disconnect, which ends all subscriptions."""
         await self.connection.close()
         self._fail(self.connection.lost())
 

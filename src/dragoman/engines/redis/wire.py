@@ -74,7 +74,7 @@ BULK = 512 * 1024 * 1024
 
 
 def adapter_at(where: Url, options: Options) -> RedisAdapter:
-    """The adapter for a URL, not open yet."""
+    """Return the adapter for a URL; it is not open yet."""
     query = read_query(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to", "mailbox")
     name, before = address(where)
     database = endpoint_of(where, before, options.client_tls)
@@ -148,7 +148,7 @@ class RedisAdapter:
             return
         self._alive = now
         if now and self._emptied:
-            self._came_back_empty()
+            self._report_emptied()
         else:
             self.on_state(now, why)
 
@@ -243,7 +243,7 @@ class RedisAdapter:
     async def mailbox(self, take: Take) -> str:
         self._box = RedisConnection(self._endpoint, greet=self._greet_box, on_state=self._state)
         await self._open_connection(self._box)
-        self._collector = asyncio.create_task(self._collecting(self._box, take))
+        self._collector = asyncio.create_task(self._collect(self._box, take))
         return self._mailbox
 
     async def _greet_box(self) -> None:
@@ -262,9 +262,9 @@ class RedisAdapter:
         self._emptied = bool(self._last)
         self._last = b"0-0"
         if self._emptied and self._alive:
-            self._came_back_empty()
+            self._report_emptied()
 
-    def _came_back_empty(self) -> None:
+    def _report_emptied(self) -> None:
         """Redis has lost its data, so the calls in flight will not be answered: fail them."""
         self._emptied = False
         log.warning("%s has lost what it held", self._endpoint.shown)
@@ -273,7 +273,7 @@ class RedisAdapter:
         self.durable = True
         self.on_state(True, "")
 
-    async def _collecting(self, connection: RedisConnection, take: Take) -> None:
+    async def _collect(self, connection: RedisConnection, take: Take) -> None:
         loop = asyncio.get_running_loop()
         stale = 0  # entries that were read and are still there
         kept = loop.time()

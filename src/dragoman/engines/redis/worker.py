@@ -76,7 +76,7 @@ class RedisWorker:
         """Take requests from now on."""
         loop = asyncio.get_running_loop()
         self._reading = loop.create_task(self._read())
-        self._minding = loop.create_task(self._mind())
+        self._minding = loop.create_task(self._keep_alive())
 
     async def pause(self) -> None:
         """Take no more: end the waiting read."""
@@ -88,10 +88,10 @@ class RedisWorker:
             await asyncio.wait([self._reading], timeout=0.05)
 
     async def close(self) -> None:
-        """Give back held entries, and leave the group."""
+        """Requeue held entries, and leave the group."""
         await self.pause()
         for id, message in tuple(self._held.items()):
-            self._aside(id, self._requeue(id, message, 1))
+            self._begin_aside(id, self._requeue(id, message, 1))
         self._held.clear()
         await self._asides.wait(SECONDS_TO_LEAVE)
         self.acknowledge()
@@ -111,7 +111,7 @@ class RedisWorker:
             raise BusLost(f"it does not let this user serve {self._stream}: {why}") from None
 
     async def _make_group(self, connection: RedisConnection) -> None:
-        """From the first entry on, so that requests older than the first worker wait for it."""
+        """Create the group, from the first entry on, so that requests older than the first worker wait for it."""
         try:
             await connection.ask("XGROUP", "CREATE", self._stream, self._group, 0, "MKSTREAM")
         except Denied as why:
@@ -156,7 +156,7 @@ class RedisWorker:
             cursor = after(last) if last else ""
 
     async def _repair(self, why: Denied) -> None:
-        """The stream was flushed or deleted, or the server refuses at the moment."""
+        """Make the group again if the stream was flushed or deleted; else log the refusal and wait."""
         with contextlib.suppress(BusLost):
             try:
                 if "NOGROUP" in str(why) or "UNBLOCKED" in str(why):
@@ -198,9 +198,9 @@ class RedisWorker:
                 asyncio.get_running_loop().call_soon(self.acknowledge)
             self._done.append(id)
         elif outcome == "retry":
-            self._aside(id, self._requeue(id, message, 0))
+            self._begin_aside(id, self._requeue(id, message, 0))
         else:
-            self._aside(id, self._reject(id))
+            self._begin_aside(id, self._reject(id))
 
     def acknowledge(self) -> None:
         """Acknowledge settled entries; no effect while the server is not connected."""
@@ -226,20 +226,20 @@ class RedisWorker:
     async def _reject(self, id: bytes) -> None:
         await scripts.REJECT.run(self._connection, [self._stream, f"{self._stream}:dead"], self._group, id, DEAD)
 
-    def _aside(self, id: bytes, work: Awaitable[None]) -> None:
-        self._asides.begin(self._tried(id, work))
+    def _begin_aside(self, id: bytes, work: Awaitable[None]) -> None:
+        self._asides.begin(self._try(id, work))
 
-    async def _tried(self, id: bytes, work: Awaitable[None]) -> None:
-        """If this fails, the entries are still pending at the server, and another worker takes them later."""
+    async def _try(self, id: bytes, work: Awaitable[None]) -> None:
+        """Run it. If it fails, the entries are still pending at the server, and another worker takes them later."""
         try:
             await work
         except (BusLost, Denied) as why:
             log.debug("%s: %s", self._stream, why)
         self._unconfirmed.discard(id)
 
-    # -- who lives --------------------------------------------------------------------------------
+    # -- liveness ---------------------------------------------------------------------------------
 
-    async def _mind(self) -> None:
+    async def _keep_alive(self) -> None:
         """Renew our claims, and take over from silent workers."""
         cursor = b"0-0"
         while True:
