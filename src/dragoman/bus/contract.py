@@ -56,7 +56,7 @@ class Store(Protocol):
     """Values and logs, shared by processes. Times in seconds. Every method raises BusLost while the engine is away."""
 
     async def get(self, key: str) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
         """Set a value; `ttl` starts again."""
@@ -85,7 +85,7 @@ class Store(Protocol):
         added, and that one is returned."""
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
-        """The messages of a log whose number is greater than `after`, with their numbers, in order."""
+        """Return the messages of a log whose number is greater than `after`, with their numbers, in order."""
 
 
 @runtime_checkable
@@ -119,7 +119,7 @@ class JoinsBus(Protocol):
     """A served object that shares state with others that serve the same."""
 
     async def join(self, bus: Bus) -> None:
-        """Called once, before serving starts."""
+        """Share this bus from now on. Called once, before serving starts."""
 
 
 async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
@@ -180,7 +180,7 @@ class EngineBus:
                 self.on_state(alive)
 
     def counted(self, take: Callable[[bytes], object]) -> Callable[[bytes], object]:
-        """A subscriber that counts what it takes."""
+        """Return a subscriber that counts the messages that it takes."""
 
         def taken(message: bytes) -> object:
             self.received += 1
@@ -221,5 +221,5 @@ published_in: ContextVar[str] = ContextVar("dragoman_published_in", default="")
 
 
 def traced(message: bytes, context: str) -> bytes:
-    """A message with the trace context of its publisher, ASCII text without line feeds."""
+    """Return a message with the trace context of its publisher, ASCII text without line feeds."""
     return b"%b%b\n%b" % (_TRACED, context.encode("ascii"), message)

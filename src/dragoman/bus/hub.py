@@ -47,18 +47,18 @@ decode: Callable[[Any], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 def frames() -> LengthPrefix:
-    """The framing of both directions."""
+    """Return a new framing; both directions use the same."""
     return LengthPrefix(SERVER.but(message_size=FRAME))
 
 
 def framed(*words: object) -> bytes:
-    """One frame."""
+    """Write one frame."""
     body = encode(words)
     return len(body).to_bytes(4, "big") + body
 
 
 def content(frame: Any) -> tuple[int, Any, list[Any]]:
-    """The number of a request, its first word, and the rest. Raises what fits for a frame that neither end
+    """Return the number of a request, its first word, and the rest. Raises any exception for a frame that neither end
     sends; TypeError for one that was too long."""
     number, first, *rest = decode(frame)
     if type(number) is not int:
@@ -69,8 +69,8 @@ def content(frame: Any) -> tuple[int, Any, list[Any]]:
 _TTL = int | float
 
 
-def _taking(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
-    """A verb whose words are of these kinds: what one client puts or publishes others get. Raises TypeError."""
+def _checked(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
+    """Return a verb that raises TypeError for words of other kinds: what one client puts or publishes others get."""
 
     def verb(client: _HubClient | None, *words: Any) -> object:
         for word, kind in zip(words, kinds, strict=False):  # `run` knows how many it takes
@@ -180,16 +180,16 @@ class BusHub:
         self._acceptor: SocketAcceptor | None = None
         self._empty = asyncio.Event()
         self.verbs: dict[Any, Callable[..., object]] = {
-            "publish": _taking(self._publish, str, bytes),
-            "subscribe": _taking(self._subscribe, str),
-            "unsubscribe": _taking(self._unsubscribe, str),
-            "get": _taking(lambda client, *words: store.get(*words), str),
-            "put": _taking(lambda client, *words: store.put(*words), str, bytes, _TTL | None),
-            "put_new": _taking(lambda client, *words: store.put_new(*words), str, bytes, _TTL | None),
-            "delete": _taking(lambda client, *words: store.delete(*words), str),
-            "touch": _taking(lambda client, *words: store.touch(*words), str, _TTL),
-            "append": _taking(self._append, str, bytes, _TTL, int, int, int | None),
-            "read": _taking(lambda client, *words: store.read(*words), str, int),
+            "publish": _checked(self._publish, str, bytes),
+            "subscribe": _checked(self._subscribe, str),
+            "unsubscribe": _checked(self._unsubscribe, str),
+            "get": _checked(lambda client, *words: store.get(*words), str),
+            "put": _checked(lambda client, *words: store.put(*words), str, bytes, _TTL | None),
+            "put_new": _checked(lambda client, *words: store.put_new(*words), str, bytes, _TTL | None),
+            "delete": _checked(lambda client, *words: store.delete(*words), str),
+            "touch": _checked(lambda client, *words: store.touch(*words), str, _TTL),
+            "append": _checked(self._append, str, bytes, _TTL, int, int, int | None),
+            "read": _checked(lambda client, *words: store.read(*words), str, int),
         }
 
     def start(self, listener: socket.socket) -> None:
@@ -213,7 +213,7 @@ class BusHub:
             await self._empty.wait()
 
     def remove(self, client: _HubClient) -> None:
-        """A client has disconnected."""
+        """Forget a client that has disconnected."""
         self.clients.discard(client)
         if not self.clients:
             self._empty.set()
@@ -230,7 +230,7 @@ class BusHub:
         size: int,
         number: int | None = None,
     ) -> int:
-        """A log is read as one frame: it is kept to half of one, and its numbers to the other half."""
+        """Append to a log, which is read as one frame: it is kept to half of one, and its numbers to the other half."""
         most = min(messages, FRAME // 2 // NUMBERED)
         return self.store.append(log, message, ttl, most, min(size, FRAME // 2), number)
 

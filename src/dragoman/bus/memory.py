@@ -18,7 +18,7 @@ from .topics import Subscriber, Take, Topics
 
 
 class _Hub:
-    """What the users of one name share."""
+    """The store and the topics that the users of one name share."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.store = MemoryBusStore(clock)

@@ -58,7 +58,7 @@ class PassedOver:
         self._trouble = OutageLog(url, log)
 
     def add(self, why: str) -> None:
-        """One more. `why`: what is wrong with it."""
+        """Count and log one record. `why`: what is wrong with it."""
         self.count += 1
         self._trouble.report(
             f"a record there {why}, and is passed over, {self.count} in all: others write to this bus, or have another "
@@ -76,13 +76,13 @@ class MessageSeal:
         self.passed_over: PassedOver = passed_over
 
     def seal(self, kind: bytes, name: str, number: int, content: bytes) -> bytes:
-        """A record as it is written."""
+        """Return a record as it is written."""
         box = self._keyed[0].copy()
         box.update(b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content))
         return b"%b%b%b" % (_FORM, box.digest(), content)
 
     def open(self, kind: bytes, name: str, number: int, sealed: bytes) -> bytes | None:
-        """The content of a record; None, which is counted, if it was not sealed for that name and number."""
+        """Return the content of a record; None, which is counted, if it was not sealed for that name and number."""
         content, mac = sealed[_HEAD:], sealed[len(_FORM) : _HEAD]
         if sealed.startswith(_FORM):
             signed = b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content)
@@ -96,7 +96,7 @@ class MessageSeal:
 
 
 class _VerifiedMessages:
-    """The messages of one subscription that may be taken: each publisher's in their order, once."""
+    """Passes on the verified messages of one subscription: each publisher's in their order, once."""
 
     def __init__(
         self, seal: MessageSeal, topic: str, take: Callable[[bytes], object], clock: Callable[[], int]
@@ -171,7 +171,7 @@ class SealedBus:
         await self.inner.close()
 
     def measures(self) -> Mapping[str, float]:
-        """For metrics: those of the bus, and how many records did not verify."""
+        """Return the measures of the bus, and how many records did not verify."""
         counts = self.inner.measures() if isinstance(self.inner, Measured) else {}
         return {**counts, "bus_unverified_total": self.passed_over.count}
 
@@ -247,7 +247,7 @@ class SealedStore:
 
 
 def sealed_bus(bus: Bus, secrets: Sequence[bytes]) -> Bus:
-    """The bus, sealed with these secrets and no others; as it is, where there are none."""
+    """Return the bus, sealed with these secrets and no others; as it is, where there are none."""
     if not isinstance(bus, SealedBus):
         return SealedBus(bus, secrets) if secrets else bus
     if list(bus.secrets) == list(secrets):

@@ -39,7 +39,7 @@ class Topics:
         return iter(tuple(self._subscribers))
 
     def of(self, topic: str) -> tuple[Subscriber, ...]:
-        """The subscriptions of a topic now."""
+        """Return the current subscriptions of a topic."""
         return tuple(self._subscribers.get(topic, ()))
 
     def add(self, topic: str, take: Take) -> Subscriber:

@@ -157,7 +157,7 @@ class LocalBus(EngineBus):
                 await self.ask("unsubscribe", topic)
 
     def receive(self, topic: str | None, content: Any) -> None:
-        """A message has come."""
+        """Pass on a message, or count those that were dropped."""
         if topic is None:
             self.missed += content
             log.warning("%s: this process read too slowly; %d messages were dropped", self.url, content)
@@ -165,11 +165,11 @@ class LocalBus(EngineBus):
         self._topics.deliver(topic, content)
 
     def report_stranger(self, why: Exception) -> None:
-        """What no hub sends has come."""
+        """Log that something came that no hub sends."""
         self._trouble.report(f"what answers there is no hub: {why!r:.200}")
 
     def on_lost(self, wire: _HubConnection) -> None:
-        """A connection has ended."""
+        """Take note that a connection has ended."""
         if wire is self._wire:
             self._wire = None
             self._gone.set_result("the socket was lost")
@@ -183,7 +183,7 @@ class LocalBus(EngineBus):
 
 
 def _read(frame: Any) -> tuple[int, Any, list[Any]]:
-    """A frame's content. Raises what fits for one that no hub sends."""
+    """Return a frame's content. Raises any exception for one that no hub sends."""
     number, value, rest = content(frame)
     if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _UNREQUESTED):
         raise TypeError("a message that is none")

@@ -42,7 +42,7 @@ ABSENT = -1
 
 
 def check_shared(urls: Sequence[str]) -> None:
-    """Raises LocalError for URLs that several processes cannot serve together."""
+    """Raise LocalError for URLs that several processes cannot serve together."""
     addresses = set()
     for url in urls:
         row = SCHEMES.get(scheme_of(url))
@@ -90,7 +90,7 @@ class SharedSockets:
             self._removals.append(remove)
 
     def numbers(self) -> dict[str, list[int]]:
-        """Their file descriptors by URL, as in `Options.sockets`."""
+        """Return their file descriptors by URL, as in `Options.sockets`."""
         return {url: [one.fileno() for one in sockets] for url, sockets in self.sockets.items()}
 
     def close(self) -> None:
@@ -117,19 +117,19 @@ class LoadBoard:
         self._patience = PATIENCE
 
     def join(self, carried: Callable[[], int]) -> None:
-        """A listener of this process has opened; `carried` counts its channels."""
+        """Add a listener of this process that has opened; `carried` counts its channels."""
         self._carried.append(carried)
-        self._tell()
+        self._update()
 
     def leave(self, carried: Callable[[], int]) -> None:
-        """It has closed. After the last one the entry is no longer ours: it may belong to the worker that replaces this
-        one."""
+        """Remove a listener that has closed. After the last one the entry is no longer ours: it may belong to the
+        worker that replaces this one."""
         if carried in self._carried:
             self._carried.remove(carried)
 
     def gives_way(self) -> bool:
-        """Whether to leave a connection to a process with fewer channels."""
-        mine = self._tell()
+        """Return whether to let a process with fewer channels accept a connection."""
+        mine = self._update()
         others = [count for at, count in enumerate(self._table) if at != self._slot and count != ABSENT]
         if others != self._seen:
             self._seen, self._patience = others, PATIENCE
@@ -138,7 +138,7 @@ class LoadBoard:
         self._patience -= 1
         return True
 
-    def _tell(self) -> int:
+    def _update(self) -> int:
         mine = sum(carried() for carried in self._carried)
         self._table[self._slot] = mine
         return mine
@@ -149,8 +149,8 @@ class SocketAcceptor:
     connections in the socket's queue, takes as many as it can where other processes accept too, and neither counts nor
     reports TLS handshakes.
 
-    `carried`: how many channels that came in here are open. `full`: no further one may come; who is on its way in
-    counts among them (`arriving`). `shared`: other processes accept from the socket.
+    `carried`: how many channels that came in here are open. `full`: no further one may come; those on their way in
+    count among them (`arriving`). `shared`: other processes accept from the socket.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class SocketAcceptor:
         self._loop.add_reader(listening, self._readable)
 
     def close(self) -> None:
-        """Accept who has connected, and no more; of a shared socket other processes accept. Who is arriving does
-        arrive, until `wait_closed`."""
+        """Accept the connections that wait, and no more; of a shared socket other processes accept. Those on their way
+        in arrive until `wait_closed`."""
         if self._again is not None:
             self._again.cancel()
         if self._load_board is not None:
@@ -260,6 +260,6 @@ class SocketAcceptor:
 
 
 async def arrived(acceptors: Iterable[SocketAcceptor], seconds: float) -> None:
-    """Wait until who was accepted has arrived, at most so long, and no longer than `ON_ITS_WAY`."""
+    """Wait until all accepted connections have arrived, at most so long, and no longer than `ON_ITS_WAY`."""
     if tasks := [task for acceptor in acceptors for task in acceptor.arriving]:
         await asyncio.wait(tasks, timeout=min(ON_ITS_WAY, seconds))

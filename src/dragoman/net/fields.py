@@ -33,8 +33,8 @@ VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 def fields(url: Url, options: Options) -> dict[str, str]:
-    """`options.headers`, and the authorization of these, `options.auth` or the URL, in this order of precedence; names
-    in lower case. Raises LocalError for a header or a secret that cannot be sent."""
+    """Return `options.headers`, and the authorization of these, `options.auth` or the URL, in this order of precedence;
+    names in lower case. Raises LocalError for a header or a secret that cannot be sent."""
     found: dict[str, str] = {}
     auth = options.auth or url.auth
     if hasattr(auth, "authorizing"):  # `transports.http.client` calls it for each request

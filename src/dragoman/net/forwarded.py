@@ -52,7 +52,8 @@ _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https
 
 
 class RequestOrigin(Struct, frozen=True):
-    """What trusted proxies say of a request; a member is empty where they say nothing that can be believed."""
+    """The origin of a request as trusted proxies state it; a member is empty where they state nothing that can be
+    believed."""
 
     address: Address | None = None
     """The caller's address, and its port, 0 where none was written."""
@@ -94,8 +95,8 @@ class TrustedProxies:
         return self.origin(*(fields.get(name, "") for name in FORWARDED))
 
     def origin(self, forwarded: str, hops: str, proto: str, host: str) -> RequestOrigin:
-        """What the header fields of a request from a trusted proxy say, each with all its values, joined by ","; empty
-        where there is none."""
+        """Return the origin that the header fields of a request from a trusted proxy state, each with all its values,
+        joined by ","; empty where there is none."""
         key = forwarded, hops, proto, host
         found = self._known.get(key)
         if found is None:
@@ -148,7 +149,7 @@ class TrustedProxies:
 
 
 def elements_of(text: str) -> list[dict[str, str]] | None:
-    """The elements of `Forwarded`, names in lower case; None where it is not written as RFC 7239, 4, says."""
+    """Return the elements of `Forwarded`, names in lower case; None where it is not written as RFC 7239, 4, says."""
     elements: list[dict[str, str]] = [{}]
     at = 0
     while at < len(text):

@@ -27,7 +27,8 @@ that starts accepts connections before it has all its queues."""
 
 
 def backoff(first: float, longest: float) -> Iterator[float]:
-    """Seconds between attempts: doubled each time, with jitter so that waiting clients do not all come at once."""
+    """Yield seconds between attempts: doubled each time, with jitter so that waiting clients do not all come at
+    once."""
     from random import uniform  # noqa: PLC0415  (start-up: most servers never connect)
 
     pause = first

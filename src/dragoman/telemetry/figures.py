@@ -43,8 +43,8 @@ class MetricFamily(Struct, frozen=True):
 
 
 def added(snapshots: Iterable[Sequence[MetricFamily]], *, gauges: bool = True) -> list[MetricFamily]:
-    """The sum of several processes' families, in the order of their first occurrence. `gauges`: False leaves them out,
-    since a process that has ended has nothing in flight."""
+    """Return the sum of several processes' families, in the order of their first occurrence. `gauges`: False leaves
+    them out, since a process that has ended has nothing in flight."""
     families: dict[str, MetricFamily] = {}
     sums: dict[str, dict[Labels, MetricSample]] = {}
     for snapshot in snapshots:
@@ -75,8 +75,8 @@ def _sum(one: MetricSample, other: MetricSample) -> MetricSample:
 
 
 def quantile(bounds: Sequence[float], sample: MetricSample, share: float) -> float:
-    """What this share of a histogram's values does not exceed: read off the line between the bounds of its bucket, and
-    never beyond the least and the most that there were. `sample` has at least one value."""
+    """Return the value that this share of a histogram's values does not exceed: read off the line between the bounds of
+    its bucket, and never beyond the least and the most that there were. `sample` has at least one value."""
     wanted, below = share * sum(sample.buckets), 0
     found = sample.most
     for at, fell in enumerate(sample.buckets):
@@ -90,7 +90,7 @@ def quantile(bounds: Sequence[float], sample: MetricSample, share: float) -> flo
 
 
 def exposition(families: Iterable[MetricFamily]) -> bytes:
-    """The families in the text format."""
+    """Write the families in the text format."""
     lines: list[str] = []
     for family in families:
         lines += [f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {family.kind}"]

@@ -77,15 +77,15 @@ class HistogramExporter(MetricExporter):
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """As the other exporter."""
+        """Call the other exporter."""
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """As the other exporter."""
+        """Call the other exporter."""
         self._exporter.shutdown(timeout_millis, **kwargs)
 
     def _beside(self, scopes: Sequence[ScopeMetrics]) -> list[ScopeMetrics]:
-        """The scopes with our histograms in our own."""
+        """Return the scopes with our histograms in our own."""
         made = self._made(time_ns())
         ours = next((one for one in scopes if one.scope.name == "dragoman"), None)
         if ours is None:
@@ -93,7 +93,7 @@ class HistogramExporter(MetricExporter):
         return [replace(one, metrics=[*one.metrics, *made]) if one is ours else one for one in scopes]
 
     def _made(self, now: int) -> list[Metric]:
-        """The histograms at this time, in nanoseconds."""
+        """Return the histograms at this time, in nanoseconds."""
         counted, delta = _counted(self._metrics), self._wanted is AggregationTemporality.DELTA
         points: dict[tuple[str, str], list[HistogramDataPoint]] = {}
         for (name, words, attributes), (seconds, buckets) in counted.items():
@@ -119,7 +119,7 @@ class HistogramExporter(MetricExporter):
 
 
 def _counted(metrics: Metrics) -> dict[Key, Counted]:
-    """Every histogram: of calls by the conventions' names, others by ours."""
+    """Return every histogram: of calls by the conventions' names, others by ours."""
     found: dict[Key, Counted] = {}
     for call in metrics.durations():
         name = DURATIONS[call.protocol == "mcp", call.direction]

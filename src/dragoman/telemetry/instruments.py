@@ -106,6 +106,7 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
 
 
 def described(name: str) -> Instrument:
-    """The instrument of that name, without "dragoman_"; for measures of a program's own, one made of the name."""
+    """Return the instrument of that name, without "dragoman_"; for measures of a program's own, one made of the
+    name."""
     found = INSTRUMENTS.get(name)
     return found or Instrument("counter" if name.endswith("_total") else "gauge", (), f"{name}.")

@@ -20,14 +20,14 @@ PATIENCE = 1.0
 
 
 def _dropped(count: int) -> str:
-    """The line in place of those that were dropped."""
+    """Return the line that says how many were dropped."""
     words = "1 line was" if count == 1 else f"{count} lines were"
     return f"dragoman: {words} dropped here: stderr was not read\n"
 
 
 class LineQueue:
     """A queue of lines and the thread that writes them. `write` may block; it is called in that thread only.
-    `dropped`: gives the line in place of so many that were dropped."""
+    `dropped`: returns the line that says how many were dropped."""
 
     def __init__(
         self, write: Callable[[str], object], backlog: int = BACKLOG, dropped: Callable[[int], str] = _dropped

@@ -56,8 +56,8 @@ class Meters:
         return f"<Meters of {self._metrics!r}>"
 
     def _reading(self, name: str, *, first: bool) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """What an instrument calls at each collection. They are called in their order, so the first one reads the
-        metrics for all."""
+        """Return the function that an instrument calls at each collection. They are called in their order, so the first
+        one reads the metrics for all."""
 
         def read(options: CallbackOptions) -> Iterable[Observation]:
             if first:

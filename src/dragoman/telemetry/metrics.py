@@ -88,7 +88,7 @@ class _Tally(Struct, eq=False):
     most: float = 0.0
 
     def add(self, other: _Tally) -> None:
-        """Count those of another one, too."""
+        """Add the counts of another tally."""
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
         self.seconds += other.seconds
@@ -101,7 +101,7 @@ class _Method(Struct, eq=False):
     failed: dict[tuple[Outcome | None, str], _Tally] = {}
 
     def add(self, other: _Method) -> None:
-        """Count those of another method as this one's."""
+        """Add the counts of another method."""
         for outcome, tally in other.over.items():
             self.over.setdefault(outcome, _Tally()).add(tally)
         for (outcome, code), tally in other.failed.items():
@@ -111,7 +111,7 @@ class _Method(Struct, eq=False):
             self.failed.setdefault(key, _Tally()).add(tally)
 
     def tallies(self) -> list[tuple[str, str, _Tally]]:
-        """All of them, with their outcome and code."""
+        """Yield all tallies, with their outcome and code."""
         plain = [(f"{outcome}", "", one) for outcome, one in list(self.over.items())]
         return plain + [(f"{outcome}", code, one) for (outcome, code), one in list(self.failed.items())]
 
@@ -140,7 +140,7 @@ class _Side(Struct, eq=False):
     """How many calls each had then."""
 
     def remove(self, key: str | tuple[str, str], when: float) -> None:
-        """It is there no more since then."""
+        """Note since when the method is removed."""
         self.gone.pop(key, None)
         self.gone[key] = when
         if len(self.gone) > METHODS:
@@ -148,14 +148,14 @@ class _Side(Struct, eq=False):
         self.fold(key)
 
     def fold(self, key: str | tuple[str, str]) -> None:
-        """Count what it had without its label."""
+        """Count a removed method's calls without its label."""
         found = self.methods.pop(key, None)
         if found is not None:
             rest = self.unknown if isinstance(key, str) else self.methods.setdefault(key[0], _Method())
             rest.add(found)
 
     def room(self, key: str | tuple[str, str], seen: Observation) -> bool:
-        """Whether there is a label for something new."""
+        """Return whether there is a label for something new."""
         if (removed := self.gone.get(key)) is not None:
             if seen.began <= removed:
                 return False
@@ -172,7 +172,7 @@ class _Side(Struct, eq=False):
         return len(self.methods) < METHODS
 
     def of(self, seen: Observation) -> _Method:
-        """Where a call is counted that is not in `methods` yet."""
+        """Return the method for a call that is not in `methods` yet."""
         named = seen.protocol == "mcp" and seen.method in TARGETS
         if named and (target := _target(seen)):
             key = seen.method, target
@@ -189,7 +189,7 @@ class _Side(Struct, eq=False):
         return found
 
     def failure(self, method: _Method, outcome: Outcome | None, code: int) -> _Tally:
-        """Count a code, and give the tally for it."""
+        """Count a code; return the tally for it."""
         name = f"{code}"
         if name not in self.codes and len(self.codes) >= CODES:
             name = OTHER
@@ -202,7 +202,7 @@ class _Side(Struct, eq=False):
         return found
 
     def each(self) -> list[tuple[str, str, _Method]]:
-        """All methods with their names, and those of tools and prompts."""
+        """Yield all methods with their names, and those of tools and prompts."""
         found = [(*key, one) if isinstance(key, tuple) else (key, "", one) for key, one in list(self.methods.items())]
         return [*found, (UNKNOWN, "", self.unknown)]
 
@@ -219,7 +219,7 @@ _sent = msgspec.json.Decoder(_Sent).decode
 
 
 def _target(seen: Observation) -> str:
-    """The tool or prompt; on the way out it stands in the message alone."""
+    """Return the tool or prompt; on the way out it is in the message alone."""
     if seen.direction == "in":
         return seen.target
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
@@ -251,20 +251,20 @@ class Metrics:
     # -- the observer
 
     def came_in(self, seen: Observation) -> None:
-        """One more is in flight."""
+        """Count one more in flight."""
         if seen.kind == "request":
             self._side(seen).in_flight += 1
 
     def outbound(self, seen: Observation) -> None:
-        """One more is in flight on the way out."""
+        """Count one more in flight on the way out."""
         if seen.kind == "request":
             self._side(seen).in_flight += 1
 
     def started(self, seen: Observation) -> None:
-        """Nothing: the wait is known at the end."""
+        """Do nothing: the wait is known at the end."""
 
     def ended(self, seen: Observation) -> None:
-        """Count it."""
+        """Count a call that has ended."""
         if self._removals:
             self._fold()
         try:
@@ -313,8 +313,7 @@ class Metrics:
         return side
 
     def removed(self, service: str, method: str, target: str = "") -> None:
-        """What a service removed gives its label to what comes later, once the next call has ended or a page is made.
-        From any thread."""
+        """Free the label of what a service removed, once the next call has ended or a page is made. From any thread."""
         self._removals.append((service, (method, target) if target else method, monotonic()))
 
     def _fold(self) -> None:
@@ -326,7 +325,7 @@ class Metrics:
                     side.remove(key, when)
 
     def rejected(self, seen: Rejection) -> None:
-        """Count it by its kind and wire."""
+        """Count a refusal by its kind and wire."""
         key = seen.kind, seen.caller.scheme
         self._rejections[key] = self._rejections.get(key, 0) + 1
 
@@ -345,7 +344,7 @@ class Metrics:
 
     def read_measures(self, measures: Read, **labels: str) -> Callable[[], None]:
         """Read numbers when the metrics are read: `measures()` returns names, such as "sessions", and numbers; a name
-        that ends in "_total" is a counter. Numbers of one name with the same labels are added up. Gives the function
+        that ends in "_total" is a counter. Numbers of one name with the same labels are added up. Returns the function
         that ends it, after which counters stay as they are. LocalError if `measures` is not a function."""
         if not callable(measures):
             raise LocalError(
@@ -362,7 +361,7 @@ class Metrics:
         return over
 
     def snapshot(self) -> list[MetricFamily]:
-        """All families as they are now."""
+        """Return all families as they are now."""
         self._fold()
         rejected: dict[Labels, float] = {
             (("kind", kind), ("wire", wire)): count for (kind, wire), count in list(self._rejections.items())
@@ -376,7 +375,7 @@ class Metrics:
         ]
 
     def durations(self) -> list[Durations]:
-        """How long calls took, by method, outcome and code: finer than the families of `snapshot`."""
+        """Return how long calls took, by method, outcome and code: finer than the families of `snapshot`."""
         self._fold()
         return [
             Durations(way, side.protocol, service, name, outcome, code, tally.seconds, tuple(tally.buckets), target)
@@ -386,7 +385,7 @@ class Metrics:
         ]
 
     def text(self) -> bytes:
-        """Prometheus' text format, version 0.0.4; with the numbers of the process (`process_...`)."""
+        """Return Prometheus' text format, version 0.0.4; with the numbers of the process (`process_...`)."""
         return exposition([*self.snapshot(), *process_families()])
 
     def _of(self, direction: Direction) -> dict[str, _Side]:
@@ -405,7 +404,7 @@ def _histogram(name: str, samples: list[MetricSample]) -> MetricFamily:
 
 
 def _read(measures: Read, labels: Labels) -> list[MetricFamily]:
-    """The families of one source; of one that raises, none, so that the others are seen."""
+    """Return the families of one source; of one that raises, none, so that the others are seen."""
     try:
         try:
             found = measures()
@@ -418,7 +417,7 @@ def _read(measures: Read, labels: Labels) -> list[MetricFamily]:
 
 
 def _families(sides: Mapping[str, _Side], direction: Direction) -> list[MetricFamily]:
-    """The families of one direction; those of the other have other names, so that no sum mixes them."""
+    """Return the families of one direction; those of the other have other names, so that no sum mixes them."""
     way = _WAYS[direction]
     calls: dict[Labels, float] = {}
     codes: dict[Labels, float] = {}

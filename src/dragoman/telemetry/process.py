@@ -24,7 +24,7 @@ BUILD: Final = "build_info"
 
 
 def process_families() -> list[MetricFamily]:
-    """The families of this process, as they are now."""
+    """Return the families of this process, as they are now."""
     version: str = sys.modules["dragoman"].__version__  # the package's door, which imports downwards
     labels = (("version", version), ("python", platform.python_version()))
     build = described(BUILD)
@@ -54,7 +54,8 @@ def _gauge(name: str, help: str, value: float) -> MetricFamily:
 
 
 def _from_proc() -> tuple[float | None, int | None, int | None]:
-    """When the process was started, its virtual and its resident bytes; None where there is no /proc (proc(5))."""
+    """Return when the process was started, its virtual and its resident bytes; None where there is no /proc
+    (proc(5))."""
     if sys.platform != "linux":
         return None, None, None
     try:

@@ -154,7 +154,7 @@ class WorkerProcess:
                 self.process.send_signal(number)
 
     def how(self) -> str:
-        """How it ended, for the log."""
+        """Return how it ended, for the log."""
         status = self.over.result()
         if status >= 0:
             return f"ended with status {status}"

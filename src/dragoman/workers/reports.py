@@ -39,7 +39,7 @@ class Reports(Struct, frozen=True):
 
 
 async def collect_reports(workers: Collection[WorkerProcess]) -> list[Report]:
-    """Every worker's report; of one that does not answer in time, the one before."""
+    """Return every worker's report; of one that does not answer in time, the one before."""
     waiting = [worker.request_report() for worker in workers if worker.ready.done()]
     if waiting:
         await asyncio.wait(waiting, timeout=REPORT_TIME)
@@ -51,7 +51,7 @@ async def collect_reports(workers: Collection[WorkerProcess]) -> list[Report]:
 
 
 async def collect_answers(workers: Collection[WorkerProcess], message: bytes) -> dict[int, bytes]:
-    """The workers' answers to a JSON-RPC message of one line, by process id; nothing of one that does not answer in
+    """Return the workers' answers to a JSON-RPC message of one line, by process id; without those that do not answer in
     time."""
     waiting = {worker.pid: worker.query(message) for worker in workers if worker.ready.done()}
     if waiting:

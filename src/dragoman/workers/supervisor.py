@@ -130,7 +130,7 @@ class WorkerFailure(Struct, frozen=True):
 
 
 class _Slot:
-    """A slot in which one worker at a time serves."""
+    """The slot of one worker at a time, and its pauses."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -140,11 +140,11 @@ class _Slot:
         self._pauses = backoff(*PAUSES)
 
     def pause_longer(self) -> None:
-        """A worker failed: pause before the next one starts."""
+        """Pause before the next worker starts: one has failed."""
         self.pause = next(self._pauses)
 
     def pause_no_more(self) -> None:
-        """A worker serves: the next one starts at once."""
+        """Let the next worker start at once: one serves."""
         self.pause = 0.0
         self._pauses = backoff(*PAUSES)
 
@@ -202,20 +202,20 @@ class Supervisor:
         return self._status
 
     async def _manage(self) -> None:
-        """Tell the service manager that the first worker serves, and then of the end."""
+        """Notify the service manager that the first worker serves, and then of the end."""
         async with managed():
             await self._stop.wait()
 
     async def reports(self) -> Reports:
-        """Every worker's report; of one that does not answer in time, the one before."""
+        """Return every worker's report; of one that does not answer in time, the one before."""
         living = await collect_reports(self._living)
         ended = list(self._last_reports)
         self._last_reports.clear()
         return Reports(living, ended, self._starts, self._faults)
 
     async def query(self, message: bytes, pid: int | None = None) -> dict[int, bytes]:
-        """The answers of all workers to a JSON-RPC message of one line, or of the one with that process id, by process
-        id; nothing of one that does not answer in time."""
+        """Return the answers of all workers to a JSON-RPC message of one line, or of the one with that process id, by
+        process id; without those that do not answer in time."""
         return await collect_answers([one for one in self._living if pid in (None, one.pid)], message)
 
     def reload(self) -> None:
@@ -294,7 +294,7 @@ class Supervisor:
         worker.over.add_done_callback(lambda over: self._lost(slot, worker))
 
     def _lost(self, slot: _Slot, worker: WorkerProcess) -> None:
-        """A worker that served has ended."""
+        """Begin another worker: one that served has ended."""
         if self._stop.is_set() or slot.worker is not worker:  # reloaded: another worker serves in the slot
             return
         slot.worker = None
@@ -309,7 +309,7 @@ class Supervisor:
         self._begin(self._fill(slot))
 
     def _failed(self, slot: _Slot, failure: WorkerFailure) -> None:
-        """A worker ended before it listened."""
+        """Give up, or begin another worker: one ended before it listened."""
         self._failures += 1
         self._faults += 1
         if self._waits_for_change:

@@ -56,13 +56,13 @@ class WorkerSpec(Struct, frozen=True):
 
 
 def check_count(workers: int) -> None:
-    """Raises LocalError for a number of workers that cannot serve."""
+    """Raise LocalError for a number of workers that cannot serve."""
     if not 1 <= workers <= MOST:
         raise LocalError(f"{workers} workers cannot serve: at least 1, at most {MOST}")
 
 
 def employed() -> WorkerSpec | None:
-    """The specification of this process, if it is a worker and no `serve` has taken it before."""
+    """Return the specification of this process, if it is a worker and no `serve` has taken it before."""
     text = os.environ.pop(VARIABLE, "")
     if not text:
         return None
@@ -75,7 +75,7 @@ def employed() -> WorkerSpec | None:
 
 class ControlPipe:
     """The pipe to the supervisor. `drain` is called on the loop when the supervisor says so, and when it is dead.
-    `report`: makes what the supervisor gets that asks for it, on the loop; one line without its end. `answer`: answers
+    `report`: makes the report for the supervisor, on the loop; one line without its end. `answer`: answers
     its JSON-RPC messages, on the loop, and the same; without it they get no answer."""
 
     def __init__(
@@ -148,7 +148,7 @@ class ControlPipe:
             self._loop.call_soon_threadsafe(work)
 
     def _next(self) -> bytes:
-        """What the supervisor says next, `ASK`, `DRAIN` or a query; empty when it is dead."""
+        """Return what the supervisor says next, `ASK`, `DRAIN` or a query; empty when it is dead."""
         try:
             return self._socket.recv(1024)
         except OSError:
