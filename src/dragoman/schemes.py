@@ -16,8 +16,8 @@ from typing import Any
 
 from .channel import Channel, Dial, Listen, Listener, Options, Servable
 from .jsonrpc.errors import LocalError
-from .net.scheme import SCHEMES, lacking, load
-from .net.urls import masked, printable, scheme_of
+from .net.scheme import SCHEMES, load, missing_package_error
+from .net.urls import mask_url, printable, scheme_of
 
 _PLACE = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
 """A host and port without a scheme, or with one that lacks its colon."""
@@ -40,10 +40,10 @@ async def dial(target: str | Sequence[str], options: Options) -> Channel:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """Listen at a URL. Raises LocalError, in one sentence, when that is not possible."""
     if not scheme_of(url):
-        raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
+        raise LocalError(f"Cannot listen on {mask_url(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
     scheme = known(url)
     if options.guard is not None and (why := SCHEMES[scheme].unguarded):
-        raise LocalError(f"{masked(url)}: guard= cannot be used here: {why}")
+        raise LocalError(f"{mask_url(url)}: guard= cannot be used here: {why}")
     with _packages(scheme):
         start: Listen = load(scheme, SCHEMES[scheme].listen)
         return await start(url, served, options)
@@ -53,7 +53,7 @@ def _no_place(target: str | Sequence[str]) -> None:
     """Raise LocalError for a URL whose scheme or its colon is missing, which would be taken for a command."""
     if isinstance(target, str) and (place := re.fullmatch(_PLACE, target)):
         raise LocalError(
-            f"{masked(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
+            f"{mask_url(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
         )
 
 
@@ -66,13 +66,13 @@ def known(url: str) -> str:
 
 
 def _unknown(url: str, scheme: str) -> str:
-    text = f"{masked(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
+    text = f"{mask_url(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
     from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
 
     near = get_close_matches(scheme, SCHEMES, n=1, cutoff=0.5)
     port = url.partition(":")[2]
     if port.isascii() and port.isdigit():  # "localhost:9000"
-        return f"{text}. Did you mean tcp://{masked(url)}?"
+        return f"{text}. Did you mean tcp://{mask_url(url)}?"
     return f"{text}. Did you mean {near[0]}:?" if near else text
 
 
@@ -98,4 +98,4 @@ def _packages(scheme: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
-        raise lacking(scheme, missing) from missing
+        raise missing_package_error(scheme, missing) from missing

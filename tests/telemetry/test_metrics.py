@@ -15,7 +15,7 @@ from dragoman.jsonrpc.limits import Limits
 from dragoman.mcp import Client, Server
 from dragoman.observer import Observation, Rejection
 from dragoman.telemetry import Metrics, MetricsPage
-from dragoman.telemetry.figures import MetricFamily, MetricSample, added, exposition
+from dragoman.telemetry.figures import MetricFamily, MetricSample, exposition, sum_families
 from dragoman.telemetry.metrics import CODES, METHODS, SILENT
 
 from .prometheus import parsed, promtool, value
@@ -358,11 +358,11 @@ def test_several_processes_are_added_up() -> None:
         MetricFamily("c", "counter", "c", [MetricSample((), 10)]),
         MetricFamily("g", "gauge", "g", [MetricSample((), 3)]),
     ]
-    total = {family.name: family for family in added([one, other])}
+    total = {family.name: family for family in sum_families([one, other])}
     assert total["c"].samples == [MetricSample((), 11), MetricSample((("m", "x"),), 5)]
     assert total["g"].samples == [MetricSample((), 5)]
     assert total["h"].samples == [histogram(1, 3, 3)]
-    assert {family.name for family in added([one, other], gauges=False)} == {"c", "h"}
+    assert {family.name for family in sum_families([one, other], gauges=False)} == {"c", "h"}
 
 
 async def ask(url: str, raw: str) -> bytes:

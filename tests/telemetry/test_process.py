@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import __version__
 from dragoman.telemetry import Metrics
-from dragoman.telemetry.figures import MetricFamily, MetricSample, added, exposition, quantile
+from dragoman.telemetry.figures import MetricFamily, MetricSample, exposition, quantile, sum_families
 from dragoman.telemetry.metrics import BOUNDS
 from dragoman.telemetry.process import process_families
 
@@ -69,7 +69,7 @@ def test_of_several_processes_the_first_start_counts() -> None:
         ]
         for began, version in ((7.0, "1"), (5.0, "2"), (6.0, "2"))
     ]
-    assert exposition(added(each)).splitlines() == [
+    assert exposition(sum_families(each)).splitlines() == [
         b"# HELP process_start_time_seconds ",
         b"# TYPE process_start_time_seconds gauge",
         b"process_start_time_seconds 5",
@@ -129,5 +129,5 @@ def test_sums_keep_the_least_and_the_most() -> None:
     family = MetricFamily("x", "histogram", "", [counted(2.0, 3.0)], BOUNDS)
     other = MetricFamily("x", "histogram", "", [counted(1.0)], BOUNDS)
     empty = MetricFamily("x", "histogram", "", [MetricSample(counted(1.0).labels, 0, (0,) * (len(BOUNDS) + 1))], BOUNDS)
-    (sample,) = added([[empty], [family], [other]])[0].samples
+    (sample,) = sum_families([[empty], [family], [other]])[0].samples
     assert (sample.least, sample.most, sample.total) == (1.0, 3.0, 6.0)

@@ -19,7 +19,7 @@ from dragoman.workers import reports as reports_module
 from dragoman.workers import worker as worker_module
 from dragoman.workers.process import DRAIN_TIME, WorkerProcess
 from dragoman.workers.reports import collect_answers, collect_reports
-from dragoman.workers.worker import VARIABLE, ControlPipe, WorkerSpec, employed
+from dragoman.workers.worker import VARIABLE, ControlPipe, WorkerSpec, take_worker_spec
 
 pytestmark = pytest.mark.usefixtures("quiet_loop")
 PATIENCE = 20.0
@@ -481,7 +481,7 @@ async def test_without_its_supervisor_it_is_ended_after_its_time(
 
 def test_the_first_serve_of_a_process_is_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert employed() is None
+    assert take_worker_spec() is None
     line, board, served = socket.socketpair(), os.pipe(), os.pipe()
     numbers = [line[0].fileno(), board[0], *served]
     for number in numbers:
@@ -490,13 +490,13 @@ def test_the_first_serve_of_a_process_is_the_worker(monkeypatch: pytest.MonkeyPa
         number=3, line=numbers[0], supervisor=5, load_board=numbers[1], announce=True, sockets={"tcp:": numbers[2:]}
     )
     monkeypatch.setenv(VARIABLE, msgspec.json.encode(job).decode())
-    assert employed() == job
+    assert take_worker_spec() == job
     assert VARIABLE not in os.environ
     assert [os.get_inheritable(number) for number in numbers] == [False] * 4
-    assert employed() is None
+    assert take_worker_spec() is None
     for one in line:
         one.close()
     for number in (*board, *served):
         os.close(number)
     monkeypatch.setenv(VARIABLE, msgspec.json.encode(job).decode())
-    assert employed() == job, "what is not open is told where it is used"
+    assert take_worker_spec() == job, "what is not open is told where it is used"

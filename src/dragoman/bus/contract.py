@@ -8,7 +8,7 @@ a store. Rules that every engine keeps:
   subscriber does not get it. A message is an announcement, never the only copy: what must not be lost is written to the
   store before it is published.
 - Keys and topics are text without spaces; values are bytes. A key without `ttl` lives until it is deleted.
-- A message may begin with the trace context of its publisher (`traced`), which subscribers do not get.
+- A message may begin with the trace context of its publisher (`with_trace_context`), which subscribers do not get.
 - `take` is called on the event loop, never from inside `publish`. An exception of a subscriber is logged and does not
   affect the other subscribers.
 - A log keeps its newest message, also above its size. A reader whose `after` is older than the log's oldest message
@@ -31,7 +31,7 @@ from msgspec import MsgspecError
 from ..jsonrpc.errors import LocalError
 from ..net.reconnect import OutageLog
 from ..net.scheme import SCHEMES, load
-from ..net.urls import masked, printable, scheme_of
+from ..net.urls import mask_url, printable, scheme_of
 from ..repeats import Repeats
 
 log: logging.Logger = logging.getLogger("dragoman.bus")
@@ -129,7 +129,7 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
     row = SCHEMES.get(scheme)
     if row is None or not row.open_bus:
         there = ", ".join(name for name, one in SCHEMES.items() if one.open_bus)
-        raise LocalError(f"{masked(url)!r} is not a bus: a bus has a URL of the scheme {there}")
+        raise LocalError(f"{mask_url(url)!r} is not a bus: a bus has a URL of the scheme {there}")
     bus: Bus = await load(scheme, row.open_bus)(url, tls)
     return bus
 
@@ -217,9 +217,10 @@ def call_subscriber(take: Callable[[bytes], object], topic: str, message: bytes)
 _TRACED: Final = b"\x00traceparent="
 """How a message begins that carries a context: as no text and no JSON does."""
 published_in: ContextVar[str] = ContextVar("dragoman_published_in", default="")
-"""While a subscriber is called: the trace context of its message, as `traced` took it; "" where there is none."""
+"""While a subscriber is called: the trace context of its message, as `with_trace_context` took it; "" where there is
+none."""
 
 
-def traced(message: bytes, context: str) -> bytes:
+def with_trace_context(message: bytes, context: str) -> bytes:
     """Return a message with the trace context of its publisher, ASCII text without line feeds."""
     return b"%b%b\n%b" % (_TRACED, context.encode("ascii"), message)

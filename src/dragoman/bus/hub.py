@@ -46,12 +46,12 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode: Callable[[Any], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-def frames() -> LengthPrefix:
+def new_framing() -> LengthPrefix:
     """Return a new framing; both directions use the same."""
     return LengthPrefix(SERVER.but(message_size=FRAME))
 
 
-def framed(*words: object) -> bytes:
+def write_frame(*words: object) -> bytes:
     """Write one frame."""
     body = encode(words)
     return len(body).to_bytes(4, "big") + body
@@ -86,7 +86,7 @@ class _HubClient(asyncio.Protocol):
 
     def __init__(self, hub: BusHub) -> None:
         self._hub = hub
-        self._frames = frames()
+        self._frames = new_framing()
         self._transport: asyncio.Transport  # from `connection_made` on
         self._full = False
         self._requests: deque[Any] = deque()
@@ -118,10 +118,10 @@ class _HubClient(asyncio.Protocol):
                 self._cut_off(fault)
                 return
             try:
-                answer = framed(number, verb(self, *words))
+                answer = write_frame(number, verb(self, *words))
             except Exception as fault:
                 log.exception("%s: a request could not be done", self._hub.url)
-                answer = framed(number, None, f"{type(fault).__name__}: {fault}")
+                answer = write_frame(number, None, f"{type(fault).__name__}: {fault}")
             self._transport.write(answer)
 
     def _cut_off(self, why: Exception) -> None:
@@ -139,7 +139,7 @@ class _HubClient(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._full = False
         if self._missed:
-            self._transport.write(framed(0, None, self._missed))
+            self._transport.write(write_frame(0, None, self._missed))
             self._missed = 0
         while self._waiting and not self._full:
             hint = self._waiting.popleft()
@@ -237,7 +237,7 @@ class BusHub:
     def _publish(self, client: _HubClient, topic: str, message: bytes) -> None:
         subscribers = self._topics.get(topic)
         if subscribers:
-            hint = framed(0, topic, message)
+            hint = write_frame(0, topic, message)
             for one in subscribers:
                 one.send_message(hint)
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..jsonrpc.errors import LocalError
 from ..net.reconnect import Keeper
 from .contract import BusLost, EngineBus, Store, log
-from .hub import FRAME, content, framed, frames
+from .hub import FRAME, content, new_framing, write_frame
 from .store import RemoteStore
 from .topics import Subscriber, Take, Topics
 
@@ -31,7 +31,7 @@ class _HubConnection(asyncio.Protocol):
 
     def __init__(self, bus: LocalBus) -> None:
         self._bus = bus
-        self._frames = frames()
+        self._frames = new_framing()
         self._wire: asyncio.Transport | None = None
         self._number = 0
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -85,7 +85,7 @@ class _HubConnection(asyncio.Protocol):
         self._number += 1
         number = self._number
         future = self._pending[number] = asyncio.get_running_loop().create_future()
-        transport.write(framed(number, verb, *words))
+        transport.write(write_frame(number, verb, *words))
         return await future
 
     def abort(self) -> None:

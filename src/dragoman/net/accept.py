@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..jsonrpc.errors import LocalError
 from .scheme import SCHEMES
 from .sockets import BACKLOG, TLS_GOODBYE, bind, bind_unix, in_words, listening_address, remote_name
-from .urls import masked, parse, scheme_of
+from .urls import mask_url, parse, scheme_of
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -47,11 +47,11 @@ def check_shared(urls: Sequence[str]) -> None:
     for url in urls:
         row = SCHEMES.get(scheme_of(url))
         if row is not None and row.alone:
-            raise LocalError(f"{masked(url)} and several workers do not go together: {row.alone}")
+            raise LocalError(f"{mask_url(url)} and several workers do not go together: {row.alone}")
         if row is not None and row.socket:
             address = listening_address(url)
             if address in addresses:
-                raise LocalError(f"{masked(address)} stands twice; each URL needs an address of its own")
+                raise LocalError(f"{mask_url(address)} stands twice; each URL needs an address of its own")
             addresses.add(address)
 
 
@@ -259,7 +259,7 @@ class SocketAcceptor:
             sock.close()
 
 
-async def arrived(acceptors: Iterable[SocketAcceptor], seconds: float) -> None:
+async def wait_for_arrivals(acceptors: Iterable[SocketAcceptor], seconds: float) -> None:
     """Wait until all accepted connections have arrived, at most so long, and no longer than `ON_ITS_WAY`."""
     if tasks := [task for acceptor in acceptors for task in acceptor.arriving]:
         await asyncio.wait(tasks, timeout=min(ON_ITS_WAY, seconds))

@@ -114,7 +114,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
 _TLS = frozenset(scheme for scheme, row in SCHEMES.items() if row.plain)
 
 
-def located(scheme: str) -> bool:
+def has_host(scheme: str) -> bool:
     """Whether its URLs have a host and a port."""
     return (row := SCHEMES.get(scheme)) is not None and row.address in ("host", "path")
 
@@ -130,7 +130,7 @@ def without_tls(scheme: str) -> str:
     return scheme if row is None else row.plain or scheme
 
 
-def with_path(scheme: str) -> bool:
+def has_path(scheme: str) -> bool:
     """Whether its URLs may have a path, and a user with a password."""
     return (row := SCHEMES.get(scheme)) is not None and row.address == "path"
 
@@ -141,11 +141,11 @@ def load(scheme: str, dotted: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(import_module(f"..{module}", __package__), name)
     except ModuleNotFoundError as missing:
-        raise lacking(scheme, missing) from missing
+        raise missing_package_error(scheme, missing) from missing
     return found
 
 
-def lacking(scheme: str, missing: ModuleNotFoundError) -> Exception:
+def missing_package_error(scheme: str, missing: ModuleNotFoundError) -> Exception:
     """The error for a missing package: the extra that installs it; the same error if no extra does."""
     package = (missing.name or "").partition(".")[0]
     extra = SCHEMES[scheme].packages.get(package)

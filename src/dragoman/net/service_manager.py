@@ -39,7 +39,7 @@ def notify(*lines: str) -> bool:
     return True
 
 
-def reloading() -> bool:
+def notify_reloading() -> bool:
     """It reloads, from now on; `READY=1` ends that."""
     return notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 

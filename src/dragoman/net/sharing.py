@@ -20,7 +20,7 @@ OnState = Callable[[bool, str], None]
 back."""
 
 
-def unwatched(alive: bool, why: str) -> None:
+def ignore_state(alive: bool, why: str) -> None:
     """An `OnState` that does nothing, until another is set."""
 
 

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 from ..channel import Broken, Options, Reason, Servable
 from ..jsonrpc.errors import LocalError
 from .activation import activation, serves
-from .urls import Url, masked, printable
+from .urls import Url, mask_url, printable
 
 BACKLOG = 1024
 TLS_GOODBYE = 2.0
@@ -147,7 +147,7 @@ def _mend_of_trust(fault: ssl.SSLCertVerificationError) -> str:
     return "tls= with its authority, ssl.create_default_context(cafile=...); on the command --ca FILE"
 
 
-async def connected(
+async def open_connection(
     make: Callable[[], P], url: Url, tls: ssl.SSLContext | None, address: str = ""
 ) -> tuple[asyncio.Transport, P]:
     """Connect to the host of a URL, or to that IP address of it. A URL with TLS is connected by `tls`, by default with
@@ -181,7 +181,7 @@ def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
     return error
 
 
-def sole(url: Url, served: Mapping[str, Servable]) -> Servable:
+def sole_service(url: Url, served: Mapping[str, Servable]) -> Servable:
     """The one served object of a wire without paths."""
     if len(served) != 1:
         names = ", ".join(served) or "none"
@@ -254,7 +254,7 @@ def listening_address(url: str) -> str:
     return f"{head}://{rest.partition('?')[0].partition('/')[0]}"
 
 
-def inherited(url: str, options: Options) -> list[socket.socket]:
+def inherited_sockets(url: str, options: Options) -> list[socket.socket]:
     """The already bound sockets for a URL; empty if there are none. Raises LocalError when they are gone."""
     taken: list[socket.socket] = []
     try:
@@ -264,7 +264,7 @@ def inherited(url: str, options: Options) -> list[socket.socket]:
     except OSError as fault:
         for one in taken:
             one.detach()
-        raise CannotListen(f"Cannot listen on {masked(url)}: the socket that was handed down is gone") from fault
+        raise CannotListen(f"Cannot listen on {mask_url(url)}: the socket that was handed down is gone") from fault
     return taken
 
 

@@ -42,7 +42,7 @@ class MetricFamily(Struct, frozen=True):
     bounds: tuple[float, ...] = ()
 
 
-def added(snapshots: Iterable[Sequence[MetricFamily]], *, gauges: bool = True) -> list[MetricFamily]:
+def sum_families(snapshots: Iterable[Sequence[MetricFamily]], *, gauges: bool = True) -> list[MetricFamily]:
     """Return the sum of several processes' families, in the order of their first occurrence. `gauges`: False leaves
     them out, since a process that has ended has nothing in flight."""
     families: dict[str, MetricFamily] = {}

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 from ..jsonrpc.errors import LocalError, needs
 from ..jsonrpc.options import check
 from .conventions import DURATIONS, duration_attributes, metric_attributes, metric_name
-from .instruments import INSTRUMENTS, PREFIX, described
+from .instruments import INSTRUMENTS, PREFIX, instrument_of
 from .metrics import BOUNDS, Metrics
 
 try:
@@ -129,6 +129,6 @@ def _counted(metrics: Metrics) -> dict[Key, Counted]:
         if family.kind == "histogram" and "call_duration" not in short and short in INSTRUMENTS:
             name, _ = metric_name(short)
             for one in family.samples:
-                key = name, described(short).help, frozenset(metric_attributes(one.labels).items())
+                key = name, instrument_of(short).help, frozenset(metric_attributes(one.labels).items())
                 found[key] = one.total, one.buckets
     return found

@@ -105,7 +105,7 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
 }
 
 
-def described(name: str) -> Instrument:
+def instrument_of(name: str) -> Instrument:
     """Return the instrument of that name, without "dragoman_"; for measures of a program's own, one made of the
     name."""
     found = INSTRUMENTS.get(name)

@@ -31,8 +31,8 @@ from msgspec import Struct, field
 
 from ..jsonrpc.errors import LocalError
 from ..observer import Direction, Observation, Outcome, Rejection
-from .figures import Labels, MetricFamily, MetricSample, added, exposition
-from .instruments import PREFIX, described
+from .figures import Labels, MetricFamily, MetricSample, exposition, sum_families
+from .instruments import PREFIX, instrument_of
 from .process import process_families
 
 METHODS: Final = 500
@@ -356,7 +356,7 @@ class Metrics:
         def over() -> None:
             source = self._sources.pop(key, None)
             if source is not None:
-                self._ended = added([self._ended, _read(*source)], gauges=False)
+                self._ended = sum_families([self._ended, _read(*source)], gauges=False)
 
         return over
 
@@ -371,7 +371,7 @@ class Metrics:
             *_families(self._of("in"), "in"),
             *_families(self._of("out"), "out"),
             _family("rejections_total", rejected),
-            *added([self._ended, *read]),
+            *sum_families([self._ended, *read]),
         ]
 
     def durations(self) -> list[Durations]:
@@ -393,14 +393,14 @@ class Metrics:
 
 
 def _family(name: str, values: Mapping[Labels, float]) -> MetricFamily:
-    one = described(name)
+    one = instrument_of(name)
     return MetricFamily(
         f"{PREFIX}{name}", one.kind, one.help, [MetricSample(labels, value) for labels, value in values.items()]
     )
 
 
 def _histogram(name: str, samples: list[MetricSample]) -> MetricFamily:
-    return MetricFamily(f"{PREFIX}{name}", "histogram", described(name).help, samples, BOUNDS)
+    return MetricFamily(f"{PREFIX}{name}", "histogram", instrument_of(name).help, samples, BOUNDS)
 
 
 def _read(measures: Read, labels: Labels) -> list[MetricFamily]:

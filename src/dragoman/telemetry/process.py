@@ -13,7 +13,7 @@ from time import time as now
 from typing import Final
 
 from .figures import MetricFamily, MetricSample
-from .instruments import PREFIX, described
+from .instruments import PREFIX, instrument_of
 
 if sys.platform != "win32":
     import resource
@@ -27,7 +27,7 @@ def process_families() -> list[MetricFamily]:
     """Return the families of this process, as they are now."""
     version: str = sys.modules["dragoman"].__version__  # the package's door, which imports downwards
     labels = (("version", version), ("python", platform.python_version()))
-    build = described(BUILD)
+    build = instrument_of(BUILD)
     used = os.times()
     found = [
         MetricFamily(f"{PREFIX}{BUILD}", build.kind, build.help, [MetricSample(labels, 1)]),

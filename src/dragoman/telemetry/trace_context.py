@@ -60,6 +60,6 @@ def in_text(text: str) -> Parent | None:
     return parent(first, state)
 
 
-def written(trace_id: int, span_id: int, flags: int) -> str:
+def write_traceparent(trace_id: int, span_id: int, flags: int) -> str:
     """Write a `traceparent`."""
     return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"

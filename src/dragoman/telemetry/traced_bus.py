@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ..bus.contract import Bus, Store, Subscription, published_in, traced
+from ..bus.contract import Bus, Store, Subscription, published_in, with_trace_context
 from ..jsonrpc.errors import LocalError, needs
 from ..observer import Measured
 from .conventions import processing, publishing, storing
-from .trace_context import SAMPLED, in_text, written
+from .trace_context import SAMPLED, in_text, write_traceparent
 
 try:
     from opentelemetry import context as contexts
@@ -73,7 +73,7 @@ class TracedBus:
     async def publish(self, topic: str, message: bytes) -> None:
         """Publish, in a span of kind producer. Raises BusLost."""
         with self.span(SpanKind.PRODUCER, publishing(self.url, topic)) as span:
-            await self._bus.publish(topic, message if span is None else traced(message, _written(span)))
+            await self._bus.publish(topic, message if span is None else with_trace_context(message, _written(span)))
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
         """As of the bus."""
@@ -127,7 +127,7 @@ def _ended(span: Span) -> Iterator[None]:
 def _written(span: Span) -> str:
     """Return the context of a span, as `in_text` reads it."""
     made = span.get_span_context()
-    text = written(made.trace_id, made.span_id, made.trace_flags)
+    text = write_traceparent(made.trace_id, made.span_id, made.trace_flags)
     state = made.trace_state.to_header() if made.trace_state else ""
     return f"{text} {state}" if state.isascii() and state.isprintable() and state else text
 

@@ -18,7 +18,7 @@ from typing import Final
 from ..jsonrpc.errors import LocalError, needs
 from ..observer import Additions, Observation, Rejection
 from .conventions import FAILED, beginning, ending, name_of
-from .trace_context import SAMPLED, Parent, in_headers, in_meta, written
+from .trace_context import SAMPLED, Parent, in_headers, in_meta, write_traceparent
 
 try:
     from opentelemetry import context as contexts
@@ -123,7 +123,7 @@ def span_context(named: Parent) -> SpanContext:
 
 def _carried(seen: Observation, context: SpanContext) -> Additions:
     """Return the context that goes with a message."""
-    fields = {"traceparent": written(context.trace_id, context.span_id, context.trace_flags)}
+    fields = {"traceparent": write_traceparent(context.trace_id, context.span_id, context.trace_flags)}
     if context.trace_state:
         fields["tracestate"] = context.trace_state.to_header()
     return Additions(meta=fields) if seen.protocol == "mcp" else Additions(headers=fields)

@@ -35,7 +35,7 @@ from ..bus.hub import BusHub, open_hub
 from ..net.accept import ABSENT, SharedSockets
 from ..net.activation import activation
 from ..net.reconnect import backoff
-from ..net.service_manager import managed, notify, reloading
+from ..net.service_manager import managed, notify, notify_reloading
 from ..net.sockets import in_words
 from .process import WorkerProcess
 from .reports import Reports, collect_answers, collect_reports
@@ -395,7 +395,7 @@ class Supervisor:
             await self._wanted.wait()
             self._wanted.clear()
             self._generation += 1
-            environment = self._announced and reloading()
+            environment = self._announced and notify_reloading()
             for slot in self._slots:
                 if not await self._replace(slot):
                     break

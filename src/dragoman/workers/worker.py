@@ -61,7 +61,7 @@ def check_count(workers: int) -> None:
         raise LocalError(f"{workers} workers cannot serve: at least 1, at most {MOST}")
 
 
-def employed() -> WorkerSpec | None:
+def take_worker_spec() -> WorkerSpec | None:
     """Return the specification of this process, if it is a worker and no `serve` has taken it before."""
     text = os.environ.pop(VARIABLE, "")
     if not text:

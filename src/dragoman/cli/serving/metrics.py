@@ -9,8 +9,8 @@ import msgspec
 
 from ...channel import Options
 from ...schemes import listen
-from ...telemetry.figures import MetricFamily, MetricSample, added, exposition
-from ...telemetry.instruments import PREFIX, described
+from ...telemetry.figures import MetricFamily, MetricSample, exposition, sum_families
+from ...telemetry.instruments import PREFIX, instrument_of
 from ...telemetry.metrics import Metrics
 from ...telemetry.page import PATH, MetricsPage
 from ...telemetry.process import process_families
@@ -70,14 +70,14 @@ class Sums:
         """The sums, and what each worker reported."""
         reports = await self._supervisor.reports()
         living = [snapshot(one.text) for one in reports.living if one.text]
-        self._ended = added([self._ended, *(snapshot(one) for one in reports.ended)], gauges=False)
+        self._ended = sum_families([self._ended, *(snapshot(one) for one in reports.ended)], gauges=False)
         numbers = {
             "workers": len(living),
             "worker_starts_total": reports.starts,
             "worker_failures_total": reports.failures,
         }
         workers = [
-            MetricFamily(f"{PREFIX}{name}", (one := described(name)).kind, one.help, [MetricSample((), value)])
+            MetricFamily(f"{PREFIX}{name}", (one := instrument_of(name)).kind, one.help, [MetricSample((), value)])
             for name, value in numbers.items()
         ]
-        return [*added([*living, self._ended]), *workers], reports
+        return [*sum_families([*living, self._ended]), *workers], reports

@@ -35,7 +35,7 @@ from typing import Any
 from ...channel import Options
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, backoff
-from ...net.sharing import OnState, unwatched
+from ...net.sharing import OnState, ignore_state
 from ...net.urls import Url, address, choice, number, printable, read_query
 from ...transports.broker.contract import (
     DELIVERED,
@@ -102,7 +102,7 @@ class AmqpAdapter:
         self.limit: int = number(where, "limit", LIMIT)
         self.direct: bool = choice(where, "reply", "queue", "direct") == "direct"
         self.durable: bool = not self.direct
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self._declare = choice(where, "declare", "yes", "no") == "yes"
         self._length = number(where, "length", 0)
         for name in ("prefetch", "deliveries"):  # which the listener uses

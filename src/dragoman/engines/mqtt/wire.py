@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from ...channel import Options
 from ...net.reconnect import BackgroundTasks, Keeper
-from ...net.sharing import OnState, unwatched
+from ...net.sharing import OnState, ignore_state
 from ...net.sockets import in_words
 from ...net.urls import Url, read_query
 from ...repeats import Repeats
@@ -94,7 +94,7 @@ class MqttAdapter:
         query = read_query(where, *OPTIONS)
         self.topic: str = topic_of(where)
         self.limit: int = 0
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self.shown: str = where.address
         self._group = query.get("group", GROUP)
         self._named = bool(query.get("client"))

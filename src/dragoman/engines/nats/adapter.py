@@ -16,7 +16,7 @@ from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import PLAIN, LocalError
 from ...jsonrpc.messages import NULL, Notification, Request
 from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks
-from ...net.sharing import ConnectionShare, OnState, unwatched
+from ...net.sharing import ConnectionShare, OnState, ignore_state
 from ...net.urls import printable
 from ...repeats import Repeats
 from ...transports.broker.contract import (
@@ -106,7 +106,7 @@ class NatsAdapter:
         self.group = group
         self.limit: int = MESSAGE - HEADROOM
         self.durable = False
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         part.watch(self.state)
         connection.denials.append(self._denied)
         self._room = room

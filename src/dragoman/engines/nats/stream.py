@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from ...bus.contract import BusLost
 from ...jsonrpc.errors import LocalError
 from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, OutageLog
-from ...net.sharing import OnState, unwatched
+from ...net.sharing import OnState, ignore_state
 from ...net.urls import Url, number, printable
 from ...repeats import Repeats
 from ...transports.broker.contract import (
@@ -113,7 +113,7 @@ class StreamAdapter:
         self._plain, self._connection, self.subject = plain, plain.connection, plain.subject
         self.limit: int = plain.limit
         self.durable = True
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self._stream, self._wait = stream.name, stream.wait
         self._replicas, self._most = stream.replicas, stream.most
         self._consumer = re.sub(r"[^A-Za-z0-9_-]", "_", f"{plain.group}_{plain.subject}")

@@ -32,7 +32,7 @@ from typing import Any
 from ...bus.contract import BusLost
 from ...channel import Options
 from ...net.reconnect import OutageLog
-from ...net.sharing import ConnectionShare, OnState, unwatched
+from ...net.sharing import ConnectionShare, OnState, ignore_state
 from ...net.urls import Url, address, number, read_query
 from ...transports.broker.contract import (
     BrokerMessage,
@@ -105,7 +105,7 @@ class RedisAdapter:
     ) -> None:
         self.limit: int = BULK
         self.durable: bool = True
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self.stream = stream
         self._commands = share_commands(endpoint, "wire")
         self._commands.watch(self._state)

@@ -26,7 +26,7 @@ from ...channel import Broken, Caller, Channel, ChannelError, Closed, Options, O
 from ...jsonrpc.errors import BadAnswer, LocalError
 from ...jsonrpc.limits import Limits
 from ...net.reconnect import BackgroundTasks, OutageLog, backoff
-from ...net.replies import unanswered
+from ...net.replies import no_answer_error
 from ...net.sending import Waiters
 from ...net.sockets import cannot_dial
 from ...net.urls import Url
@@ -357,7 +357,7 @@ class BrokerChannel:
             elif self._receiver is not None:
                 self._receiver.received(message.body, call)
             if not call.settled:
-                call.failed(unanswered(message.body))
+                call.failed(no_answer_error(message.body))
         message.settle("answered")
 
     def _denied(self, why: str) -> None:

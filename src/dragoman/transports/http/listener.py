@@ -18,7 +18,7 @@ from ...jsonrpc.errors import LocalError
 from ...net import urls
 from ...net.accept import ON_ITS_WAY, SocketAcceptor
 from ...net.sending import Waiters
-from ...net.sockets import bind, inherited, names_of_this_machine
+from ...net.sockets import bind, inherited_sockets, names_of_this_machine
 from ..partial import PartialMessages
 from .app import App
 from .connection import ServerConnection
@@ -187,7 +187,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     here = is_loopback(place.host) or options.hosts is not None
     ours = () if here else (place.host, *await names_of_this_machine())
     app = App(served, options, prefix=prefix, methods=place.plain == "http", names=ours)
-    shared = inherited(url, options)
+    shared = inherited_sockets(url, options)
     bound = shared or await bind(place, socket.SOCK_STREAM)
     names = [one.getsockname() for one in bound]
     loopback = all(is_loopback(name[0]) for name in names)
