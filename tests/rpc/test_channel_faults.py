@@ -15,11 +15,11 @@ import pytest
 from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, RpcError, Service, connect, serve
 from dragoman.channel import Caller, Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.rpc.call import STEPS
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.peering.channel_end import UNREAD
 from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.responses import Answers
+from dragoman.rpc.runner import STEPS
 from tests.behind import behind
 
 from .test_peer import Bench, raw, until

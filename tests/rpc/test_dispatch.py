@@ -472,9 +472,9 @@ def test_a_thread_that_outlives_its_loop_can_still_tell_and_ask() -> None:
 def test_asking_for_the_document_again_and_again_makes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
-    def counted(service: Any) -> Any:
-        made.append(service)
-        return document(service)
+    def counted(methods: Any, **described: Any) -> Any:
+        made.append(methods)
+        return document(methods, **described)
 
     monkeypatch.setattr("dragoman.rpc.openrpc.document", counted)
     api = Service("api")

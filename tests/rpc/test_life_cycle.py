@@ -14,10 +14,9 @@ import pytest
 from dragoman import BadAnswer, Context, Limits, LocalError, RpcError, Service
 from dragoman.channel import Caller, Exchange
 from dragoman.jsonrpc.errors import Refusal
-from dragoman.rpc.call import InboundCall
 from dragoman.rpc.deadlines import Clock
 from dragoman.rpc.method import Method, method_of
-from dragoman.rpc.runner import Runner
+from dragoman.rpc.runner import InboundCall, Runner
 from tests.behind import behind, limited
 
 from .test_peer import Bench, joined, raw, until
@@ -92,8 +91,8 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
     api = Service("api")
     found = {"narrow": held("narrow", 1), "wide": held("wide", 2)}
     for method in found.values():
-        behind(api).link(method)
-    behind(api).router = lambda message, caller, peer: (found[message.method], message)
+        behind(api)._link(method)
+    behind(api)._router = lambda message, caller, peer: (found[message.method], message)
     async with raw(api) as (far, peer):
         for id, name in enumerate(["narrow", "wide", "wide"]):
             far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')

@@ -40,7 +40,7 @@ class Site(Protocol):
     """The place where a call runs."""
 
     @property
-    def table(self) -> Any:
+    def service(self) -> Any:
         """The service whose method it is; None without one."""
 
     @property
@@ -269,8 +269,8 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
     from .binding.results import to_json  # noqa: PLC0415  (as above)
 
     context._may_wait()
-    site, table, identity = context._site, context._site.table, context.caller.identity
-    if table is None:
+    site, service, identity = context._site, context._site.service, context.caller.identity
+    if service is None:
         raise LocalError(f"{context.method}: there is no service here whose store it could be")
     if identity is None and not session:
         if context.peer is not None:
@@ -285,23 +285,23 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
                 CallRefused(NO_IDENTITY),
             )
     return CallStore(
-        engine_of(table),
-        owner_of(table.name, identity, session),
-        table.limits,
+        engine_of(service),
+        owner_of(service.name, identity, session),
+        service.limits,
         encode=to_json,
         done=(lambda work: work) if context._where == "async" else site.wait,
-        longest=None if identity is not None else table.limits.store_session_life,
+        longest=None if identity is not None else service.limits.store_session_life,
         stranger=None if identity is not None else sharer_of(context.caller),
     )
 
 
-def engine_of(table: Any) -> Engine:
+def engine_of(service: Any) -> Engine:
     """What keeps the store of a service: what `serve(store=)` gave, or else memory."""
-    if table.kept_in is not None:
-        return cast("Engine", table.kept_in)
+    if service._kept_in is not None:
+        return cast("Engine", service._kept_in)
     from ..store.opening import open_store  # noqa: PLC0415  (the store is paid for only by what uses it)
 
-    root = table._origin  # a service that is served under other limits is a copy
-    if root.kept_in is None:
-        root.kept_in = open_store("memory:", table.limits)
-    return cast("Engine", root.kept_in)
+    root = service._origin  # a service that is served under other limits is a copy
+    if root._kept_in is None:
+        root._kept_in = open_store("memory:", service.limits)
+    return cast("Engine", root._kept_in)

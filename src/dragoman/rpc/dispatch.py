@@ -11,8 +11,9 @@ the acceptor, which knows what may run and where. Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
@@ -21,18 +22,18 @@ from ..channel import Caller
 from ..jsonrpc.codec import Answer, Wire, read
 from ..jsonrpc.codec import Call as WireCall
 from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError, no_way
-from ..jsonrpc.leniency import Leniency
+from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from ..jsonrpc.scanner import too_deep
-from .batch_responder import BatchResponder, starting
+from .batch_responder import BatchResponder, Start
+from .binding.binding import Binding
 from .binding.loose_arguments import bind_loosely
 from .binding.results import to_json, write
 from .context import Context, Site
-from .method import Handler, Life, LongResult, Method
+from .method import Handler, Life, LongResult, Method, arguments_by_name
 from .middleware import Call, drive
-from .observing import Arrival, Deliver, Speak, Watch, answers_only, speak
-from .reading import demand, leniency, loosely
+from .observing import Arrival, Deliver, Place, Speak, Watch, answers_only, speak
 from .responses import Answers
 
 
@@ -96,35 +97,47 @@ Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method
 message by one with prepared params. Raises RpcError to refuse the message."""
 
 
-class MethodTable(Protocol):
-    """The table in which a dispatcher finds methods: a service."""
+class MethodHost(Protocol):
+    """The service whose methods are called, as far as calls need it: what runs calls does not know what registers
+    methods."""
 
-    limits: Limits
-    lenient: Leniency
-    answers: Answers
-    dispatcher: Dispatcher
-    quick: dict[Any, Handler]
+    _lenient: Leniency
+    _answers: Answers
+    _dispatcher: Dispatcher
+    _quick: dict[Any, Handler]
     """Methods that every acceptor runs in place, by name: they neither wait nor take a context."""
-    modest: int
+    _modest: int
     """An answer of at most this many bytes is within every limit."""
-    router: Router
-    watch: Watch | None
+    _router: Router
+    _watch: Watch | None
     """Its observers, where it has some."""
-    challenge: Callable[[Refusal, Caller, Any], Refusal] | None
+    _challenge: Callable[[Refusal, Caller, Any], Refusal] | None
     """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
 
     @property
-    def demanded(self) -> frozenset[str] | None:
+    def name(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def _demanded(self) -> frozenset[str] | None:
         """The scopes that its methods demand of callers; None where none demands anything (`access.Access`)."""
+
+    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | Wire | None:
+        """Answer a message in place where that can be; of any other nothing has run, and `read` takes what was decoded
+        of it. `lenient`: of the channel on which it came; None: the service's own."""
+
+    def _oversized(self, raw: bytes, place: Place) -> bytes:
+        """Return the answer to a message that is too large to be read."""
 
 
 class Dispatcher:
-    """Dispatches messages to the methods of one table."""
+    """Dispatches messages to the methods of one service."""
 
-    __slots__ = ("table",)
+    __slots__ = ("service",)
 
-    def __init__(self, table: MethodTable) -> None:
-        self.table: MethodTable = table
+    def __init__(self, service: MethodHost) -> None:
+        self.service: MethodHost = service
 
     def dispatch(
         self,
@@ -138,7 +151,7 @@ class Dispatcher:
         """Answer one message, now or later. Raises nothing: a fault of ours is the answer. For observers: `raw`, its
         text; `batch`, of which it is an element."""
         kind = type(message)
-        watch = self.table.watch
+        watch = self.service._watch
         if watch is not None and not answers_only(message):
             deliver = watch.came_in(
                 message, acceptor, origin.caller, deliver, raw, None if batch is None else batch.seen
@@ -149,7 +162,7 @@ class Dispatcher:
             elif kind is Batch:
                 self._batch(message, acceptor, origin, deliver, raw)  # type: ignore[arg-type]
             elif kind is Malformed and not acceptor.malformed(message):  # type: ignore[arg-type]
-                answer = self.table.answers.malformed(message, acceptor.dialect)  # type: ignore[arg-type]
+                answer = self.service._answers.malformed(message, acceptor.dialect)  # type: ignore[arg-type]
                 deliver(answer, message.refusal)  # type: ignore[union-attr]
             else:
                 if kind is Result or kind is Failure:
@@ -158,24 +171,24 @@ class Dispatcher:
                     acceptor.responded(message)  # type: ignore[arg-type]
                 deliver(None)
         except Exception as error:
-            deliver(self.table.answers.fault(message, error, acceptor.dialect))
+            deliver(self.service._answers.fault(message, error, acceptor.dialect))
 
     def _call(self, message: Request | Notification, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
-        table, params = self.table, message.params
-        route, caller, seen = table.router, origin.caller, deliver if type(deliver) is Arrival else None
+        service, params = self.service, message.params
+        route, caller, seen = service._router, origin.caller, deliver if type(deliver) is Arrival else None
         try:
             method, message = route(message, caller, origin.peer)
             if method is not None and method.access is not None:
-                demand(method, message, caller, table, origin.peer)
+                demand(method, message, caller, service, origin.peer)
         except Exception as error:  # refused, or a fault of the router
             unfit = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
             why = error.refusal if isinstance(error, CallRefused) else unfit
             if seen is not None:
                 seen.raised(error)
-            deliver(table.answers.failed(message, error, acceptor.dialect), why)
+            deliver(service._answers.failed(message, error, acceptor.dialect), why)
             return
         if method is None:
-            deliver(table.answers.unknown(message))
+            deliver(service._answers.unknown(message))
             return
         if seen is not None:
             seen.found(method.name)
@@ -192,8 +205,8 @@ class Dispatcher:
         watch.responded(message, acceptor, origin.caller, conversation, raw)
 
     def _batch(self, batch: Batch, acceptor: Acceptor, origin: Origin, deliver: Deliver, raw: bytes) -> None:
-        answers = self.table.answers
-        dialect, watch = acceptor.dialect, self.table.watch
+        answers = self.service._answers
+        dialect, watch = acceptor.dialect, self.service._watch
         if not dialect.batches:
             deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
             return
@@ -207,7 +220,7 @@ class Dispatcher:
                 asked.append(message)
         together = self._quick(asked, acceptor)
         if together:
-            lenient = leniency(self.table, origin.peer)
+            lenient = leniency(self.service, origin.peer)
             acceptor.deliver_batch(origin, self.run_together(together, lenient), len(asked), deliver)
             return
         inner = acceptor.batched(origin)
@@ -225,13 +238,13 @@ class Dispatcher:
             done,
             lambda message, error: answers.fault(message, error, dialect),
             width=acceptor.limits.batch_concurrency,
-            allowed=self.table.limits.response_size,
+            allowed=self.service.limits.response_size,
             acknowledges=acceptor.acknowledges,
         ).step()
 
     def _quick(self, asked: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
         """The calls of a batch with their methods, if all run in place; otherwise none."""
-        quick = self.table.quick
+        quick = self.service._quick
         together: list[tuple[Handler, Request | Wire]] = []
         for message in asked:
             if type(message) is not Request or message.version != "2.0" or not acceptor.takes_inline(message):
@@ -248,9 +261,9 @@ class Dispatcher:
 
         Results are encoded `batch_concurrency` at a time, which is faster than one by one, and bounds what is held.
         """
-        table = self.table
-        allowed, width = table.limits.response_size, table.limits.batch_concurrency
-        depth = table.limits.depth
+        service = self.service
+        allowed, width = service.limits.response_size, service.limits.batch_concurrency
+        depth = service.limits.depth
         found: list[bytes] = []
         size = 1
         last: Handler | None = None
@@ -275,14 +288,14 @@ class Dispatcher:
             size += len(text) + 1
             if size <= allowed:  # answers that cannot be sent are not kept
                 found.append(text)
-        return table.answers.batch(found, size)
+        return service._answers.batch(found, size)
 
     def _together(self, calls: Sequence[tuple[Handler, Request | Wire]], values: list[Answer | Raw]) -> bytes:
         """Answers as elements of an array; one that is above a limit, or not JSON, becomes its own error."""
-        limits, answers = self.table.limits, self.table.answers
+        limits, answers = self.service.limits, self.service._answers
         try:
             text = write(values)[1:-1]
-            if len(text) <= self.table.modest:
+            if len(text) <= self.service._modest:
                 return text
             if len(text) <= limits.response_size and not too_deep(text, limits.depth):
                 return text
@@ -299,12 +312,12 @@ class Dispatcher:
 
     def _not_run(self, call: Request | Wire, error: BaseException) -> bytes:
         """The answer to a call in its usual shape that was invalid or failed: faults of the shape come first."""
-        table = self.table
-        message = read(to_json(WireCall(str(call.method), call.params, call.id)), table.limits, table.lenient)
+        service = self.service
+        message = read(to_json(WireCall(str(call.method), call.params, call.id)), service.limits, service._lenient)
         if isinstance(message, Malformed):
-            return table.answers.malformed(message) or b""
+            return service._answers.malformed(message) or b""
         assert isinstance(message, Request)
-        return table.answers.failed(message, error) or b""
+        return service._answers.failed(message, error) or b""
 
     def run_inline(
         self, method: Method, message: Request | Notification, origin: Origin, seen: Arrival | None = None
@@ -313,12 +326,12 @@ class Dispatcher:
         binding, call, context = method.binding, None, None
         try:
             if binding.wants_context:
-                call = InlineCall(origin, self.table, method.life)
+                call = InlineCall(origin, self.service, method.life)
                 context = Context(message, call, method.kind)
             try:
                 arguments = binding.arguments(message.params, context)
             except Exception as error:
-                arguments = loosely(binding, message.params, context, error, self.table, origin.peer)
+                arguments = loosely(binding, message.params, context, error, self.service, origin.peer)
             value = binding.function(*arguments)
             if method.kind == "async":  # in a context of its own, as in a task
                 value = copy_context().run(drive, value)
@@ -326,7 +339,7 @@ class Dispatcher:
         except BaseException as error:
             if seen is not None:
                 seen.raised(error)
-            return self.table.answers.failed(message, error)
+            return self.service._answers.failed(message, error)
         finally:
             if call is not None:
                 call.over = True
@@ -343,9 +356,112 @@ class Dispatcher:
             answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', write(message.id), b"}"))
         else:
             answer = binding.encode(Answer(value, message.id))
-        if len(answer) <= self.table.modest:
+        if len(answer) <= self.service._modest:
             return answer
-        return self.table.answers.fitting(message, answer, shallow=binding.shallow or isinstance(value, LongResult))
+        return self.service._answers.fitting(message, answer, shallow=binding.shallow or isinstance(value, LongResult))
+
+
+# -- the arguments of a call, and who may make it ------------------------------------------------------
+
+
+def arguments_of(handler: Handler, params: Any, context: Context | None, site: Site) -> tuple[Any, ...]:
+    """The arguments of a call at its site. Raises what `Handler.arguments` raises."""
+    try:
+        return handler.arguments(params, context)
+    except Exception as error:
+        return loosely(handler, params, context, error, site.service, site.peer)
+
+
+def loosely(
+    handler: Handler, params: Any, context: Context | None, error: Exception, service: MethodHost | None, peer: Any
+) -> tuple[Any, ...]:
+    """The arguments of a call that `Handler.arguments` refused with `error`, as leniently as its peer or else its
+    service reads them. Raises `error`, or what a later reading found."""
+    if service is None:
+        raise error
+    return bind_loosely(handler, params, context, error, leniency(service, peer), service.limits.depth)
+
+
+def leniency(service: MethodHost | None, peer: Any) -> Leniency:
+    """How leniently a call is read: as the peer on which it came says, or else the service that answers."""
+    lenient: Leniency = peer.lenient if peer is not None else STRICT if service is None else service._lenient
+    return lenient
+
+
+def demand(method: Method, message: Request | Notification, caller: Caller, service: MethodHost, peer: Any) -> None:
+    """Raise CallRefused unless this caller may make this call, by the arguments that the function would get."""
+    access = method.access
+    if access is None:
+        return
+    lenient = leniency(service, peer)
+    if lenient is not STRICT and isinstance(method.binding, Binding):
+        access = access.reading(partial(arguments_by_name, method.binding, lenient=lenient, depth=service.limits.depth))
+    access.demand(message, caller, service._challenge)
+
+
+def forbidden_batch(message: Message, peer: Any, caller: Caller, raw: bytes) -> Refusal | None:
+    """For a wire on which a message is one request: why nothing of it may run, with the scopes of all its calls; None
+    if all may be made."""
+    service = peer.runner.service
+    if service._demanded is None:
+        return None
+    found = forbidden_among(message.messages if type(message) is Batch else (message,), service, caller, peer)
+    if not found:
+        return None
+    from ..access import union  # noqa: PLC0415  (start-up: for calls that not every caller may make)
+
+    refusal = union(error.refusal for error in found.values())
+    refusal = refusal if service._challenge is None else service._challenge(refusal, caller, None)
+    if service._watch is not None:
+        service._watch.refused(message, peer, caller, None, refusal, raw)
+    return refusal
+
+
+def forbidden_among(
+    messages: Iterable[Any], service: MethodHost, caller: Caller, peer: Any
+) -> Mapping[int, CallRefused]:
+    """Return the calls and notifications that their caller may not make, by the identity of the message. `peer`: the
+    one on which they came in."""
+    found: dict[int, CallRefused] = {}
+    for message in messages:
+        if type(message) is not Request and type(message) is not Notification:
+            continue
+        try:
+            method, routed = service._router(message, caller, peer)
+            if method is not None:
+                demand(method, routed, caller, service, peer)
+        except CallRefused as error:
+            if error.refusal.kind == "forbidden":
+                found[id(message)] = error
+        except Exception:  # it is answered with this when its turn comes
+            continue
+    return found
+
+
+def starting(
+    messages: Sequence[Single], dispatcher: Any, acceptor: Any, origin: Any, inner: Any, batch: Arrival | None
+) -> Start:
+    """What starts the elements of a batch, or answers that their caller may not make them. `inner`: their origin."""
+    service = dispatcher.service
+
+    def start(message: Single, deliver: Deliver) -> None:
+        dispatcher.dispatch(message, acceptor, inner, deliver, batch=batch)
+
+    if service._demanded is None:
+        return start
+    forbidden = forbidden_among(messages, service, origin.caller, origin.peer)
+
+    def start_or_refuse(message: Single, deliver: Deliver) -> None:
+        error = forbidden.get(id(message))
+        if error is None:
+            start(message, deliver)
+            return
+        if service._watch is not None:
+            seen = None if batch is None else batch.seen
+            deliver = service._watch.came_in(message, acceptor, origin.caller, deliver, b"", seen)
+        deliver(service._answers.failed(message, error, acceptor.dialect), error.refusal)
+
+    return start_or_refuse
 
 
 def begin(method: Method, message: Request | Notification, site: Site) -> Awaitable[Any]:
@@ -358,7 +474,7 @@ def begin(method: Method, message: Request | Notification, site: Site) -> Awaita
     try:
         arguments = binding.arguments(message.params, context)
     except Exception as error:
-        arguments = loosely(binding, message.params, context, error, site.table, site.peer)
+        arguments = loosely(binding, message.params, context, error, site.service, site.peer)
     return binding.function(*arguments) if method.kind == "async" else run(method, arguments, site)
 
 
@@ -378,11 +494,11 @@ async def run(method: Method, arguments: tuple[Any, ...], site: Site) -> Any:
 class InlineCall:
     """The context's side of a call that ends in its first step: it may send progress, but cannot ask."""
 
-    __slots__ = ("_life", "origin", "over", "table")
+    __slots__ = ("_life", "origin", "over", "service")
     cancelled = False
 
-    def __init__(self, origin: Origin, table: MethodTable | None = None, life: Life | None = None) -> None:
-        self.table: MethodTable | None = table
+    def __init__(self, origin: Origin, service: MethodHost | None = None, life: Life | None = None) -> None:
+        self.service: MethodHost | None = service
         self._life = life
         self.origin: Origin = origin
         self.over: bool = False
@@ -407,7 +523,7 @@ class InlineCall:
         return bool(origin.peer.tell_progress(message.id, value))
 
     def speak(self, raw: bytes, method: str) -> bool:
-        return not self.over and speak(self.origin, raw, method, None if self.table is None else self.table.watch)
+        return not self.over and speak(self.origin, raw, method, None if self.service is None else self.service._watch)
 
     def _cannot(self, context: Context, verb: str) -> LocalError:
         if type(self.origin) is Origin and self.origin.peer is None:  # of `answer`
@@ -463,7 +579,7 @@ class LooplessAcceptor:
 
     @property
     def limits(self) -> Limits:
-        return self._dispatcher.table.limits
+        return self._dispatcher.service.limits
 
     def heard(self, message: Notification) -> bool:
         return False
@@ -479,11 +595,11 @@ class LooplessAcceptor:
             run = self._dispatcher.run_inline
             deliver(run(method, message, origin) if seen is None else seen.run(run, method, message, origin, seen))
             return
-        dispatcher, answers = self._dispatcher, self._dispatcher.table.answers
+        dispatcher, answers = self._dispatcher, self._dispatcher.service._answers
 
         async def work() -> bytes | None:
             try:
-                site = InlineCall(origin, dispatcher.table, method.life)
+                site = InlineCall(origin, dispatcher.service, method.life)
                 return dispatcher.written(method.binding, message, await begin(method, message, site))
             except (Exception, SystemExit) as error:
                 if seen is not None:

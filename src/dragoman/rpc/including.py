@@ -22,7 +22,7 @@ from .context import Context
 from .method import Method, MethodOptions
 
 if TYPE_CHECKING:
-    from ..access import Access
+    from ..access import Access, Verifiers
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["method", "tool", "resource", "prompt"]
@@ -67,13 +67,20 @@ def joined(app: str, namespace: str, prefix: str, separator: str) -> Callable[[s
 
 
 def acyclic(outer: Any, inner: Any) -> None:
-    """Raise LocalError where `inner` is `outer`, or includes it. Both have `name` and `included`."""
+    """Raise LocalError where `inner` is `outer`, or includes it. Both have `name` and `_included`."""
     waiting = [inner]
     while waiting:
         one = waiting.pop()
         if one is outer:
             raise LocalError(f"{outer.name} cannot include {inner.name}: {inner.name} is it, or includes it")
-        waiting.extend(one.included)
+        waiting.extend(one._included)
+
+
+class Guarded(Struct, frozen=True):
+    """A service as far as its guard matters to what includes it."""
+
+    name: str
+    auth: Verifiers | None
 
 
 def guarded(outer: Any, inner: Any, method: Method | None = None) -> Access | None:

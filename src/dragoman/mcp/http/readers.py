@@ -84,7 +84,7 @@ class HttpReader(Struct, eq=False):
         refused(self.reply, refusal, id=id, null=self.null)
 
     def unfit(self, message: Malformed) -> None:
-        unfit(self.reply, message, self.server.host.service.answers, null=self.null)
+        unfit(self.reply, message, self.server.host.service._answers, null=self.null)
 
     # -- a stream
 

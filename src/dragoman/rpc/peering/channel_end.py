@@ -26,7 +26,6 @@ from ...jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message,
 from ...net.strangers import recognised
 from ...repeats import Repeats
 from ..binding.results import to_json
-from ..call import InboundCall
 from ..deadlines import Clock
 from ..declared import UNDECLARED, ErrorRegistry
 from ..dispatch import Origin
@@ -34,7 +33,7 @@ from ..method import Method
 from ..notifications import Notifications
 from ..observing import Arrival, Deliver, Speak, Watch, nothing, numbers
 from ..outbound import OutboundCall
-from ..runner import Runner
+from ..runner import InboundCall, Runner
 
 logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
@@ -112,7 +111,7 @@ class ChannelEnd:
     @property
     def watch(self) -> Watch | None:
         """Its observers, where it has some."""
-        return self.runner.service.watch
+        return self.runner.service._watch
 
     def idle(self) -> asyncio.Future[None]:
         """Done when no answer is owed and no call runs."""
@@ -148,11 +147,11 @@ class ChannelEnd:
         service = self.runner.service
         wire = None
         try:
-            if service.quick and call is None:
+            if service._quick and call is None:
                 owed, channel = self.conversation, self.channel
                 calm = channel is not None and channel.writable and not owed.draining
                 if calm and not (owed.inbound or owed.waiting):
-                    found = service.answer_inline(raw, self.lenient)
+                    found = service._answer_inline(raw, self.lenient)
                     if isinstance(found, bytes):
                         self._malformed_in_a_row = 0
                         self.answer(found)
@@ -166,11 +165,11 @@ class ChannelEnd:
             else:
                 self._malformed_in_a_row = 0
                 self._understood = True
-                service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
+                service._dispatcher.dispatch(message, self, self.origin, self.answer, raw)
         except Exception as error:
-            if service.watch is not None:
-                service.watch.faulty(self.caller.path, self.caller, raw, error)
-            service.answers.faulty(raw, error, self.answer, self.dialect)
+            if service._watch is not None:
+                service._watch.faulty(self.caller.path, self.caller, raw, error)
+            service._answers.faulty(raw, error, self.answer, self.dialect)
 
     def take(
         self,
@@ -185,7 +184,7 @@ class ChannelEnd:
         what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an element. Raises
         nothing, as `received`."""
         origin = Origin(caller, self, reply_stream)
-        self.runner.service.dispatcher.dispatch(message, self, origin, deliver, raw, batch)
+        self.runner.service._dispatcher.dispatch(message, self, origin, deliver, raw, batch)
 
     def resumed(self) -> None:
         """The wire takes more: start waiting calls."""
@@ -254,7 +253,7 @@ class ChannelEnd:
             if expected and self.alone and nameless(malformed.id):
                 # to the end that dialled it is an answer in all likelihood
                 self._fail_only(BadAnswer(malformed.reason))
-            answer = self.runner.service.answers.malformed(malformed, self.dialect)
+            answer = self.runner.service._answers.malformed(malformed, self.dialect)
         if (watch := self.watch) is not None:
             watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
         if answer is not None:
@@ -308,7 +307,7 @@ class ChannelEnd:
             return
         if kind is Batch:
             message = Batch(kept)
-        service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
+        service._dispatcher.dispatch(message, self, self.origin, self.answer, raw)
 
     def _of_exchange(self, message: Single, call: Outgoing, raw: bytes) -> bool:
         """Whether a message of an exchange is dispatched as one of a channel is."""

@@ -22,7 +22,6 @@ from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import ErrorObject
 from ...jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
 from ..binding.results import encode_call, to_json
-from ..call import InboundCall
 from ..method import ERROR
 from ..middleware import Call, Middleware, Next, chain
 from ..notifications import Notifications
@@ -30,7 +29,7 @@ from ..observing import Departure, Speak, Watch
 from ..outbound import OutboundCall, OutgoingBatch, decoding
 from ..peer import Peer
 from ..proxy import proxy
-from ..runner import Runner
+from ..runner import InboundCall, Runner
 from .channel_end import LAPSED, UNDONE, ChannelEnd, OlderCalls
 
 T = TypeVar("T")
@@ -94,7 +93,7 @@ class ChannelPeer(ChannelEnd):
     ) -> None:
         check("Peer", PEER, locals())
         service = runner.service
-        super().__init__(runner, limits or service.limits, lenient or service.lenient, dialect, errors)
+        super().__init__(runner, limits or service.limits, lenient or service._lenient, dialect, errors)
         self.timeout: float | None = timeout if timeout is not None else self.limits.call_timeout
         self.v1: bool = v1
         self._why: ChannelError | None = None
@@ -336,7 +335,7 @@ class ChannelPeer(ChannelEnd):
         if self._chain is not None:
             options = (result, timeout, total, on_progress, extra, reply_stream)
             return self._chained(self._chain, Call(method, params, UNSET, self, options))
-        watch = self.runner.service.watch
+        watch = self.runner.service._watch
         if watch is not None:
             return self._watched(watch, method, params, result, timeout, total, on_progress, extra, reply_stream)
         return self._call(None, method, params, result, timeout, total, on_progress, extra, reply_stream)
@@ -348,7 +347,7 @@ class ChannelPeer(ChannelEnd):
         """Make a call or send a notification past the middleware. Raises what `call` and `notify` raise."""
         if call.options is None or call.options is BROADCAST:
             return await self._notify(call.method, call.params, call.options is BROADCAST)
-        watch = self.runner.service.watch
+        watch = self.runner.service._watch
         if watch is not None:
             return await self._watched(watch, call.method, call.params, *call.options)
         return await self._call(None, call.method, call.params, *call.options)

@@ -35,9 +35,9 @@ class Routed:
 
     name: str
     """For error texts, OpenRPC and metrics."""
-    own_routes: tuple[Route, ...] = ()
+    _own_routes: tuple[Route, ...] = ()
     """Those that were registered here, in order."""
-    kept_in: Engine | None = None
+    _kept_in: Engine | None = None
     """What keeps `ctx.store`; None: nothing yet."""
 
     def route(
@@ -58,7 +58,7 @@ class Routed:
         asked = _methods(path, methods)
         check(f"{self.name}: the route {path}", _RULES, locals())
         _possible(self.name, path)
-        for one in self.own_routes:
+        for one in self._own_routes:
             if one.path == path and (both := [name for name in asked if name in one.methods]):
                 raise LocalError(f"{self.name} has a route for {both[0]} {path} already")
 
@@ -67,7 +67,7 @@ class Routed:
 
             kind = _kind(path, function)
             made = Route(path, asked, public, function, kind, _takes_context(path, function), timeout)
-            self.own_routes = (*self.own_routes, made)
+            self._own_routes = (*self._own_routes, made)
             return function
 
         return register
@@ -87,7 +87,7 @@ class RoutedServer(Routed):
 
     def keep_in(self: _Running, engine: Engine | None) -> None:
         """As `KeepsStore`."""
-        self.service.kept_in = engine
+        self.service._kept_in = engine
 
     def http_routes(self) -> Sequence[Route]:
         """As `HasRoutes`."""
@@ -102,8 +102,8 @@ class RoutedServer(Routed):
 
 def routes_of(app: Any) -> Sequence[Route]:
     """The routes of an app, and of what it includes, at any depth."""
-    found = [*getattr(app, "own_routes", ())]
-    for one in getattr(app, "included", ()):
+    found = [*getattr(app, "_own_routes", ())]
+    for one in getattr(app, "_included", ()):
         found += [route for route in routes_of(one) if route not in found]
     return found
 

@@ -57,7 +57,7 @@ def take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
     try:
         _take(runner, service, route, x)
     except Exception as error:  # a fault of ours
-        service.answers.faulty(
+        service._answers.faulty(
             b'{"jsonrpc":"2.0","method":"route","id":0}', error, lambda answer: _fail(x, answer, None, PLAIN)
         )
 
@@ -73,22 +73,22 @@ def _take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
         if call.made is not None and answer is call.marker:
             x.respond(*call.made)
         else:
-            _fail(x, answer, refusal, service.answers.dialect)
+            _fail(x, answer, refusal, service._answers.dialect)
 
     deliver: Deliver = done
-    if service.watch is not None:
+    if service._watch is not None:
         told = msgspec.json.encode({"jsonrpc": "2.0", "method": name, "id": _ID})
-        deliver = service.watch.came_in(Request(name, msgspec.UNSET, _ID), origin, x.caller, done, told)
+        deliver = service._watch.came_in(Request(name, msgspec.UNSET, _ID), origin, x.caller, done, told)
     refusal = runner.call_limit.refusal()
     if refusal is not None:
-        deliver(failure(_ID, service.answers.dialect.error(refusal)), refusal)
+        deliver(failure(_ID, service._answers.dialect.error(refusal)), refusal)
         return
     method = Method(name, call, "async" if route.kind == "async" else "thread", timeout=route.timeout)
-    service.link(method)
-    life: Life | None = service.life
+    service._link(method)
+    life: Life | None = service._lifespan
     if life is not None:
         runner.bind()
-        method = living(life, method, service.handler)
+        method = living(life, method, service._handler)
     origin.start(origin, method, Request(name, request, _ID), deliver, len(request.body))
 
 
