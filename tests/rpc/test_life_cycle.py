@@ -99,7 +99,7 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
         await until(lambda: sorted(began) == ["narrow", "wide", "wide"])
         gate.set()
         await until(lambda: not behind(peer).runner.runs)
-        assert not behind(peer).runner._places  # none is kept for a method that does not run
+        assert not behind(peer).runner._concurrency_limits  # none is kept for a method that does not run
 
 
 # -- closing ----------------------------------------------------------------------------------------

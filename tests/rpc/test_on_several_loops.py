@@ -153,4 +153,4 @@ def test_a_closed_loop_takes_nothing_however_often_it_is_told() -> None:
     pool = ThreadPool(loop, 1, "it")
     loop.close()
     assert [pool.call_soon(print) for _ in range(3)] == [False] * 3
-    assert not pool._queue.told
+    assert not pool._queue.callbacks

@@ -31,7 +31,7 @@ GUARDS = {
     "rpc.peering.channel_end:ChannelEnd.answer": "sends the answer, that of a fault too",
     "rpc.runner:InboundCall.start": "catches what the beginning of a call raises",
     "rpc.runner:InboundCall._close": "catches what the end of a call raises",
-    "rpc.runner:InboundCall._tell": "sends the answer, that of a fault too",
+    "rpc.runner:InboundCall._deliver_once": "sends the answer, that of a fault too",
     "rpc.thread_pool:Work.settle": "the end of a thread's work: called by the loop, under the guard of the pool",
     "rpc.thread_pool:_Queue.call": "called by the loop, and calls the rest under a guard",
 }

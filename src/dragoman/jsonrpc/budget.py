@@ -124,7 +124,7 @@ class Admission:
         budget._admitted += self._size
 
     def keep(self, drop: Callable[[], object] | None) -> None:
-        """As `Account.keep`: it gives way to others while there is a `drop`."""
+        """Count these bytes as kept: what keeps them gives way to others while there is a `drop`."""
         self._account.keep(drop)
         for unused in (self._budget._unused, self._owner.unused):
             unused.pop(self, None)
@@ -286,8 +286,8 @@ class Budget:
         slowness = [(one, one.reader.slowness()) for one in tuple(self._readers) if one.reader is not None]
         slowness.sort(key=lambda pair: (pair[0]._owner in self._above, pair[1]), reverse=True)
         enough = self.most - self.most // _SLACK
-        for place, (account, _) in enumerate(slowness, 1):
-            if self.used <= (self.most if place == len(slowness) else enough):
+        for position, (account, _) in enumerate(slowness, 1):
+            if self.used <= (self.most if position == len(slowness) else enough):
                 return
             if account.reader is not None and account.size:
                 self._closed += 1

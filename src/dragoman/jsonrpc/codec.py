@@ -7,7 +7,7 @@ faults) is decoded slowly, member by member, to describe its faults.
 Rules beyond the specification's text: text is strict UTF-8 without a byte-order mark; a number
 that no double holds is refused as JSON (RFC 8259, section 6, lets an implementation set that limit); of two
 members with one name the last counts; an object with a `method` is a request or notification,
-whatever its other members; an object with `result` or `error` and no `method` is a response.
+with any other members; an object with `result` or `error` and no `method` is a response.
 """
 
 from __future__ import annotations
@@ -109,8 +109,9 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
 
 
 def read(raw: bytes, limits: Limits, lenient: Leniency, wire: Wire | None = None) -> Message:
-    """As `decode`, but numbers with exponents are not checked, because the decoder of a method's params refuses them,
-    and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, where it was asked."""
+    """Decode a message as `decode` does, but numbers with exponents are not checked, because the decoder of a method's
+    params refuses them, and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, where
+    it was called."""
     size = len(raw)
     if size > LONG and (message := _long(raw, limits)) is not None:
         return message
@@ -198,7 +199,7 @@ def _too_deep(raw: bytes, limits: Limits, lenient: Leniency) -> Malformed:
     if refused.answerable or refused.id is not UNSET:
         return refused
     fault = no_json(raw)
-    if fault == TOO_DEEP:  # whether it is valid cannot be told
+    if fault == TOO_DEEP:  # whether it is valid cannot be known
         return replace(refused, id=NULL, answerable=True)
     if fault is not None:
         return _unreadable(raw, f"Parse error: {fault}", lenient)
@@ -257,21 +258,20 @@ def _unreadable(raw: bytes, reason: str, lenient: Leniency) -> Malformed:
 
 
 def requests(raw: bytes) -> tuple[bool, list[Request]]:
-    """The requests in a text, as far as can be told without checking it, and whether it is a batch. Used to answer a
-    message for which our own code failed, so it shares only the decoders with `read`."""
+    """Return whether a text is a batch, and the requests in it, as far as they can be found without checking it. Used
+    to answer a message for which our own code failed, so it shares only the decoders with `read`."""
     try:
         batched = raw.lstrip(SPACE)[:1] == b"["
-        found = elements_of(raw) if batched else [Raw(raw)]
-        asked = []
-        for element in found:
+        found: list[Request] = []
+        for element in elements_of(raw) if batched else [Raw(raw)]:
             if bytes(element).lstrip(SPACE)[:1] != b"{":
                 continue
             loose = _loose(element)
             if loose.method is not UNSET and loose.id is not UNSET and first_byte(loose.method) == ord('"'):
-                asked.append(Request(_text(loose.method), UNSET, _id(loose.id, "2.0")[0]))
+                found.append(Request(_text(loose.method), UNSET, _id(loose.id, "2.0")[0]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False, []
-    return batched, asked
+    return batched, found
 
 
 def _too_large(limit: str, allowed: int, received: int, unit: str, *, id: Any = NULL) -> Malformed:
@@ -293,7 +293,7 @@ def _element(raw: bytes | Raw, limits: Limits, lenient: Leniency) -> Single:
 
 def _version(loose: _Loose, lenient: Leniency) -> Version:
     """The version that a message is written in: 1.0 where that is accepted and it says so, or it says nothing and has a
-    member that tells a request or a response."""
+    member that identifies a request or a response."""
     if not lenient.accept_v1:
         return "2.0"
     if loose.jsonrpc is not UNSET:
@@ -331,11 +331,11 @@ def _request(loose: _Loose, version: Version, limits: Limits, lenient: Leniency)
         if kind not in ("an array", "an object"):
             return invalid(f"`params` must be an array or an object, not {kind}")
     silent = version == "1.0" or lenient.null_id == "notification"
-    told = id is UNSET or (silent and isinstance(id, Raw) and _absent(id))
+    is_notification = id is UNSET or (silent and isinstance(id, Raw) and _absent(id))
     if len(method) > limits.method_length:
         refused = _too_large("method_length", limits.method_length, len(method), "characters", id=id)
-        return replace(refused, id=UNSET, answerable=False) if told else refused
-    if told:
+        return replace(refused, id=UNSET, answerable=False) if is_notification else refused
+    if is_notification:
         return Notification(method, params, version)
     return Request(method, params, id, version)
 

@@ -112,7 +112,7 @@ class Malformed(Struct, frozen=True, gc=False):
 
     kind: Literal["parse", "invalid", "too_large"]
     reason: str
-    """Why, in words, with the place."""
+    """Why, in words, with the position."""
     id: Any = NULL
     answerable: bool = True
     version: Version = "2.0"

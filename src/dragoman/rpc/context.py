@@ -37,7 +37,7 @@ logger: logging.Logger = logging.getLogger("dragoman.calls")
 
 
 class Site(Protocol):
-    """The place where a call runs."""
+    """Where a call runs, as its Context sees it."""
 
     @property
     def service(self) -> Any:
@@ -71,7 +71,7 @@ class Site(Protocol):
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
         """Several calls back at once: as `ask`, for all their results."""
 
-    def tell(self, context: Context, method: str, params: Any) -> Any:
+    def notify(self, context: Context, method: str, params: Any) -> Any:
         """Notify the caller: awaitable on the loop, blocking in a thread."""
 
     def left(self) -> float | None:
@@ -117,7 +117,7 @@ class Context(Generic[State]):
 
     _context_of = "a Service's methods", "from dragoman import Context"
     """Which functions take it, and how it is imported; for the error text of `bind` about a context in the wrong
-    place."""
+    kind of function."""
 
     def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
         self.message: Request | Notification = message
@@ -151,7 +151,7 @@ class Context(Generic[State]):
     @property
     def store(self) -> CallStore:
         """What is stored for this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
-        for an anonymous caller on a wire of exchanges (HTTP), who is told that the call is forbidden, and in an inline
+        for an anonymous caller on a wire of exchanges (HTTP), who receives that the call is forbidden, and in an inline
         function, which must not wait."""
         return store_of(self)
 
@@ -213,7 +213,7 @@ class Context(Generic[State]):
         self._site.renew()
 
     def speak(self, raw: bytes, method: str = "") -> bool:
-        """Send a whole message, as JSON text, ahead of this call's answer, where the call was asked: for protocols
+        """Send a whole message, as JSON text, ahead of this call's answer, on the stream of the call: for protocols
         built on JSON-RPC. `method`: its own, for observers. False when the wire cannot, or drops it because the caller
         reads too slowly."""
         return self._site.speak(raw, method)
@@ -244,8 +244,8 @@ class Context(Generic[State]):
         or the caller reads too slowly for more, and in an inline function, which must not wait.
         """
         self._may_wait()
-        told: Awaitable[None] = self._site.tell(self, method, params)
-        return told
+        sent: Awaitable[None] = self._site.notify(self, method, params)
+        return sent
 
     def _may_wait(self) -> None:
         if self._where == "inline":
@@ -263,7 +263,8 @@ def _process(number: int) -> str:
 
 
 def store_of(context: Context[Any], session: str = "") -> CallStore:
-    """As `Context.store`. `session`: the name of a session that outlives connections; "" without one."""
+    """Return the store of a call's caller, for `Context.store`. `session`: the name of a session that outlives
+    connections; "" without one."""
     from ..allowance import owner_of as sharer_of  # noqa: PLC0415  (the store is paid for only by what uses it)
     from ..store.calls import CallStore, owner_of  # noqa: PLC0415  (as above)
     from .binding.results import to_json  # noqa: PLC0415  (as above)

@@ -33,7 +33,7 @@ from .binding.results import to_json, write
 from .context import Context, Site
 from .method import Handler, Life, LongResult, Method, arguments_by_name
 from .middleware import Call, drive
-from .observing import Arrival, Deliver, Place, Speak, Watch, answers_only, speak
+from .observing import Arrival, Deliver, MessageEndpoint, Speak, Watch, answers_only, speak
 from .responses import Answers
 
 
@@ -68,7 +68,7 @@ class Acceptor(Protocol):
     def acknowledges(self) -> bool:
         """Whether the answers to a batch do not wait for its notifications, which go on."""
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
 
     def takes_inline(self, message: Request | Notification) -> bool:
@@ -127,7 +127,7 @@ class MethodHost(Protocol):
         """Answer a message in place where that can be; of any other nothing has run, and `read` takes what was decoded
         of it. `lenient`: of the channel on which it came; None: the service's own."""
 
-    def _oversized(self, raw: bytes, place: Place) -> bytes:
+    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes:
         """Return the answer to a message that is too large to be read."""
 
 
@@ -157,7 +157,7 @@ class Dispatcher:
                 message, acceptor, origin.caller, deliver, raw, None if batch is None else batch.seen
             )
         try:
-            if kind is Request or (kind is Notification and not acceptor.heard(message)):  # type: ignore[arg-type]
+            if kind is Request or (kind is Notification and not acceptor.consumes(message)):  # type: ignore[arg-type]
                 self._call(message, acceptor, origin, deliver)  # type: ignore[arg-type]
             elif kind is Batch:
                 self._batch(message, acceptor, origin, deliver, raw)  # type: ignore[arg-type]
@@ -210,18 +210,18 @@ class Dispatcher:
         if not dialect.batches:
             deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
             return
-        asked: list[Single] = []
+        elements: list[Single] = []
         for message in batch.messages:
             if isinstance(message, Result | Failure):
                 if watch is not None:
                     self._tell_responded(watch, message, acceptor, origin, raw)
                 acceptor.responded(message)
             elif not (isinstance(message, Malformed) and acceptor.malformed(message)):
-                asked.append(message)
-        together = self._quick(asked, acceptor)
+                elements.append(message)
+        together = self._quick(elements, acceptor)
         if together:
             lenient = leniency(self.service, origin.peer)
-            acceptor.deliver_batch(origin, self.run_together(together, lenient), len(asked), deliver)
+            acceptor.deliver_batch(origin, self.run_together(together, lenient), len(elements), deliver)
             return
         inner = acceptor.batched(origin)
         whole = deliver if type(deliver) is Arrival else None
@@ -233,8 +233,8 @@ class Dispatcher:
             acceptor.deliver_batch(origin, answer, len(found), deliver if whole is None else whole.deliver)
 
         BatchResponder(
-            asked,
-            starting(asked, self, acceptor, origin, inner, whole),
+            elements,
+            starting(elements, self, acceptor, origin, inner, whole),
             done,
             lambda message, error: answers.fault(message, error, dialect),
             width=acceptor.limits.batch_concurrency,
@@ -242,11 +242,11 @@ class Dispatcher:
             acknowledges=acceptor.acknowledges,
         ).step()
 
-    def _quick(self, asked: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
+    def _quick(self, elements: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
         """The calls of a batch with their methods, if all run in place; otherwise none."""
         quick = self.service._quick
         together: list[tuple[Handler, Request | Wire]] = []
-        for message in asked:
+        for message in elements:
             if type(message) is not Request or message.version != "2.0" or not acceptor.takes_inline(message):
                 return []
             if (binding := quick.get(message.method)) is None:
@@ -520,7 +520,7 @@ class InlineCall:
         origin = self.origin
         if self.over or origin.peer is None or origin.reply_stream is not None or isinstance(message, Notification):
             return False
-        return bool(origin.peer.tell_progress(message.id, value))
+        return bool(origin.peer.send_progress(message.id, value))
 
     def speak(self, raw: bytes, method: str) -> bool:
         return not self.over and speak(self.origin, raw, method, None if self.service is None else self.service._watch)
@@ -536,7 +536,7 @@ class InlineCall:
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
         raise self._cannot(context, "call back")
 
-    def tell(self, context: Context, method: str, params: Any) -> Any:
+    def notify(self, context: Context, method: str, params: Any) -> Any:
         raise self._cannot(context, "notify")
 
     def left(self) -> float | None:
@@ -581,7 +581,7 @@ class LooplessAcceptor:
     def limits(self) -> Limits:
         return self._dispatcher.service.limits
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         return False
 
     def takes_inline(self, message: Request | Notification) -> bool:

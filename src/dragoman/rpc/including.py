@@ -1,12 +1,12 @@
 """What `include` takes: another service, whose methods stay in step, or an instance, by the marks of its class.
 
-A service that is included tells each service or MCP server around it of its methods, of those that it has and of those
-that are added later: an `Includer` puts them there under their names, with the middleware of the service that they
-come from. So a call of an included method is found as any other is, in one step.
+A service that is included notifies each service or MCP server around it of its methods, of those that it has and of
+those that are added later: an `Includer` puts them there under their names, with the middleware of the service that
+they come from. So a call of an included method is found as any other is, in one step.
 
 A mark says with which name and options a function is to be registered; it registers nothing, since a class has no
-instance yet while it is made. A subclass inherits marks: a function that overrides a marked one is registered in its
-place, and `name = None` in the subclass takes it away.
+instance yet while it is made. A subclass inherits marks: a function that overrides a marked one is registered
+instead, and `name = None` in the subclass takes it away.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ Commit: TypeAlias = Callable[[], object]
 
 
 class Includer(Protocol):
-    """Where the methods of an included service are, too."""
+    """A service or server that includes another: it has the other's methods, too."""
 
     def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        """What puts these methods there. LocalError, before anything is changed, for one that cannot be there."""
+        """Return the functions that add these methods. LocalError, before anything is changed, for one that cannot be
+        there."""
 
     def chained(self) -> None:
         """The middleware of the included service has changed."""
@@ -59,7 +60,7 @@ def registrable_name(app: str, name: str, taken: Collection[str], longest: int) 
 
 
 def joined(app: str, namespace: str, prefix: str, separator: str) -> Callable[[str], str]:
-    """What makes the name that something included has. LocalError for a namespace beside a prefix."""
+    """Return the function that makes the name of what is included. LocalError for a namespace beside a prefix."""
     if namespace and prefix:
         raise LocalError(f"{app}.include: give namespace={namespace!r} or prefix={prefix!r}, not both")
     before = f"{namespace}{separator}" if namespace else prefix

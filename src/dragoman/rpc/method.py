@@ -234,7 +234,7 @@ class MethodOptions(TypedDict, total=False):
     roles: str | Collection[str]
     """A caller needs one of them."""
     allow: Allow | None
-    """`allow(identity, arguments)` is True where this caller may make this call: a plain function, which is asked on
+    """`allow(identity, arguments)` is True where this caller may make this call: a plain function, which is called on
     the loop. It gets None for the arguments where the method is listed."""
 
 
@@ -330,7 +330,7 @@ def by_name(binding: Binding, values: tuple[Any, ...]) -> dict[str, Any]:
 
 
 NO_CONTEXT: Any = object()
-"""In the place of a context, where arguments are only looked at."""
+"""Instead of a context, where arguments are only looked at."""
 
 
 def may_wait(function: Callable[..., Any]) -> bool:

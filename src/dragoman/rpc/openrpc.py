@@ -20,8 +20,8 @@ from .binding.signature import tidy, without_parameters
 from .method import Method
 
 VERSION = "1.3.2"
-_PLACE = "#/components/schemas/"
-_REFS = _PLACE + "{name}"
+_PREFIX = "#/components/schemas/"
+_REFS = _PREFIX + "{name}"
 
 
 def document(
@@ -61,8 +61,8 @@ def _method(
     data: Mapping[type[RpcError], dict[str, Any]],
 ) -> dict[str, Any]:
     parameters = method.signature.parameters
-    told = without_parameters(tidy(method.description or method.signature.documentation))
-    summary, _, rest = told.partition("\n\n")
+    text = without_parameters(tidy(method.description or method.signature.documentation))
+    summary, _, rest = text.partition("\n\n")
     entry: dict[str, Any] = {"name": method.name}
     if summary:
         entry["summary"] = " ".join(summary.split())
@@ -124,7 +124,7 @@ def _different(given: Mapping[str, Any], results: Mapping[str, Any]) -> set[str]
     """The names of types that are not the same as results, or refer to one of those."""
     found = {name for name in results if given.get(name, results[name]) != results[name]}
     uses = {
-        name: {ref.removeprefix(_PLACE) for ref in references(schema)}
+        name: {ref.removeprefix(_PREFIX) for ref in references(schema)}
         for name, schema in results.items()
         if name in given
     }

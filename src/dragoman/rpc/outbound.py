@@ -21,7 +21,7 @@ from ..repeats import Repeats
 from .binding.results import result_decoder
 from .deadlines import Clock
 from .middleware import Call, Middleware, chain
-from .observing import Departure, FarPlace, Speak, Watch
+from .observing import Departure, FarEndpoint, Speak, Watch
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger("dragoman")
@@ -30,7 +30,7 @@ repeats: Repeats = Repeats(logger)
 _anything = msgspec.json.Decoder().decode
 
 
-class CallSender(FarPlace, Protocol):
+class CallSender(FarEndpoint, Protocol):
     """A peer, as what goes out sees it."""
 
     conversation: Conversation[Any, Any]
@@ -97,7 +97,7 @@ class OutboundCall(Struct, eq=False):
     until: float | None = None
     abandon: Callable[[], None] | None = None
     seen: Departure | None = None
-    """What tells observers, where there are some."""
+    """Notifies observers, where there are some."""
     untaken: bool = False
     """Whether the far end has refused to begin it, since it is closing the channel: it may be sent to another."""
     result: Any = UNSET
@@ -215,14 +215,14 @@ class OutboundCall(Struct, eq=False):
                 repeats.error("on_progress of %r failed", self.method, exc_info=True)
 
     def expired(self) -> None:
-        """Time is up, unless the far end has asked us something since, which may be about this call: users are slow.
+        """Time is up, unless the far end has called us since, which may be about this call: users are slow.
 
         Earlier questions do not count: their handlers may be waiting for this very call.
         """
         now = self.peer.loop.time()
         newest = next(reversed(self.peer.conversation.inbound.values()), None)
-        asked = newest is not None and newest.after >= self.id
-        if (self.until is None or now < self.until) and asked and self.timeout is not None:
+        questioned = newest is not None and newest.after >= self.id
+        if (self.until is None or now < self.until) and questioned and self.timeout is not None:
             self.wait(self.timeout)
             return
         self.peer.abandon(self)
@@ -311,7 +311,8 @@ class BatchResult(Generic[T]):
 
 
 class OutgoingBatch:
-    """As `Peer.batch`. With middleware each call has a task of its own, and the message waits until each has passed."""
+    """Several calls in one message (`Peer.batch`). With middleware each call has a task of its own, and the message
+    waits until each has passed."""
 
     def __init__(self, peer: CallSender, timeout: float | None) -> None:
         self._peer = peer
@@ -378,7 +379,7 @@ class OutgoingBatch:
         return pending
 
     def _surrounded(self, call: Call) -> asyncio.Task[Any]:
-        place = len(self._tasks)
+        index = len(self._tasks)
 
         async def last(call: Call) -> Any:
             if self._gone:  # a second try
@@ -388,7 +389,7 @@ class OutgoingBatch:
                 self._note(call.method, call.params)
             else:
                 pending = self._add(call.method, call.params, call.options[0])
-            self._arrived(place)
+            self._arrived(index)
             return None if pending is None else await pending.future
 
         async def run() -> Any:
@@ -396,12 +397,12 @@ class OutgoingBatch:
 
         task = self._peer.loop.create_task(run())
         self._tasks.append(task)
-        self._missing.add(place)
-        task.add_done_callback(lambda _: self._arrived(place))
+        self._missing.add(index)
+        task.add_done_callback(lambda _: self._arrived(index))
         return task
 
-    def _arrived(self, place: int) -> None:
-        self._missing.discard(place)
+    def _arrived(self, index: int) -> None:
+        self._missing.discard(index)
         if not self._missing and self._through is not None and not self._through.done():
             self._through.set_result(None)
 

@@ -94,18 +94,18 @@ class InboundCall:
     """One call in flight. It is the `Site` of its Context."""
 
     __slots__ = (
+        "_answered",
         "_asking",
         "_begun",
         "_freed",
         "_left",
         "_over",
-        "_place",
         "_pool",
         "_questions",
+        "_slots",
         "_steps",
         "_task",
         "_threads",
-        "_told",
         "acceptor",
         "after",
         "cancelled",
@@ -147,11 +147,11 @@ class InboundCall:
         """The id of the last call to the caller when this one came in."""
         self.deliver: Deliver = deliver
         self.seen: Arrival | None = deliver if type(deliver) is Arrival else None
-        """What tells observers; None where there are none."""
+        """Notifies observers; None where there are none."""
         self.cancelled: bool = False
         self._task: asyncio.Task[None] | None = None
         self._begun = False
-        self._told = False
+        self._answered = False
         self._over = False  # the coroutine has ended; its threads may go on
         self._pool: ThreadPool | None = None  # the pool of its threads
         self._threads = 0  # abandoned threads that have not returned
@@ -159,7 +159,7 @@ class InboundCall:
         self._left: float | None = None  # time left when it began to ask
         self._questions: set[asyncio.Task[Any]] | None = None  # questions that threads wait for
         self._steps = 0  # progress values on their way from a thread to the loop
-        self._place: ConcurrencyLimit | None = None  # the slot of its method
+        self._slots: ConcurrencyLimit | None = None  # the slot of its method
         self._freed = False  # its slot among the calls in flight was released
 
     @property
@@ -190,7 +190,7 @@ class InboundCall:
             self._task = task = _task(work, loop=self.loop, context=None if self.seen is None else self.seen.context)
             if task.done():  # an eager task that never waited
                 self._task = None
-            elif self._begun and self._told:  # an eager task that was ended while it began
+            elif self._begun and self._answered:  # an eager task that was ended while it began
                 task.cancel()
         except Exception as error:
             if self._task is not None or self._over:
@@ -208,7 +208,7 @@ class InboundCall:
     async def _work(self) -> None:
         self._begun = True
         answer: bytes | None = None
-        if self._told:  # ended before it began
+        if self._answered:  # ended before it began
             self._close(None)
             return
         method, message = self.method, self.message
@@ -219,11 +219,11 @@ class InboundCall:
             value = await begin(method, message, self)
             answer = self.runner.service._dispatcher.written(method.binding, message, value)
         except asyncio.CancelledError:
-            if not self._told:  # not cancelled by us: by the handler, or by the end of the loop
+            if not self._answered:  # not cancelled by us: by the handler, or by the end of the loop
                 answer = self.runner.service._answers.failed(self.message, LocalError("the handler was cancelled"))
         except (KeyboardInterrupt, GeneratorExit) as error:
             if isinstance(error, KeyboardInterrupt) or not self._stepped():  # the end of the program, or of the loop
-                self._told = True
+                self._answered = True
                 raise
             answer = self.runner.service._answers.failed(self.message, error)
         except BaseException as error:  # a handler may raise what is not an Exception: it owes an answer all the same
@@ -245,7 +245,7 @@ class InboundCall:
     def _close(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         """The coroutine has ended. Its slot is released even if the wire fails to take the answer."""
         try:
-            self._tell(answer, refusal)
+            self._deliver_once(answer, refusal)
             self.runner.clock.drop(self)
         except Exception:
             logger.exception("call %r: its answer could not be given to its wire", self.method.name)
@@ -257,39 +257,39 @@ class InboundCall:
         try:
             self._gone()
         except Exception:
-            logger.exception("call %r: its place could not be given back", self.method.name)
+            logger.exception("call %r: its slot could not be released", self.method.name)
 
     async def _work_in_turn(self) -> None:
         self._begun = True
-        places = self.runner.places(self.method)
-        if self._told:  # ended before it began
+        slots = self.runner.slots(self.method)
+        if self._answered:  # ended before it began
             self._close(None)
             return
-        if not places.free:
-            if self.method.queue is not None and len(places.queue) >= self.method.queue:
+        if not slots.free:
+            if self.method.queue is not None and len(slots.queue) >= self.method.queue:
                 refusal = busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)
                 self._close(self.refused(refusal), refusal)
                 return
             turn: asyncio.Future[None] = self.loop.create_future()
-            places.queue.append(turn)
+            slots.queue.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
                 if not turn.cancelled():  # its turn had come
-                    places.leave()
-                elif turn in places.queue:
-                    places.queue.remove(turn)
+                    slots.leave()
+                elif turn in slots.queue:
+                    slots.queue.remove(turn)
                 self._close(None)
                 return
         else:
-            places.take()
-        self._place = places
+            slots.take()
+        self._slots = slots
         await self._work()
 
-    def _tell(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        if self._told:
+    def _deliver_once(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self._answered:
             return
-        self._told = True
+        self._answered = True
         deliver, self.deliver = self.deliver, nothing
         try:
             self.acceptor.settle(self)
@@ -301,14 +301,14 @@ class InboundCall:
     def _gone(self) -> None:
         self.runner.runs.discard(self)
         self._task = None
-        if self._place is not None:
-            self._place.leave()
+        if self._slots is not None:
+            self._slots.leave()
         if not self._freed:
             self._freed = True
             self.acceptor.release(self)
 
     def refused(self, refusal: Refusal) -> bytes | None:
-        """What its caller is told in place of a result; None where the caller waits for none."""
+        """Return the error that its caller receives instead of a result; None where the caller waits for none."""
         if self.seen is not None:
             self.seen.refusal = refusal
         if isinstance(self.message, Notification):
@@ -328,8 +328,8 @@ class InboundCall:
         """Deliver the refusal (None: no answer) now and stop the work as far as possible."""
         self.cancelled = True
         self.runner.clock.drop(self)
-        self._tell(None if refusal is None else self.refused(refusal))
-        if self._task is not None and self._begun:  # before its first step it would end without giving its place back
+        self._deliver_once(None if refusal is None else self.refused(refusal))
+        if self._task is not None and self._begun:  # before its first step it would end without releasing its slot
             self._task.cancel()
         for question in tuple(self._questions or ()):
             question.cancel()
@@ -340,14 +340,15 @@ class InboundCall:
         return self._asking > 0
 
     def abandon(self) -> None:
-        """Its caller cannot get the answer: `end` without one, and release the slot now, whatever its work does."""
+        """Its caller cannot get the answer: `end` without one, and release the slot now, also while its work goes
+        on."""
         self.end(None)
         if not self._freed:
             self._uncount()
 
     def drop(self, why: str = "the caller went away") -> None:
         """The answer is not waited for: stop the work."""
-        self._told = True
+        self._answered = True
         if self.seen is not None:
             self.seen.end("lost", why)
         self.end(None)
@@ -367,18 +368,18 @@ class InboundCall:
     def renew(self) -> None:
         if self.method.kind != "thread":
             self._renew()
-        elif not self._told:
+        elif not self._answered:
             self._hand_over(self._renew)
 
     def _renew(self) -> bool:
         own = self.method.timeout
         timeout = self.runner.service.limits.handler_timeout if own is UNSET else own
-        if timeout is not None and not self._told and self.left() is not None:  # None while a question is under way
+        if timeout is not None and not self._answered and self.left() is not None:  # None while a question is under way
             self.runner.clock.set(self, timeout)
         return True
 
     def progress(self, message: Request | Notification, value: Any) -> bool:
-        if self._told:
+        if self._answered:
             return False
         if isinstance(message, Notification) or self.peer is None:
             self.renew()
@@ -388,23 +389,23 @@ class InboundCall:
         return self._hand_over(self._progress, message, Raw(to_json(value)))
 
     def _progress(self, message: Request, value: Any) -> bool:
-        if self._told:
+        if self._answered:
             return False
         self._renew()
         if self.peer is not None and self.origin.reply_stream is None:
-            return bool(self.peer.tell_progress(message.id, value))
+            return bool(self.peer.send_progress(message.id, value))
         return False
 
     def speak(self, raw: bytes, method: str) -> bool:
-        """Send a message ahead of the answer, where the call was asked; from a thread too. False: it was dropped."""
-        if self._told:
+        """Send a message ahead of the answer, on the stream of the call; from a thread too. False: it was dropped."""
+        if self._answered:
             return False
         if self.method.kind != "thread":
             return self._speak(raw, method)
         return self._hand_over(self._speak, raw, method)
 
     def _speak(self, raw: bytes, method: str) -> bool:
-        return not self._told and speak(self.origin, raw, method, self.runner.service._watch)
+        return not self._answered and speak(self.origin, raw, method, self.runner.service._watch)
 
     def _hand_over(self, say: Callable[..., bool], *words: Any) -> bool:
         """Pass a message from a thread to the loop; False when too many are on their way."""
@@ -464,20 +465,20 @@ class InboundCall:
         return self._awaited(work) if self.method.kind == "thread" else work
 
     async def _ask_all(self, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> list[Any]:
-        asked = [self.loop.create_task(self._ask(method, params, result, timeout)) for method, params in calls]
+        tasks = [self.loop.create_task(self._ask(method, params, result, timeout)) for method, params in calls]
         try:
-            return await asyncio.gather(*asked)
+            return await asyncio.gather(*tasks)
         finally:
-            for one in asked:
+            for one in tasks:
                 one.cancel()
 
     def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
         """The result of a coroutine, for a thread; if the call ends meanwhile, so does the waiting."""
-        asked = self._question(work)
+        asking = self._question(work)
         try:
-            question = asyncio.run_coroutine_threadsafe(asked, self.loop)
+            question = asyncio.run_coroutine_threadsafe(asking, self.loop)
         except RuntimeError:
-            asked.close()
+            asking.close()
             work.close()
             raise Closed(f"{self.method.name}: the loop that this call came in on is closed") from None
         return question.result()
@@ -485,7 +486,7 @@ class InboundCall:
     async def _question(self, work: Coroutine[Any, Any, Any]) -> Any:
         task = asyncio.current_task()
         assert task is not None
-        if self._told and not isinstance(self.message, Notification):  # ended while this was on its way to the loop
+        if self._answered and not isinstance(self.message, Notification):  # ended while this was on its way to the loop
             work.close()
             raise asyncio.CancelledError
         self._questions = questions = self._questions or set()
@@ -509,10 +510,10 @@ class InboundCall:
             return await self.peer.call(method, params, result=result, timeout=timeout, reply_stream=say)
         finally:
             self._asking -= 1
-            if not self._asking and self._left is not None and not self._told:
+            if not self._asking and self._left is not None and not self._answered:
                 self.runner.clock.set(self, self._left)
 
-    def tell(self, context: Context, method: str, params: Any) -> Any:
+    def notify(self, context: Context, method: str, params: Any) -> Any:
         work = self._notify(method, params) if self.peer is None else self.peer.notify(method, params)
         return self._awaited(work) if self.method.kind == "thread" else work
 
@@ -538,7 +539,7 @@ class Runner:
         self.peers: set[Any] = set()
         """The `Peer`s whose calls it runs; it closes them when it drains."""
         self._pool: ThreadPool | None = None
-        self._places: dict[MethodKey, ConcurrencyLimit] = {}
+        self._concurrency_limits: dict[MethodKey, ConcurrencyLimit] = {}
 
     def bind(self) -> None:
         """Run on the running loop from now on; a test client may run one app on several loops, one by one.
@@ -563,16 +564,18 @@ class Runner:
             self._pool = ThreadPool(self.loop, self.service.limits.threads, f"dragoman-{self.service.name}")
         return self._pool
 
-    def places(self, method: Method) -> ConcurrencyLimit:
+    def slots(self, method: Method) -> ConcurrencyLimit:
         """The slots of a method that has a concurrency of its own."""
         key = method.name, method.binding
-        return self._places.get(key) or ConcurrencyLimit(method.concurrency or 1, key, self._places)
+        return self._concurrency_limits.get(key) or ConcurrencyLimit(
+            method.concurrency or 1, key, self._concurrency_limits
+        )
 
     def measures(self) -> dict[str, float]:
         """For metrics: channels, and calls that wait for a slot or for a thread."""
         peers = tuple(self.peers)
         waiting = sum(len(peer.conversation.waiting) for peer in peers)
-        waiting += sum(len(one.queue) for one in tuple(self._places.values()))
+        waiting += sum(len(one.queue) for one in tuple(self._concurrency_limits.values()))
         waiting += 0 if self._pool is None else self._pool.waiting
         return {"channels": len(peers), "calls_waiting": waiting}
 
@@ -693,7 +696,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
     runner: Runner
     x: Exchange
     given: int = 0
-    """Its number, once it is asked for: only observers do."""
+    """Its number, made when it is first read: only observers do."""
     calls: list[InboundCall] | None = None
     """The calls of its batch; None for a single message."""
 
@@ -716,7 +719,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
     def limits(self) -> Limits:
         return self.runner.service.limits
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         return False
 
     def takes_inline(self, message: Request | Notification) -> bool:
@@ -727,9 +730,9 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
     ) -> None:
         runner = self.runner
         runner.bind()
-        told = type(message) is Notification and self.acknowledges
+        notified = type(message) is Notification and self.acknowledges
         answers = deliver
-        if told and self.calls is None:  # one of a batch is waited for by the next, which takes its slot
+        if notified and self.calls is None:  # one of a batch is waited for by the next, which takes its slot
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
         call = InboundCall(runner, method, message, self, self, answers, size)
         refusal = runner.call_limit.enter(already_accepted=True, size=size)
@@ -738,7 +741,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
                 call.seen.over(None, refusal)
             deliver(call.refused(refusal), refusal)
             return
-        if told:  # it goes on when the caller leaves
+        if notified:  # it goes on when the caller leaves
             call.start()
             if answers is not deliver:
                 deliver(None)

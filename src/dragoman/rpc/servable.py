@@ -46,12 +46,12 @@ class ServableService:
 
     @property
     def auth(self) -> Any:
-        """As `Protectable`."""
+        """The verifiers of tokens that the service was given; None without."""
         return self.service._auth
 
     @property
     def demanded(self) -> frozenset[str] | None:
-        """As `Protectable`."""
+        """The scopes that its methods demand of callers; None where none demands anything."""
         return self.service._demanded
 
     @property
@@ -61,17 +61,17 @@ class ServableService:
 
     @property
     def protection(self) -> Protection | None:
-        """As `Protectable`."""
+        """The guard behind which it is served."""
         return self.service._protection
 
     def protect(self, protection: Protection) -> None:
-        """As `Protectable`. A service that is served behind another guard too is served as a copy of its own."""
+        """Serve it behind this guard; behind another guard too, it is served as a copy of its own."""
         if self.service._protection is not None and self.service._protection is not protection:
             self.service = self.runner.service = self.service._within(self.limits)
         self.service._protect(protection)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """As `Service.observe`, of what is served here alone."""
+        """Notify an observer of what is served here alone. Returns the function that ends it."""
         self.service = self.runner.service = self.service._within(self.limits)
         self.service.observe(observer)
         ends = [observer]
@@ -113,15 +113,15 @@ class ServableService:
         return {"/openrpc.json": Document("application/json", method="rpc.discover")}
 
     def keep_in(self, engine: Engine | None) -> None:
-        """As `KeepsStore`."""
+        """Keep `ctx.store` in this engine; None: in memory."""
         self.service._kept_in = engine
 
     def http_routes(self) -> Sequence[Route]:
-        """As `HasRoutes`."""
+        """Return the routes of the service, and of what it includes."""
         return routes_of(self.service)
 
     def take_route(self, route: Route, x: RouteExchange) -> None:
-        """As `HasRoutes`."""
+        """Answer a request to a route."""
         from .routing.running import take  # noqa: PLC0415  (start-up: for those who have routes)
 
         take(self.runner, self.service, route, x)

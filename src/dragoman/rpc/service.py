@@ -48,7 +48,7 @@ from .including import (
 )
 from .method import SERVICE, Handler, LongResult, Method, MethodOptions, declared, living, method_of
 from .middleware import Call, Middleware, Next, chain
-from .observing import Place, Watch
+from .observing import MessageEndpoint, Watch
 from .responses import Answers, Debug
 from .routing.registering import Routed
 from .switching import Switches
@@ -377,8 +377,8 @@ class Service(Routed):
 
     def disable(self, name: str | None = None, *, tag: str | None = None) -> None:
         """Disable a method, or all with a tag, those too that are registered or included later: they are unknown in
-        calls, and not in the OpenRPC document. What is disabled here stays so, whatever an included service enables.
-        LocalError for a name that no method has."""
+        calls, and not in the OpenRPC document. What is disabled here stays so, also where an included service enables
+        it. LocalError for a name that no method has."""
         self._turn("disable", name, tag, on=False)
 
     def _turn(self, call: str, name: str | None, tag: str | None, *, on: bool) -> None:
@@ -426,7 +426,7 @@ class Service(Routed):
         return middleware
 
     def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
-        """For tests: within the block `fake` gives what the dependency `function` gives otherwise, wherever it is used
+        """For tests: within the block `fake` is called instead of the dependency `function`, wherever that is used
         in this app, in every thread. A plain `fake` runs in place. It may have dependencies of its own.
 
         LocalError for a function on which nothing here depends.
@@ -501,8 +501,8 @@ class Service(Routed):
         return last
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Tell an observer of all that comes in and goes out from now on, beside those that are told already. Gives the
-        function that ends it. What is served already under other limits (`serve(limits=...)`) is not told of.
+        """Notify an observer of all that comes in and goes out from now on, beside existing observers. Returns the
+        function that ends it. What is served already under other limits (`serve(limits=...)`) is not reported.
 
         LocalError for what is not an `Observer`.
         """
@@ -588,12 +588,12 @@ class Service(Routed):
 
         return await runner_here(self._runners, self).answer(raw, caller)
 
-    def _oversized(self, raw: bytes, place: Place) -> bytes:
+    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes:
         """The answer to a message above `limits.message_size`, which is not read."""
         answer = self._answers.oversized(len(raw))
         if self._watch is not None:
             refusal = too_large("message_size", self._limits.message_size, len(raw))
-            self._watch.refused(Malformed("too_large", refusal.reason), place, Caller(), answer, refusal, raw)
+            self._watch.refused(Malformed("too_large", refusal.reason), endpoint, Caller(), answer, refusal, raw)
         return answer
 
     def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | Wire | None:

@@ -5,8 +5,8 @@ Rules:
 - What is named last counts: `enable("tool", "erase")` over a disabled tag, and a tag that is disabled later over that.
 - A disabled tag or kind holds for what is registered later too. What has two disabled tags is there again when both are
   enabled.
-- Each app switches for itself. What an app disabled stays so there, whatever an included app enables; what an included
-  app disabled is in no app around it, whatever those enable.
+- Each app switches for itself. What an app disabled stays so there, also where an included app enables it; what an
+  included app disabled is in no app around it, also where those enable it.
 - What is disabled by its name stays so when it is defined again, or taken out of an included app and put there again.
   An app that removes a name of its own forgets it.
 """

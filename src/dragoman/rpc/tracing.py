@@ -6,7 +6,7 @@ Rules:
 - One `Event` when a call passes ("started") and one when its answer passes ("complete") or can no longer come
   ("failed"). A notification and an answer that no call waits for are "complete" at once; what is not a message is
   "failed".
-- A batch is one message: it starts once, and is complete when none of its calls is open. Its elements are not told.
+- A batch is one message: it starts once, and is complete when none of its calls is open. Its elements are not reported.
 - The hook runs on the event loop, in the order of the wire, and must be quick. One that raises is logged once and goes
   on being called: it never harms the wire.
 """
@@ -48,7 +48,7 @@ class Event(Struct, frozen=True, kw_only=True):
     direction: Direction
     """Which way `message` went: "in" to us, "out" from us; its answer goes the other way."""
     message: bytes
-    """As it passed; empty for what a framing threw away, and for an element of a batch within a session."""
+    """Its text as it passed; empty for what a framing threw away, and for an element of a batch within a session."""
     method: str | None = None
     """Of a batch: "batch(subtract, sum)"; of a response: None."""
     id: str | None = None
@@ -90,7 +90,7 @@ class Trace:
             self._tell("started", seen)
 
     def ended(self, seen: Observation) -> None:
-        """All but what was told at once."""
+        """All but what was reported at once."""
         if seen.batch is not None or (seen.kind == "notification" and seen.direction == "in"):
             return
         if seen.direction == "out" and seen.started is None:

@@ -499,7 +499,7 @@ class _Hearer:
         if peer is None or peer.closed or peer.lapsed:  # who may not call is told nothing either
             self._hub.leave(peer)
             return True
-        if peer.tell(self._hub.written(event), _METHODS[event.kind]):
+        if peer.send_droppable(self._hub.written(event), _METHODS[event.kind]):
             return True
         if self.reader.tries < TRIES:
             return False

@@ -40,10 +40,10 @@ from .constraints import (
     CHECKS,
     COMPARED,
     COMPARISONS,
+    DESCRIBED,
     FINITE,
     FINITE_IF_DECIMAL,
     FINITE_NAMES,
-    TOLD,
     Test,
     comparison,
     constraints,
@@ -283,7 +283,7 @@ class _Growth(Struct):
         elif isinstance(origin, type) and issubclass(origin, Mapping):
             kind = "members" if len(parts) == 2 else "leaf"
         elif origin is tuple and args[-1] is not Ellipsis:
-            kind = "places"
+            kind = "positions"
         shown = rebuilt(tuple(p.shown for p in parts))
         if self.result and kind == "union" and not _decodable(tuple(p.shown for p in parts)):
             shown = outgoing(parts)
@@ -393,13 +393,13 @@ class _Growth(Struct):
         return node
 
     def _twinned(self, node: Node, fields: list[Field], constrained: bool) -> None:
-        """Give a node the twins that it needs: one with the constraints, one with all that the schema tells."""
+        """Give a node the twins that it needs: one with the constraints, one with all that the schema says."""
         assert node.fields is not None
         nodes = [part.node for part in node.fields.parts]
         constrained = constrained or node.fields.private
         adapted = any(one.adapted for one in nodes) and not self.result
-        told = adapted or any(one.shown is not one.check for one in nodes)
-        if not constrained and not told:
+        described = adapted or any(one.shown is not one.check for one in nodes)
+        if not constrained and not described:
             return
         if any(part == node.type for field in fields for part in _parts(field.hint)):
             if (constrained or adapted) and not self.result:
@@ -408,7 +408,7 @@ class _Growth(Struct):
                 raise LocalError(f"{self.where}: {node.cls.__qualname__} refers to itself and has {what}; {instead}")
             return
         hint = node.type
-        if told:
+        if described:
             node.shown = twin(hint, "shown", self.result, fields, [one.shown for one in nodes])
         if adapted:
             hints = [whole(one) if one.twinned else one.type for one in nodes]
@@ -417,14 +417,14 @@ class _Growth(Struct):
         elif constrained:
             node.twinned = True
             node.check = twin(hint, "check", self.result, fields, [one.check for one in nodes])
-            node.shown = node.shown if told else node.check
+            node.shown = node.shown if described else node.check
 
 
 _TIMES: dict[Any, tuple[str, str]] = {
     datetime.datetime: ("2026-11-22T13:05:00Z", "date-time"),
     datetime.time: ("13:05:00Z", "time"),
 }
-"""What msgspec's schema tells nothing of but that it is a string: an example, and the format of what comes in."""
+"""What msgspec's schema describes only as a string: an example, and the format of what comes in."""
 
 
 def _decodable(hints: tuple[Any, ...]) -> bool:
@@ -452,7 +452,7 @@ def _fields_node(node: Node) -> Node | None:
 def _constrained(node: Node, metas: list[Meta]) -> Node:
     """The node with constraints; of a union, on the members that can take them (msgspec refuses the others)."""
     if node.kind == "union":
-        told, checks = _of_metas(metas, TOLD), _of_metas(metas, CHECKS)
+        described, checks = _of_metas(metas, DESCRIBED), _of_metas(metas, CHECKS)
         parts = node.parts
         if checks:
             parts = tuple(_constrained(part, checks) if _takes(part.check, checks) else part for part in parts)
@@ -465,8 +465,8 @@ def _constrained(node: Node, metas: list[Meta]) -> Node:
                 kind = Union[tuple(part.type for part in parts)]  # noqa: UP007
                 check = Union[tuple(part.check for part in parts)]  # noqa: UP007
                 shown = Union[tuple(part.shown for part in parts)]  # noqa: UP007
-            if told:
-                shown = Annotated[(shown, *told)]
+            if described:
+                shown = Annotated[(shown, *described)]
             return replace(node, type=kind, check=check, shown=shown, parts=parts)
         # else it fits none of them: msgspec says so
     return replace(

@@ -131,7 +131,7 @@ def bind(
 
 
 def _plan(signature: Signature, parameters: tuple[Parameter, ...], at: int | None, apart: list[Slot]) -> Plan:
-    """How arguments are told apart. `at`: where the context goes; `apart`: parameters that no caller gives. Raises
+    """How arguments are distinguished. `at`: where the context goes; `apart`: parameters that no caller gives. Raises
     LocalError for a function that no call could give all of its arguments."""
     plan = Plan(
         signature.name,

@@ -10,7 +10,7 @@ Rules:
 - A step is one keyword at one value; long texts, large values and patterns count as several. At `STEPS` the value is
   refused. What one part of a schema says of one value is found once, however many ways lead there.
 - A value is refused unread beyond `DEEPEST` levels, a schema beyond `PARTS` values or `STATES` of patterns.
-- Only the first fault is told.
+- Only the first fault is reported.
 - `pattern` and `patternProperties` run in an engine without backtracking. A pattern that it does not take (look-around,
   a back reference) is never run: `pattern` then allows every text, `patternProperties` and the like every value.
 - `format`, `contentEncoding` and `contentMediaType` are annotations (2020-12: "implementations MAY" check them).
@@ -121,7 +121,7 @@ class BoundedSchema:
             return [fault("", "It cannot be checked: too many schemas are within one another")]
         finally:
             self.steps += check.steps
-        return [] if found is None else [found.told()]
+        return [] if found is None else [found.as_fault()]
 
     def _bound(self, schema: Any, where: str) -> None:
         """Depth first, then the number of parts, then the patterns."""
@@ -177,14 +177,14 @@ class BoundedSchema:
         found = self.known.get(target.rstrip("#"))
         if found is not None:
             return found
-        place, _, fragment = target.partition("#")
-        step: Any = self.known.get(place)
+        base, _, fragment = target.partition("#")
+        step: Any = self.known.get(base)
         if step is None:
-            step = self.root if place == "" else None
+            step = self.root if base == "" else None
         if fragment and not fragment.startswith("/"):
             step = None  # an anchor that is not there
         for name in fragment.split("/")[1:]:
-            place = self.bases.get(id(step), place)
+            base = self.bases.get(id(step), base)
             name = unquote(name).replace("~1", "/").replace("~0", "~")
             if isinstance(step, list):
                 step = step[int(name)] if name.isdecimal() and int(name) < len(step) else None
@@ -192,7 +192,7 @@ class BoundedSchema:
                 step = step.get(name) if isinstance(step, dict) else None
         if not isinstance(step, dict | bool):
             raise _TooMuch(f"{reference} is not in the document, and nothing is fetched")
-        self._register(step, place)  # it may lie where no keyword leads
+        self._register(step, base)  # it may lie where no keyword leads
         led: Part = step
         return led
 
@@ -327,7 +327,7 @@ class _Found(Struct, frozen=True):
     value: Any
     way: tuple[str | int, ...] = ()
 
-    def told(self) -> Fault:
+    def as_fault(self) -> Fault:
         path = ""
         for step in reversed(self.way):
             path = f"{path}[{step}]" if isinstance(step, int) else below(path, step)

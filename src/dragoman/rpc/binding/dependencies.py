@@ -69,7 +69,7 @@ class Host(Protocol):
 
 
 class Step(Struct, frozen=True):
-    """One function of a plan. `takes`: its arguments by position, `named` by name, as places among the values."""
+    """One function of a plan. `takes`: its arguments by position, `named` by name, as positions among the values."""
 
     function: Function
     runs: Runs
@@ -146,8 +146,8 @@ class _Planner:
         self.steps: list[Step] = []
         self.originals: set[Function] = set()
 
-    def place(self, given: Dependency, above: tuple[Function, ...] = (), within: Scope = "call") -> int:
-        """The place of the value of a dependency."""
+    def position_of(self, given: Dependency, above: tuple[Function, ...] = (), within: Scope = "call") -> int:
+        """Return the position of a dependency's value, with the steps that make it."""
         self.originals.add(given.function)
         fake = self._overrides.get(given.function)
         function = given.function if fake is None else fake
@@ -194,7 +194,7 @@ class _Planner:
                     f"{where}, parameter {slot.name!r}: it is neither a dependency nor a context, and nothing else is "
                     f"given to it; write Annotated[..., Depends(f)], or functools.partial with a value for it"
                 )
-            at = 0 if inner is None else self.place(inner, (*above, function), given.scope)
+            at = 0 if inner is None else self.position_of(inner, (*above, function), given.scope)
             if slot.kind == "named":
                 named.append((slot.name, at))
             else:
@@ -229,9 +229,9 @@ class Injection:
         self.plan({})
 
     def plan(self, overrides: Mapping[Function, Function]) -> None:
-        """Make the steps, with these functions in the place of others. Raises LocalError as `bind`."""
+        """Make the steps, with these functions instead of others. Raises LocalError as `bind`."""
         planner = _Planner(self._needs, overrides, self._takes, self._signatures)
-        self.wanted: tuple[int, ...] = tuple(planner.place(given) for _, given in self._needs.slots)
+        self.wanted: tuple[int, ...] = tuple(planner.position_of(given) for _, given in self._needs.slots)
         self.steps: tuple[Step, ...] = tuple(planner.steps)
         self.originals: frozenset[Function] = frozenset(planner.originals)
         """The functions that may be overridden."""
@@ -276,7 +276,7 @@ def _plain(function: Function, injection: Injection, at: int, visible: int, rest
                     values.append(host.held(injection.life)[step.function])
                 else:
                     values.append(_entered(step, values, host, opened))
-            result = function(*given[:visible], *[values[place] for place in injection.wanted], *given[rest:])
+            result = function(*given[:visible], *[values[position] for position in injection.wanted], *given[rest:])
         except BaseException as error:
             if not opened:
                 raise
@@ -306,7 +306,9 @@ def _async(function: Function, injection: Injection, at: int, visible: int, rest
                     values.append(host.held(injection.life)[step.function])
                 else:
                     values.append(await _entered_async(step, values, host, opened))
-            result = await function(*given[:visible], *[values[place] for place in injection.wanted], *given[rest:])
+            result = await function(
+                *given[:visible], *[values[position] for position in injection.wanted], *given[rest:]
+            )
         except BaseException as error:
             if not opened:
                 raise
@@ -409,9 +411,9 @@ async def _leave_async(generator: Any, error: BaseException | None) -> BaseExcep
 
 
 @contextlib.asynccontextmanager
-async def entered(step: Step, held: Mapping[Any, Any], places: Sequence[Step]) -> AsyncIterator[Any]:
-    """The value of a step for a lifespan; `places`: the steps of its plan, whose values are `held`."""
-    values: list[Any] = [None, *(held.get(one.function) for one in places)]
+async def entered(step: Step, held: Mapping[Any, Any], steps: Sequence[Step]) -> AsyncIterator[Any]:
+    """The value of a step for a lifespan; `steps`: the steps of its plan, whose values are `held`."""
+    values: list[Any] = [None, *(held.get(one.function) for one in steps)]
     made = step.call(values)
     if step.runs == "coroutine":
         made = await made

@@ -40,7 +40,7 @@ def validator(schema: Any, *, where: str = "this schema") -> Validate:
     """
     _bounded(schema, where)
     if isinstance(schema, dict) and schema.get("additionalProperties") is False:
-        schema = {"properties": {}} | schema  # only beside it are unknown members told by name
+        schema = {"properties": {}} | schema  # only beside it are unknown members reported by name
     known = compile_schema(schema, where)
     import jsonschema_rs  # noqa: PLC0415  (an extra, imported when used)
 
@@ -134,10 +134,10 @@ class _Ways:
         yield from (one for one in inner if isinstance(one, dict))
 
     def _led_to(self, reference: str) -> Any:
-        place, _, fragment = reference.partition("#")
+        base, _, fragment = reference.partition("#")
         if fragment and not fragment.startswith("/"):
             return self._named.get(fragment)
-        part: Any = self._named.get(place, self._root) if place else self._root
+        part: Any = self._named.get(base, self._root) if base else self._root
         for step in fragment.split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
             if isinstance(part, list) and step.isdecimal() and int(step) < len(part):

@@ -1,7 +1,7 @@
-"""Values as JSON text and back: what a method returned, what is asked of a far end and what it answered.
+"""Values as JSON text and back: what a method returned, what a far end is called with and what it answered.
 
 Rules: what goes out is encoded once, with pydantic's models by pydantic; what comes in as a result is
-decoded straight into the type asked for, and every fault of what does not fit is named.
+decoded straight into the requested type, and every fault of what does not fit is named.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def result_check(tree: Node) -> Callable[[bytes], list[Fault]] | None:
 
 def _look_at(kind: Any, value: Any) -> Any:
     """Make a value of a class that msgspec does not know. A pydantic model was checked when it was made: only what is
-    in its place is looked at."""
+    sent instead of it is looked at."""
     if is_model(kind) and (needed := _needed(kind)) is not None:
         if not isinstance(value, dict):
             raise TypeError(f"Expected `object`, got `{type(value).__name__}`")
@@ -169,7 +169,7 @@ def _known_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
     def decode(raw: Raw | bytes) -> Any:
         try:
             return quick(raw)
-        except Exception as error:  # whatever the far end sent must not look like a fault of ours
+        except Exception as error:  # what the far end sent must not look like a fault of ours
             first = error
         try:
             value = msgspec.json.decode(raw)

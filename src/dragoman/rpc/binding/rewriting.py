@@ -26,7 +26,7 @@ _KINDS: Mapping[Any, str] = {
 
 
 def each_part(schema: Any, change: Callable[[Part], Part]) -> Any:
-    """The schema with `change(part)` in the place of each of its parts, the inner ones first."""
+    """Return the schema with `change(part)` instead of each of its parts, the inner ones first."""
     if isinstance(schema, list):
         return [each_part(item, change) for item in schema]
     if not isinstance(schema, dict):
@@ -64,8 +64,8 @@ def _typed(part: Part) -> Part:
 
 def renamed(schema: Any, names: Mapping[str, str], refs: str) -> Any:
     """The schema with references to components that have these other names; `refs` is like "#/$defs/{name}"."""
-    place = refs.removesuffix("{name}")
-    there = {place + name: place + other for name, other in names.items()}
+    prefix = refs.removesuffix("{name}")
+    there = {prefix + name: prefix + other for name, other in names.items()}
 
     def change(part: Part) -> Part:
         found = part

@@ -35,9 +35,9 @@ _WRAPPERS = ("Final", "Required", "NotRequired", "ReadOnly")
 
 # -- nodes ----------------------------------------------------------------------------------------
 
-Kind: TypeAlias = Literal["leaf", "items", "places", "members", "fields", "model", "union"]
-"""What has parts: a list and its like (`items`, one part for all), a tuple with a part for each place (`places`), a
-dict (`members`: the names, the values), a class with fields, a union. A leaf and a pydantic model have none."""
+Kind: TypeAlias = Literal["leaf", "items", "positions", "members", "fields", "model", "union"]
+"""What has parts: a list and its like (`items`, one part for all), a tuple with a part for each position (`positions`),
+a dict (`members`: the names, the values), a class with fields, a union. A leaf and a pydantic model have none."""
 
 
 class Node(Struct, eq=False):
@@ -296,7 +296,7 @@ def unwrapped(hint: Any) -> Any:
 
 
 def is_model(cls: Any) -> bool:
-    """Whether it is a pydantic model, told without importing pydantic."""
+    """Whether it is a pydantic model, found without importing pydantic."""
     return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__") and not has_fields(cls)
 
 

@@ -83,7 +83,7 @@ class ChannelEnd:
         self.dropped: int = 0
         """Progress notifications that were not sent because the far end reads too slowly."""
         self.refusing: Refusal = _DRAINING
-        """What a call is told that comes while it drains."""
+        """The refusal of calls that come while it drains."""
         self.mute: bool = False
         """No incoming message is answered: for a protocol in which this end only sends requests."""
         self.alone: bool = False
@@ -101,7 +101,7 @@ class ChannelEnd:
         self._noted: Note | None = None  # what named no call, while some were in flight
 
     acknowledges = True
-    """As `Acceptor.acknowledges`: on a channel nothing waits for a notification."""
+    """On a channel nothing waits for a notification."""
 
     @property
     def caller(self) -> Caller:
@@ -346,13 +346,13 @@ class ChannelEnd:
     ) -> None:
         """Start a call, queue it, or refuse it."""
         channel, call_limit, conversation = self.channel, self.runner.call_limit, self.conversation
-        id, told = None, type(message) is Notification
-        if not told:
+        id, is_notification = None, type(message) is Notification
+        if not is_notification:
             id = message.id  # type: ignore[union-attr]
             if type(id) is not int:
                 id = key(id)
         answers = deliver
-        if told:
+        if is_notification:
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
         call = InboundCall(self.runner, method, message, self, origin, answers, size, id)
         # a conversation drains by itself, later than the exchanges of its server
@@ -367,7 +367,7 @@ class ChannelEnd:
             if verdict == "start" or verdict == "wait":
                 if verdict == "start":
                     call.start()
-                if told:
+                if is_notification:
                     deliver(None)
                 return
             call_limit.leave(size)
@@ -377,7 +377,7 @@ class ChannelEnd:
                 deliver(failure(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
-        if told:
+        if is_notification:
             if call.seen is not None:
                 call.seen.over(None, refusal)
             # this end closes: that is expected
@@ -396,7 +396,7 @@ class ChannelEnd:
         text = f"Busy: {limits.calls_per_channel} calls run and {limits.waiting_per_channel} wait on this channel"
         return Refusal("busy", text, data)
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
         dialect, conversation = self.dialect, self.conversation
         if message.method == dialect.cancel and (run := conversation.cancelled(message, dialect)) is not None:
@@ -405,8 +405,8 @@ class ChannelEnd:
             self._end(run, _CANCELLED if dialect.cancelled_answer else None)
             self._settled()
             return True
-        if message.method == dialect.progress and (told := conversation.progressed(message, dialect)) is not None:
-            pending, value = told
+        if message.method == dialect.progress and (reported := conversation.progressed(message, dialect)) is not None:
+            pending, value = reported
             pending.progressed(value)
             return True
         if message.method == dialect.closing:
@@ -582,19 +582,19 @@ class ChannelEnd:
         else:
             deliver(answer)
 
-    def tell_progress(self, id: Any, value: Any) -> bool:
+    def send_progress(self, id: Any, value: Any) -> bool:
         """Report the progress of a call to the far end; dropped, and counted, while it reads too slowly."""
         dialect = self.dialect
         if dialect.progress is None or dialect.progress_value is None:
             return False
         params = {dialect.progress_key: id, dialect.progress_value: value}
-        return self.tell(to_json(Call(dialect.progress, params)), dialect.progress)
+        return self.send_droppable(to_json(Call(dialect.progress, params)), dialect.progress)
 
-    def tell(self, raw: bytes, method: str) -> bool:
+    def send_droppable(self, raw: bytes, method: str) -> bool:
         """Send a notification that the far end can do without; dropped, and counted, while it reads too slowly."""
         sent = self._sent(raw)
         if (watch := self.watch) is not None:
-            watch.told(self, method, raw, sent)
+            watch.notified(self, method, raw, sent)
         return sent
 
     def _sent(self, raw: bytes) -> bool:

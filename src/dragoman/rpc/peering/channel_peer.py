@@ -59,7 +59,7 @@ class ChannelPeer(ChannelEnd):
 
     `attach` gives it its channel. `timeout`: seconds for a call that names none; None: for ever. `v1`: it writes
     JSON-RPC 1.0. `middleware` is around each of its calls.
-    After an outage the calls of `idempotent` methods are sent again. `on_state` is told of "connected", "lost" and
+    After an outage the calls of `idempotent` methods are sent again. `on_state` receives "connected", "lost" and
     "closed". `on_lost` and `redialling` are the library's, for connecting again.
     """
 
@@ -115,12 +115,12 @@ class ChannelPeer(ChannelEnd):
 
     @property
     def closed(self) -> bool:
-        """As `Peer.closed`."""
+        """True when nothing more can ever be sent."""
         return self.channel is None and self._why is not None and self._online is None
 
     @property
     def ending(self) -> ChannelError | None:
-        """As `Peer.ending`."""
+        """How the channel was lost; None when we closed it, or while it lives."""
         return None if isinstance(self._why, Closed) else self._why
 
     @property
@@ -152,7 +152,7 @@ class ChannelPeer(ChannelEnd):
         self.conversation.draining = True
 
     async def part(self, older: set[InboundCall], patience: float) -> None:
-        """Close once this conversation is idle, whatever other channels still wait for: its server drains.
+        """Close once this conversation is idle, without waiting for other channels: its server drains.
 
         While calls of before (`older`) are in flight, at most `patience` seconds, new ones are taken too: to the far
         end it is one channel still. After that they are refused, which does not last, as all that is in flight was sent
@@ -179,7 +179,7 @@ class ChannelPeer(ChannelEnd):
         self.later(self._close(None))
 
     async def close(self, drain: float | None = None) -> None:
-        """As `Peer.close`."""
+        """Refuse new calls, let those that came in end within `drain` seconds, send what is queued, close."""
         self.drain()
         if any(run.is_here for run in self.runner.runs if run.peer is self):
             self.later(self._close(drain))
@@ -228,7 +228,7 @@ class ChannelPeer(ChannelEnd):
         try:
             channel.send(to_json(WireCall(method, {})))
         except ChannelError:
-            logger.debug("%s was gone before it was told of the end", self.caller.remote)
+            logger.debug("%s was gone before it was notified of the end", self.caller.remote)
 
     async def __aenter__(self) -> ChannelPeer:
         return self
@@ -271,7 +271,7 @@ class ChannelPeer(ChannelEnd):
         if self.on_lost is None or self._online is not None or self.channel is None:
             return
         self._online = self.loop.create_future()  # what was not answered waits for the next channel
-        self.conversation.half_closed = self.conversation.leaving = True
+        self.conversation.half_closed = self.conversation.departing = True
         self.later(self.channel.close())
 
     def finished(self) -> None:
@@ -331,7 +331,7 @@ class ChannelPeer(ChannelEnd):
         extra: Any = None,
         reply_stream: Speak | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """As `Peer.call`."""
+        """Call a method of the far end: await it for the result, decoded as `result`. `Peer.call` has the options."""
         if self._chain is not None:
             options = (result, timeout, total, on_progress, extra, reply_stream)
             return self._chained(self._chain, Call(method, params, UNSET, self, options))
@@ -353,7 +353,7 @@ class ChannelPeer(ChannelEnd):
         return await self._call(None, call.method, call.params, *call.options)
 
     async def _watched(self, watch: Watch, method: str, *call: Any) -> Any:
-        """`_call`, of which observers are told from here on, whatever keeps it from being sent."""
+        """Make a call of which observers are notified, also where something keeps it from being sent."""
         with watch.calling(self, method) as seen:
             return await self._call(seen, method, *call)
 
@@ -434,7 +434,7 @@ class ChannelPeer(ChannelEnd):
         except ChannelError:
             if self.on_lost is None or not channel.duplex or not isinstance(call, OutboundCall):
                 raise
-            call.untaken = True  # it is over, and we are told of that next
+            call.untaken = True  # it is over, and `ended` is called next
 
     def _gone(self) -> ChannelError:
         return again(self._why) if self._why is not None else Closed("the peer has no channel")
@@ -476,10 +476,10 @@ class ChannelPeer(ChannelEnd):
                 except ChannelError:
                     logger.debug("a cancel could not be sent: %s is over", self.caller.remote)
             if (watch := self.watch) is not None:
-                watch.told(self, dialect.cancel, message, sent)
+                watch.notified(self, dialect.cancel, message, sent)
 
     async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
-        """As `Peer.notify`."""
+        """Send a notification; returns when the wire has taken it."""
         if self._chain is not None:
             await self._chain(Call(method, params, UNSET, self, BROADCAST if broadcast else None))
         else:
@@ -514,13 +514,13 @@ class ChannelPeer(ChannelEnd):
             await channel.flush()
 
     def batch(self, *, timeout: float | UnsetType | None = UNSET) -> OutgoingBatch:
-        """As `Peer.batch`."""
+        """Return a batch, which sends several calls in one message."""
         return OutgoingBatch(self, self.timeout if timeout is UNSET else timeout)
 
     def proxy(self, protocol: Any = None, *, prefix: str = "") -> Any:
-        """As `Peer.proxy`."""
+        """Return the far end as an object whose attributes are methods."""
         return proxy(self.call, protocol, prefix)
 
     def notifications(self, method: str | None = None) -> Notifications:
-        """As `Peer.notifications`."""
+        """Return an iterator over the far end's notifications from now on."""
         return Notifications(self, method)
