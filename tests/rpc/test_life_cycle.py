@@ -14,7 +14,7 @@ import pytest
 from dragoman import BadAnswer, Context, Limits, LocalError, RpcError, Service
 from dragoman.channel import Caller, Exchange
 from dragoman.jsonrpc.errors import Refusal
-from dragoman.rpc.deadlines import Clock
+from dragoman.rpc.deadlines import DeadlineClock
 from dragoman.rpc.method import Method, method_of
 from dragoman.rpc.runner import InboundCall, Runner
 from tests.behind import behind, limited
@@ -145,7 +145,7 @@ async def test_the_shortest_patience_of_several_closers_counts() -> None:
 
 
 async def test_one_deadline_that_fails_does_not_lose_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock(asyncio.get_running_loop())
+    clock = DeadlineClock(asyncio.get_running_loop())
     late: list[str] = []
 
     class Deadline:

@@ -38,7 +38,7 @@ GUARDS = {
 """Steps that are the way of every answer, and why nothing behind them can answer in their place."""
 AFTER = {
     "rpc.runner:InboundCall._gone",
-    "rpc.deadlines:Clock.drop",
+    "rpc.deadlines:DeadlineClock.drop",
     "rpc.peering.channel_end:ChannelEnd.release",
     "rpc.runner:ExchangeOrigin.release",
     "jsonrpc.conversation:Conversation.release",

@@ -44,7 +44,7 @@ class _Owner:
         self.admitted: int = 0
         self.kept: dict[Account, None] = {}
         self.readers: dict[Account, None] = {}
-        self.unused: dict[Admission, None] = {}
+        self.unused: dict[BudgetAdmission, None] = {}
 
 
 class Account:
@@ -109,7 +109,7 @@ class Account:
             del budget._readers[self], owner.readers[self]
 
 
-class Admission:
+class BudgetAdmission:
     """Bytes that a caller was admitted with, which neither time nor room takes back. They count until `release`, at the
     latest until nothing refers to this."""
 
@@ -196,7 +196,7 @@ class Budget:
         """Owners with more than their share: at most ten while the sum is within the bound."""
         self._admitted: int = 0
         """Bytes that can be neither dropped nor closed, when they are in use."""
-        self._unused: dict[Admission, None] = {}
+        self._unused: dict[BudgetAdmission, None] = {}
         self._owners: dict[str, _Owner] = {}
         self._making = False
         self._dropped = self._closed = self._refused = 0
@@ -211,14 +211,14 @@ class Budget:
         """An account of nothing yet: of what is kept, which `drop` drops, or of what a `reader` has not read."""
         return Account(self, owner, drop, reader)
 
-    def admit(self, owner: str, size: int) -> Admission | None:
+    def admit(self, owner: str, size: int) -> BudgetAdmission | None:
         """Count bytes that are kept for as long as their caller likes; None if they are more than its share, or if
         there is no room for them."""
         account = Account(self, owner, None, None)
         if self._has_room(self._owners.get(owner), size):
             account.set(size)
             if self.used <= self.most and account._owner is not None:
-                return Admission(self, account, account._owner)
+                return BudgetAdmission(self, account, account._owner)
             account.set(0)
         self._refused += 1
         return None
@@ -295,6 +295,6 @@ class Budget:
                 account.set(0)
 
 
-def _oldest_of(unused: dict[Admission, None]) -> bool:
+def _oldest_of(unused: dict[BudgetAdmission, None]) -> bool:
     """Let the oldest of these give way; False if there is none."""
     return next((one.give_way() for one in unused), False)

@@ -1,6 +1,6 @@
 """Bytes to messages and back. `decode` is total: bad input is a `Malformed` value, never an exception.
 
-The usual shape of a 2.0 message is decoded in one step into `Wire`, which forbids every member that a
+The usual shape of a 2.0 message is decoded in one step into `PlainMessage`, which forbids every member that a
 message need not have. Everything else (other members, unusual ids, batches with a bad element, 1.0,
 faults) is decoded slowly, member by member, to describe its faults.
 
@@ -47,7 +47,7 @@ class _Error(Struct, forbid_unknown_fields=True, gc=False):
     data: Raw | UnsetType = UNSET
 
 
-class Wire(Struct, forbid_unknown_fields=True, gc=False):
+class PlainMessage(Struct, forbid_unknown_fields=True, gc=False):
     """A 2.0 message in its usual shape; ids that Python would change (1.0, null) are excluded."""
 
     jsonrpc: Literal["2.0"]
@@ -74,8 +74,8 @@ class _LooseError(Struct, gc=False):
 
 
 _anything = msgspec.json.Decoder().decode
-plain: Callable[[bytes | str], Wire] = msgspec.json.Decoder(Wire).decode
-plain_batch: Callable[[bytes | str], list[Wire]] = msgspec.json.Decoder(list[Wire]).decode
+plain: Callable[[bytes | str], PlainMessage] = msgspec.json.Decoder(PlainMessage).decode
+plain_batch: Callable[[bytes | str], list[PlainMessage]] = msgspec.json.Decoder(list[PlainMessage]).decode
 _loose = msgspec.json.Decoder(_Loose).decode
 _loose_error = msgspec.json.Decoder(_LooseError).decode
 _text = msgspec.json.Decoder(str).decode
@@ -108,7 +108,7 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
     return replace(message, condensed=None) if type(message) is Request and message.condensed is not None else message
 
 
-def read(raw: bytes, limits: Limits, lenient: Leniency, wire: Wire | None = None) -> Message:
+def read(raw: bytes, limits: Limits, lenient: Leniency, wire: PlainMessage | None = None) -> Message:
     """Decode a message as `decode` does, but numbers with exponents are not checked, because the decoder of a method's
     params refuses them, and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, where
     it was called."""
@@ -126,8 +126,8 @@ def read(raw: bytes, limits: Limits, lenient: Leniency, wire: Wire | None = None
     return _message(wire, limits) or _slow(raw, limits, lenient)
 
 
-def _message(wire: Wire, limits: Limits) -> Single | None:
-    """The message for a `Wire`, or None if it needs the slow way."""
+def _message(wire: PlainMessage, limits: Limits) -> Single | None:
+    """The message for a `PlainMessage`, or None if it needs the slow way."""
     method = wire.method
     if method is not UNSET:
         if len(method) > limits.method_length:
@@ -432,7 +432,7 @@ def _error_object(raw: Raw, version: Version, lenient: Leniency) -> ErrorObject 
 # -- out ------------------------------------------------------------------------------------------
 
 
-class Call(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
+class CallMessage(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
     """A request to be encoded; without `id` a notification."""
 
     method: str
@@ -440,7 +440,7 @@ class Call(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
     id: Any = UNSET
 
 
-class Answer(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
+class ResultMessage(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
     """A result to be encoded."""
 
     result: Any
@@ -485,11 +485,11 @@ def _shape(message: Request | Notification | Result | Failure) -> Any:
     old = message.version == "1.0"
     match message:
         case Request(method, params, id):
-            return {"method": method, "params": _listed(params), "id": id} if old else Call(method, params, id)
+            return {"method": method, "params": _listed(params), "id": id} if old else CallMessage(method, params, id)
         case Notification(method, params):
-            return {"method": method, "params": _listed(params), "id": None} if old else Call(method, params)
+            return {"method": method, "params": _listed(params), "id": None} if old else CallMessage(method, params)
         case Result(result, id):
-            return {"result": result, "error": None, "id": id} if old else Answer(result, id)
+            return {"result": result, "error": None, "id": id} if old else ResultMessage(result, id)
         case _:
             error = message.error
             inner = _ErrorOut(error.code, error.message, error.data)
@@ -504,7 +504,7 @@ def _listed(params: Any) -> Any:
 
 def result(id: Any, value: Any, version: Version = "2.0") -> bytes:
     """The response to a request that succeeded. `value`: any JSON value, or Raw."""
-    return _encode(Answer(value, id)) if version == "2.0" else encode(Result(value, id, version))
+    return _encode(ResultMessage(value, id)) if version == "2.0" else encode(Result(value, id, version))
 
 
 def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:

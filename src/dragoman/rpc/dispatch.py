@@ -4,8 +4,9 @@ A `Dispatcher` finds the method of a message. It runs a method that never waits 
 the acceptor, which knows what may run and where. Rules:
 
 - It waits for nothing and imports no asyncio: an acceptor with a loop runs calls as tasks and in threads.
-- An `Origin` is where a message came from: its caller, the stream for messages ahead of its answer, and the peer that
-  can be called back, if any. An `Acceptor` starts calls, or refuses them: a peer, an exchange, or `answer` itself.
+- A `MessageOrigin` is where a message came from: its caller, the stream for messages ahead of its answer, and the peer
+  that can be called back, if any. A `MessageAcceptor` starts calls, or refuses them: a peer, an exchange, or `answer`
+  itself.
 - Each request is answered by exactly one `deliver`; `deliver(None)` means that no answer is owed.
 """
 
@@ -14,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller
-from ..jsonrpc.codec import Answer, Wire, read
-from ..jsonrpc.codec import Call as WireCall
+from ..jsonrpc.codec import CallMessage, PlainMessage, ResultMessage, read
 from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError, no_way
 from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.limits import Limits
@@ -31,13 +31,16 @@ from .binding.binding import Binding
 from .binding.loose_arguments import bind_loosely
 from .binding.results import to_json, write
 from .context import Context, Site
-from .method import Handler, Life, LongResult, Method, arguments_by_name
+from .method import LongResult, Method, MethodHandler, arguments_by_name
 from .middleware import Call, drive
-from .observing import Arrival, Deliver, MessageEndpoint, Speak, Watch, answers_only, speak
-from .responses import Answers
+from .observing import Arrival, Deliver, MessageEndpoint, ServiceWatch, Speak, answers_only, speak
+from .responses import ErrorAnswers
+
+if TYPE_CHECKING:
+    from .lifespan import Lifespan
 
 
-class Origin(Struct, eq=False):
+class MessageOrigin(Struct, eq=False):
     """Where a message came from."""
 
     caller: Caller
@@ -49,7 +52,7 @@ class Origin(Struct, eq=False):
     """The message is part of a batch that was accepted before draining began."""
 
 
-class Acceptor(Protocol):
+class MessageAcceptor(Protocol):
     """Starts calls, or refuses them: a peer, an exchange, or `answer` itself."""
 
     @property
@@ -75,7 +78,7 @@ class Acceptor(Protocol):
         """Whether a method that never waits may run now, in place."""
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Take a call that takes time: run it, queue it, or refuse it. `size`: the bytes of its params."""
 
@@ -85,10 +88,10 @@ class Acceptor(Protocol):
     def malformed(self, message: Malformed) -> bool:
         """A malformed message has come. True when it is handled; False if it must be answered."""
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         """The origin of the elements of an accepted batch."""
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
 
 
@@ -102,14 +105,14 @@ class MethodHost(Protocol):
     methods."""
 
     _lenient: Leniency
-    _answers: Answers
+    _answers: ErrorAnswers
     _dispatcher: Dispatcher
-    _quick: dict[Any, Handler]
+    _quick: dict[Any, MethodHandler]
     """Methods that every acceptor runs in place, by name: they neither wait nor take a context."""
     _modest: int
     """An answer of at most this many bytes is within every limit."""
     _router: Router
-    _watch: Watch | None
+    _watch: ServiceWatch | None
     """Its observers, where it has some."""
     _challenge: Callable[[Refusal, Caller, Any], Refusal] | None
     """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
@@ -123,7 +126,7 @@ class MethodHost(Protocol):
     def _demanded(self) -> frozenset[str] | None:
         """The scopes that its methods demand of callers; None where none demands anything (`access.Access`)."""
 
-    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | Wire | None:
+    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | PlainMessage | None:
         """Answer a message in place where that can be; of any other nothing has run, and `read` takes what was decoded
         of it. `lenient`: of the channel on which it came; None: the service's own."""
 
@@ -142,8 +145,8 @@ class Dispatcher:
     def dispatch(
         self,
         message: Message,
-        acceptor: Acceptor,
-        origin: Origin,
+        acceptor: MessageAcceptor,
+        origin: MessageOrigin,
         deliver: Deliver,
         raw: bytes = b"",
         batch: Arrival | None = None,
@@ -173,7 +176,9 @@ class Dispatcher:
         except Exception as error:
             deliver(self.service._answers.fault(message, error, acceptor.dialect))
 
-    def _call(self, message: Request | Notification, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
+    def _call(
+        self, message: Request | Notification, acceptor: MessageAcceptor, origin: MessageOrigin, deliver: Deliver
+    ) -> None:
         service, params = self.service, message.params
         route, caller, seen = service._router, origin.caller, deliver if type(deliver) is Arrival else None
         try:
@@ -200,11 +205,15 @@ class Dispatcher:
         else:
             acceptor.start(origin, method, message, deliver, 0 if params is UNSET else len(params))
 
-    def _tell_responded(self, watch: Watch, message: Any, acceptor: Acceptor, origin: Origin, raw: bytes) -> None:
+    def _tell_responded(
+        self, watch: ServiceWatch, message: Any, acceptor: MessageAcceptor, origin: MessageOrigin, raw: bytes
+    ) -> None:
         conversation = None if origin.peer is None else origin.peer.conversation
         watch.responded(message, acceptor, origin.caller, conversation, raw)
 
-    def _batch(self, batch: Batch, acceptor: Acceptor, origin: Origin, deliver: Deliver, raw: bytes) -> None:
+    def _batch(
+        self, batch: Batch, acceptor: MessageAcceptor, origin: MessageOrigin, deliver: Deliver, raw: bytes
+    ) -> None:
         answers = self.service._answers
         dialect, watch = acceptor.dialect, self.service._watch
         if not dialect.batches:
@@ -242,10 +251,12 @@ class Dispatcher:
             acknowledges=acceptor.acknowledges,
         ).step()
 
-    def _quick(self, elements: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
+    def _quick(
+        self, elements: list[Single], acceptor: MessageAcceptor
+    ) -> list[tuple[MethodHandler, Request | PlainMessage]]:
         """The calls of a batch with their methods, if all run in place; otherwise none."""
         quick = self.service._quick
-        together: list[tuple[Handler, Request | Wire]] = []
+        together: list[tuple[MethodHandler, Request | PlainMessage]] = []
         for message in elements:
             if type(message) is not Request or message.version != "2.0" or not acceptor.takes_inline(message):
                 return []
@@ -256,7 +267,7 @@ class Dispatcher:
 
     # -- running
 
-    def run_together(self, calls: Sequence[tuple[Handler, Request | Wire]], lenient: Leniency) -> bytes:
+    def run_together(self, calls: Sequence[tuple[MethodHandler, Request | PlainMessage]], lenient: Leniency) -> bytes:
         """Run a batch of JSON-RPC 2.0 calls in place, none of which waits; returns their answers in one text.
 
         Results are encoded `batch_concurrency` at a time, which is faster than one by one, and bounds what is held.
@@ -266,10 +277,10 @@ class Dispatcher:
         depth = service.limits.depth
         found: list[bytes] = []
         size = 1
-        last: Handler | None = None
+        last: MethodHandler | None = None
         for at in range(0, len(calls), width):
             part = calls[at : at + width]
-            values: list[Answer | Raw] = []
+            values: list[ResultMessage | Raw] = []
             add = values.append
             for binding, call in part:
                 if binding is not last:  # most calls of a batch are of one method
@@ -280,7 +291,7 @@ class Dispatcher:
                     except Exception as error:
                         given = bind_loosely(binding, call.params, None, error, lenient, depth)
                     value = function(*given)
-                    answer = Answer(None if value is UNSET else value, call.id)
+                    answer = ResultMessage(None if value is UNSET else value, call.id)
                     add(answer if encode is write else Raw(encode(answer)))
                 except BaseException as error:
                     add(Raw(self._not_run(call, error)))
@@ -290,7 +301,9 @@ class Dispatcher:
                 found.append(text)
         return service._answers.batch(found, size)
 
-    def _together(self, calls: Sequence[tuple[Handler, Request | Wire]], values: list[Answer | Raw]) -> bytes:
+    def _together(
+        self, calls: Sequence[tuple[MethodHandler, Request | PlainMessage]], values: list[ResultMessage | Raw]
+    ) -> bytes:
         """Answers as elements of an array; one that is above a limit, or not JSON, becomes its own error."""
         limits, answers = self.service.limits, self.service._answers
         try:
@@ -310,17 +323,17 @@ class Dispatcher:
             found.append(answers.fitting(Request("", UNSET, call.id), answer))
         return b",".join(found)
 
-    def _not_run(self, call: Request | Wire, error: BaseException) -> bytes:
+    def _not_run(self, call: Request | PlainMessage, error: BaseException) -> bytes:
         """The answer to a call in its usual shape that was invalid or failed: faults of the shape come first."""
         service = self.service
-        message = read(to_json(WireCall(str(call.method), call.params, call.id)), service.limits, service._lenient)
+        message = read(to_json(CallMessage(str(call.method), call.params, call.id)), service.limits, service._lenient)
         if isinstance(message, Malformed):
             return service._answers.malformed(message) or b""
         assert isinstance(message, Request)
         return service._answers.failed(message, error) or b""
 
     def run_inline(
-        self, method: Method, message: Request | Notification, origin: Origin, seen: Arrival | None = None
+        self, method: Method, message: Request | Notification, origin: MessageOrigin, seen: Arrival | None = None
     ) -> bytes | None:
         """Run a method that does not wait, in place: its answer, or None for a notification."""
         binding, call, context = method.binding, None, None
@@ -344,7 +357,7 @@ class Dispatcher:
             if call is not None:
                 call.over = True
 
-    def written(self, binding: Handler, message: Request | Notification, value: Any) -> bytes | None:
+    def written(self, binding: MethodHandler, message: Request | Notification, value: Any) -> bytes | None:
         """A method's result as the answer to a message of its version; None for a notification."""
         if type(message) is Notification:
             return None
@@ -355,7 +368,7 @@ class Dispatcher:
         elif type(value) is Raw:  # JSON text is inserted as it is: half the cost of encoding it again
             answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', write(message.id), b"}"))
         else:
-            answer = binding.encode(Answer(value, message.id))
+            answer = binding.encode(ResultMessage(value, message.id))
         if len(answer) <= self.service._modest:
             return answer
         return self.service._answers.fitting(message, answer, shallow=binding.shallow or isinstance(value, LongResult))
@@ -364,8 +377,8 @@ class Dispatcher:
 # -- the arguments of a call, and who may make it ------------------------------------------------------
 
 
-def arguments_of(handler: Handler, params: Any, context: Context | None, site: Site) -> tuple[Any, ...]:
-    """The arguments of a call at its site. Raises what `Handler.arguments` raises."""
+def arguments_of(handler: MethodHandler, params: Any, context: Context | None, site: Site) -> tuple[Any, ...]:
+    """The arguments of a call at its site. Raises what `MethodHandler.arguments` raises."""
     try:
         return handler.arguments(params, context)
     except Exception as error:
@@ -373,9 +386,14 @@ def arguments_of(handler: Handler, params: Any, context: Context | None, site: S
 
 
 def loosely(
-    handler: Handler, params: Any, context: Context | None, error: Exception, service: MethodHost | None, peer: Any
+    handler: MethodHandler,
+    params: Any,
+    context: Context | None,
+    error: Exception,
+    service: MethodHost | None,
+    peer: Any,
 ) -> tuple[Any, ...]:
-    """The arguments of a call that `Handler.arguments` refused with `error`, as leniently as its peer or else its
+    """The arguments of a call that `MethodHandler.arguments` refused with `error`, as leniently as its peer or else its
     service reads them. Raises `error`, or what a later reading found."""
     if service is None:
         raise error
@@ -497,10 +515,10 @@ class InlineCall:
     __slots__ = ("_life", "origin", "over", "service")
     cancelled = False
 
-    def __init__(self, origin: Origin, service: MethodHost | None = None, life: Life | None = None) -> None:
+    def __init__(self, origin: MessageOrigin, service: MethodHost | None = None, life: Lifespan | None = None) -> None:
         self.service: MethodHost | None = service
         self._life = life
-        self.origin: Origin = origin
+        self.origin: MessageOrigin = origin
         self.over: bool = False
         """It is answered: no message may follow."""
 
@@ -526,7 +544,7 @@ class InlineCall:
         return not self.over and speak(self.origin, raw, method, None if self.service is None else self.service._watch)
 
     def _cannot(self, context: Context, verb: str) -> LocalError:
-        if type(self.origin) is Origin and self.origin.peer is None:  # of `answer`
+        if type(self.origin) is MessageOrigin and self.origin.peer is None:  # of `answer`
             return no_way(f"{context.method}: there is no wire to {verb} on", f"would {verb}", "this wire")
         return LocalError(f"{context.method}: a call that awaits nothing cannot {verb}: await it in an async function")
 
@@ -556,11 +574,11 @@ class InlineCall:
     def state(self) -> Any:
         return None if self._life is None else self._life.held().get(None)
 
-    def held(self, life: Life) -> Mapping[Any, Any]:
+    def held(self, life: Lifespan) -> Mapping[Any, Any]:
         return life.held()
 
 
-HERE = Origin(Caller())
+HERE = MessageOrigin(Caller())
 """The origin of messages given to `Service.answer`: no wire, no loop."""
 
 
@@ -588,7 +606,7 @@ class LooplessAcceptor:
         return True
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         seen = deliver if type(deliver) is Arrival else None
         if method.handler is None:
@@ -621,8 +639,8 @@ class LooplessAcceptor:
     def malformed(self, message: Malformed) -> bool:
         return False
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         return origin
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         deliver(answer)

@@ -1,8 +1,8 @@
 """What `include` takes: another service, whose methods stay in step, or an instance, by the marks of its class.
 
 A service that is included notifies each service or MCP server around it of its methods, of those that it has and of
-those that are added later: an `Includer` puts them there under their names, with the middleware of the service that
-they come from. So a call of an included method is found as any other is, in one step.
+those that are added later: a `MethodIncluder` puts them there under their names, with the middleware of the service
+that they come from. So a call of an included method is found as any other is, in one step.
 
 A mark says with which name and options a function is to be registered; it registers nothing, since a class has no
 instance yet while it is made. A subclass inherits marks: a function that overrides a marked one is registered
@@ -32,7 +32,7 @@ Commit: TypeAlias = Callable[[], object]
 """Puts a method where it was found to fit."""
 
 
-class Includer(Protocol):
+class MethodIncluder(Protocol):
     """A service or server that includes another: it has the other's methods, too."""
 
     def planned(self, methods: Iterable[Method]) -> list[Commit]:

@@ -36,26 +36,14 @@ from .middleware import Call, Middleware, Next
 
 if TYPE_CHECKING:
     from ..access import Access
+    from .lifespan import Lifespan
 
 
 Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
 """Says whether a caller may make a call with these arguments, by name; None for them: whether lists show it."""
 
 
-class Life(Protocol):
-    """The part of a lifespan (`lifespan.Lifespan`) that calls use."""
-
-    def here(self) -> object | None:
-        """None unless it has begun on the running loop."""
-
-    async def begin(self) -> object:
-        """Begin it on the running loop, if it has not begun."""
-
-    def held(self, loop: Any = None) -> Mapping[Any, Any]:
-        """The values of its parts on a loop, the state under None; by default on the running one."""
-
-
-class Handler(Protocol):
+class MethodHandler(Protocol):
     """What a `Method` runs for one call: `function(*arguments(params, context))`, awaited where `kind` is "async".
 
     A function's `Binding` is one. `params` is the message's own JSON text (`Raw`, or UNSET), or a router's replacement;
@@ -99,7 +87,7 @@ class LongResult(Struct):
 
 
 class Passed(Struct, frozen=True, eq=False):
-    """The `Handler` of a function that takes `(params, context)` as they are, and returns `Raw` or a JSON value.
+    """The `MethodHandler` of a function that takes `(params, context)` as they are, and returns `Raw` or a JSON value.
 
     Without `wants_context` its context is None.
     """
@@ -120,7 +108,7 @@ class Method(Struct, eq=False):
     """One name of a service and its handler."""
 
     name: str
-    binding: Handler
+    binding: MethodHandler
     kind: Literal["inline", "thread", "async"]
     errors: tuple[type[RpcError], ...] = ()
     timeout: float | UnsetType | None = UNSET
@@ -142,7 +130,7 @@ class Method(Struct, eq=False):
     """An `async def` that may wait for something; see `may_wait`."""
     runs_inline: bool = False
     """Answered in place where a loop runs: quick, or an `async def` that never waits, without middleware."""
-    life: Life | None = None
+    life: Lifespan | None = None
     """The lifespan of the service that it was registered with."""
     tags: frozenset[str] = frozenset()
     """By which it may be enabled and disabled, with others."""
@@ -342,7 +330,7 @@ def may_wait(function: Callable[..., Any]) -> bool:
     return code is None or sys.version_info >= (3, 12) or opmap["SEND"] in code.co_code[::2]
 
 
-def living(life: Life, method: Method, handler: Callable[[Method], Next]) -> Method:
+def living(life: Lifespan, method: Method, handler: Callable[[Method], Next]) -> Method:
     """A method within a lifespan: unchanged if the lifespan has begun on this loop, otherwise one that begins it first.
     `handler`: what runs a method with its middleware."""
     if life.here() is not None:

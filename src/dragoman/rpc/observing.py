@@ -1,8 +1,8 @@
 """Notifies the observers of a service of messages: at the points of the one way in, and of its mirror out.
 
-A `Watch` is a service's observers. `came_in` wraps what takes an answer (`Deliver`) into an `Arrival`, which notifies
-them before it passes the answer on; a call that goes out has a `Departure`. Where a service has no observers its
-`watch` is None, and that is all that the way in and out looks at."""
+A `ServiceWatch` is a service's observers. `came_in` wraps what takes an answer (`Deliver`) into an `Arrival`, which
+notifies them before it passes the answer on; a call that goes out has a `Departure`. Where a service has no observers
+its `watch` is None, and that is all that the way in and out looks at."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FarEndpoint(MessageEndpoint, Protocol):
         """The far end."""
 
 
-class Watch:
+class ServiceWatch:
     """The observers of one service."""
 
     __slots__ = ("_came_in", "_ended", "_outbound", "_raised", "_rejected", "_removed", "_started", "name")
@@ -260,7 +260,7 @@ class Watch:
 class Arrival(Struct, eq=False):
     """Takes the answer to a message that came in: notifies the observers, then passes it on."""
 
-    watch: Watch
+    watch: ServiceWatch
     seen: Observation
     deliver: Deliver
     context: Context | None
@@ -335,7 +335,7 @@ class Arrival(Struct, eq=False):
 class Departure(Struct, eq=False):
     """A message that goes out, as observers see it."""
 
-    _watch: Watch
+    _watch: ServiceWatch
     seen: Observation
     meta: Mapping[str, Any]
     headers: Mapping[str, str]
@@ -464,14 +464,14 @@ def with_trace(trace: Hook | None, observers: Iterable[Observer]) -> tuple[Obser
 def rejecting(observers: Sequence[Observer]) -> Callable[[Rejection], None] | None:
     """Return the function that takes what wires turn away, for `Options.rejected`; None where there are no
     observers."""
-    return Watch("", observers).rejected if observers else None
+    return ServiceWatch("", observers).rejected if observers else None
 
 
 def nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
     """No answer is waited for."""
 
 
-def speak(origin: Any, raw: bytes, method: str, watch: Watch | None) -> bool:
+def speak(origin: Any, raw: bytes, method: str, watch: ServiceWatch | None) -> bool:
     """Send a message of this method ahead of an answer, on the stream of its call. False: it was dropped."""
     if origin.reply_stream is None:
         return origin.peer is not None and bool(origin.peer.send_droppable(raw, method))

@@ -19,9 +19,9 @@ from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import only_async
 from ..repeats import Repeats
 from .binding.results import result_decoder
-from .deadlines import Clock
+from .deadlines import DeadlineClock
 from .middleware import Call, Middleware, chain
-from .observing import Departure, FarEndpoint, Speak, Watch
+from .observing import Departure, FarEndpoint, ServiceWatch, Speak
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger("dragoman")
@@ -41,7 +41,7 @@ class CallSender(FarEndpoint, Protocol):
     """Most seconds from the first progress of a call; None: any number."""
 
     @property
-    def watch(self) -> Watch | None:
+    def watch(self) -> ServiceWatch | None:
         """Its observers, where it has some."""
 
     @property
@@ -49,7 +49,7 @@ class CallSender(FarEndpoint, Protocol):
         """The loop."""
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> DeadlineClock:
         """The deadlines."""
 
     def abandon(self, pending: OutboundCall) -> None:

@@ -53,7 +53,7 @@ class Debug(Struct):
     on: bool = False
 
 
-class Answers(Struct, frozen=True):
+class ErrorAnswers(Struct, frozen=True):
     """The error answers of one service."""
 
     limits: Limits

@@ -14,24 +14,26 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw
 
 from ..channel import Caller, CallLimit, Closed, Exchange
 from ..jsonrpc.call_limit import busy
-from ..jsonrpc.codec import Call as WireCall
-from ..jsonrpc.codec import failure, read
+from ..jsonrpc.codec import CallMessage, failure, read
 from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal, no_way
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
 from .binding.results import to_json
 from .context import Context
-from .deadlines import Clock
-from .dispatch import HERE, Acceptor, MethodHost, Origin, begin
-from .method import Handler, Life, Method
+from .deadlines import DeadlineClock
+from .dispatch import HERE, MessageAcceptor, MessageOrigin, MethodHost, begin
+from .method import Method, MethodHandler
 from .observing import Arrival, Deliver, nothing, numbers, speak
 from .thread_pool import ThreadPool
+
+if TYPE_CHECKING:
+    from .lifespan import Lifespan
 
 logger: logging.Logger = logging.getLogger("dragoman")
 
@@ -49,7 +51,7 @@ PATIENCE = 0.5
 _ASKING = (Request, Notification, Batch)
 
 
-MethodKey: TypeAlias = tuple[str, Handler]
+MethodKey: TypeAlias = tuple[str, MethodHandler]
 """What the copies of a method have in common, such as those that calls get while the lifespan begins."""
 
 
@@ -80,7 +82,7 @@ class ConcurrencyLimit:
             self._all.pop(self._key, None)
 
 
-class CallAcceptor(Acceptor, Protocol):
+class CallAcceptor(MessageAcceptor, Protocol):
     """An acceptor of calls that take time."""
 
     def settle(self, call: InboundCall) -> None:
@@ -127,7 +129,7 @@ class InboundCall:
         method: Method,
         message: Request | Notification,
         acceptor: CallAcceptor,
-        origin: Origin,
+        origin: MessageOrigin,
         deliver: Deliver,
         size: int,
         key: Any = None,
@@ -139,7 +141,7 @@ class InboundCall:
         self.size: int = size
         """Bytes of its params as they came."""
         self.acceptor: CallAcceptor = acceptor
-        self.origin: Origin = origin
+        self.origin: MessageOrigin = origin
         self.peer: Any = origin.peer
         self.key: Any = key
         """The key of its id in the conversation; None for a notification."""
@@ -448,7 +450,7 @@ class InboundCall:
         life = self.method.life
         return None if life is None else life.held(self.loop).get(None)
 
-    def held(self, life: Life) -> Mapping[Any, Any]:
+    def held(self, life: Lifespan) -> Mapping[Any, Any]:
         return life.held(self.loop)
 
     def _thread_ended(self) -> None:
@@ -519,7 +521,7 @@ class InboundCall:
 
     async def _notify(self, method: str, params: Any) -> None:
         """Notify the caller ahead of the answer, on a wire that carries no calls back."""
-        if not self._speak(to_json(WireCall(method, params)), method):
+        if not self._speak(to_json(CallMessage(method, params)), method):
             wire = self.caller.scheme or "this wire"
             text = f"{self.method.name}: {wire} carries no notifications to the caller, or takes none now"
             raise no_way(text, "notifies its caller", wire)
@@ -533,7 +535,7 @@ class Runner:
         self.call_limit: CallLimit = CallLimit(service.limits)
         self.loop: asyncio.AbstractEventLoop
         """The loop on which it runs now; see `bind`."""
-        self.clock: Clock
+        self.clock: DeadlineClock
         self._bound: asyncio.AbstractEventLoop | None = None
         self.runs: set[InboundCall] = set()
         self.peers: set[Any] = set()
@@ -554,7 +556,7 @@ class Runner:
                     "it once, or make a service for each loop"
                 )
             self._bound = self.loop = loop
-            self.clock = Clock(loop)
+            self.clock = DeadlineClock(loop)
             self._pool = None
 
     @property
@@ -690,7 +692,7 @@ def runner_here(runners: dict[asyncio.AbstractEventLoop, Runner], service: Metho
     return made
 
 
-class ExchangeOrigin(Origin, kw_only=True, eq=False):
+class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
     """The origin of one exchange's messages, and its acceptor. Whether the runner drains was looked at when it came."""
 
     runner: Runner
@@ -726,7 +728,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
         return True
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         runner = self.runner
         runner.bind()
@@ -769,7 +771,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
     def malformed(self, message: Malformed) -> bool:
         return False
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         self.calls = []
         self.x.gone = self._gone
         return self
@@ -778,7 +780,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
         for call in tuple(self.calls or ()):
             call.drop()
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         deliver(answer)
 
 

@@ -22,7 +22,7 @@ from msgspec import UNSET, Raw
 
 from ..channel import Caller
 from ..doors import run_app
-from ..jsonrpc.codec import Answer, Wire, first_byte, plain, plain_batch, read
+from ..jsonrpc.codec import PlainMessage, ResultMessage, first_byte, plain, plain_batch, read
 from ..jsonrpc.errors import LocalError, Refusal, RpcError, too_large
 from ..jsonrpc.leniency import STRICT, Leniency, chosen
 from ..jsonrpc.limits import SERVER, Limits
@@ -34,11 +34,11 @@ from .binding.binding import Binding, bind
 from .binding.dependencies import Dependencies
 from .binding.signature import defined_again, name_of, registrable
 from .context import Context
-from .dispatch import HERE, Dispatcher, LooplessAcceptor, Origin, Router, arguments_of, run
+from .dispatch import HERE, Dispatcher, LooplessAcceptor, MessageOrigin, Router, arguments_of, run
 from .including import (
     Commit,
     Guarded,
-    Includer,
+    MethodIncluder,
     acyclic,
     guarded,
     instance_of,
@@ -46,10 +46,10 @@ from .including import (
     marked,
     registrable_name,
 )
-from .method import SERVICE, Handler, LongResult, Method, MethodOptions, declared, living, method_of
+from .method import SERVICE, LongResult, Method, MethodHandler, MethodOptions, declared, living, method_of
 from .middleware import Call, Middleware, Next, chain
-from .observing import MessageEndpoint, Watch
-from .responses import Answers, Debug
+from .observing import MessageEndpoint, ServiceWatch
+from .responses import Debug, ErrorAnswers
 from .routing.registering import Routed
 from .switching import Switches
 
@@ -126,9 +126,9 @@ class Service(Routed):
         self._enabled: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
         """`rpc.discover`."""
-        self._inline: dict[Any, Handler] = {}
+        self._inline: dict[Any, MethodHandler] = {}
         """The methods that may be answered in place, without the dispatcher."""
-        self._quick: dict[Any, Handler] = self._inline
+        self._quick: dict[Any, MethodHandler] = self._inline
         """What `_answer_inline` may answer: nothing while there are observers, which the dispatcher notifies."""
         self._functions: dict[str, Callable[..., Any]] = {}
         """Those that were registered one by one, by the names of their methods."""
@@ -140,7 +140,7 @@ class Service(Routed):
         self._copies: WeakSet[Service] = WeakSet()
         """The same under other limits, where it is served so."""
         self._included: list[Service] = []
-        self._includers: list[Includer] = []
+        self._includers: list[MethodIncluder] = []
         self._dependencies: Dependencies = Dependencies(self._lifespan_dependency_added)
         self._own_lifespan: Lifespan | None = None
         # who may call
@@ -151,14 +151,14 @@ class Service(Routed):
         self._challenge: Callable[[Refusal, Caller, Any], Refusal] | None = None
         """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
         # answering
-        self._answers: Answers = Answers(limits, Debug(debug))
+        self._answers: ErrorAnswers = ErrorAnswers(limits, Debug(debug))
         self._router: Router = self._find_by_name
         """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
         self._finishing: Middleware | None = None
         """Of a protocol on top, around all middleware: writes values that middleware returns."""
         self._observers: tuple[Observer, ...] = ()
         """Those that `observe` gave, in order."""
-        self._watch: Watch | None = None
+        self._watch: ServiceWatch | None = None
         """Its observers, where it has some."""
         self._dispatcher: Dispatcher = Dispatcher(self)
         self._runners: dict[AbstractEventLoop, Runner] = {}
@@ -524,7 +524,7 @@ class Service(Routed):
 
     def _set_observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers = observers
-        self._watch = Watch(self.name, observers) if observers else None
+        self._watch = ServiceWatch(self.name, observers) if observers else None
         self._quick = {} if observers else self._inline
 
     def openrpc(self) -> dict[str, Any]:
@@ -596,11 +596,11 @@ class Service(Routed):
             self._watch.refused(Malformed("too_large", refusal.reason), endpoint, Caller(), answer, refusal, raw)
         return answer
 
-    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | Wire | None:
+    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | PlainMessage | None:
         """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods. `lenient`:
         of the channel on which it came; None: the service's own.
 
-        Of everything else nothing has run: `read` takes it, with the `Wire` where the text was decoded to one.
+        Of everything else nothing has run: `read` takes it, with the `PlainMessage` where the text was decoded to one.
         """
         try:
             if raw[0] == 91:  # "["
@@ -628,12 +628,12 @@ class Service(Routed):
             return wire
         try:
             value = function(*arguments)
-            answer = encode(Answer(None if value is UNSET else value, id))
+            answer = encode(ResultMessage(None if value is UNSET else value, id))
         except BaseException as error:
             return self._answers.failed(_request(wire), error)
         return answer if len(answer) <= self._modest else self._answers.fitting(Request("", UNSET, id), answer)
 
-    def _wordy(self, wire: Wire, raw: bytes) -> bool:
+    def _wordy(self, wire: PlainMessage, raw: bytes) -> bool:
         """Whether more than the arguments is wrong with a message, so that the slow path must describe it."""
         id, params = wire.id, wire.params
         return (
@@ -690,7 +690,7 @@ class Service(Routed):
                 return run_behind(lambda: self._answer_in_background(raw, caller))
         acceptor = LooplessAcceptor(self._dispatcher)
         answers: list[bytes | None] = []
-        origin = HERE if caller is HERE.caller else Origin(caller)
+        origin = HERE if caller is HERE.caller else MessageOrigin(caller)
         self._dispatcher.dispatch(message, acceptor, origin, lambda answer, _=None: answers.append(answer), raw)
         if acceptor.error is not None:
             raise acceptor.error
@@ -698,7 +698,7 @@ class Service(Routed):
 
 
 class _IncludedService:
-    """A service within another: an `Includer`. `joined`: the name there of each name here; `tags`: those that the
+    """A service within another: a `MethodIncluder`. `joined`: the name there of each name here; `tags`: those that the
     methods have there, too."""
 
     def __init__(self, outer: Service, inner: Service, joined: Callable[[str], str], tags: frozenset[str]) -> None:
@@ -732,7 +732,7 @@ _NULL = ord("n")
 _MINUS = ord("-")  # one byte is found ten times faster than two, and most texts have none
 
 
-def _request(wire: Wire) -> Request:
+def _request(wire: PlainMessage) -> Request:
     """A call in its usual shape as a message."""
     return Request(str(wire.method), wire.params, wire.id)
 

@@ -16,7 +16,7 @@ from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver, 
 from ...jsonrpc.codec import read
 from ...jsonrpc.messages import Malformed
 from ...net.sending import Waiters
-from ...rpc.dispatch import Origin, forbidden_batch
+from ...rpc.dispatch import MessageOrigin, forbidden_batch
 from ...rpc.peering.channel_peer import ChannelPeer
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
 from ...transports.http.sse import comment, event
@@ -87,7 +87,9 @@ class OldWire:
             turned_away(reply, None, refusal, null=True)
             return
         reply.respond(202)
-        peer.origin = Origin(request.caller, peer)  # what its token allows now, and not when the stream was opened
+        peer.origin = MessageOrigin(
+            request.caller, peer
+        )  # what its token allows now, and not when the stream was opened
         peer.received(request.body)
 
 

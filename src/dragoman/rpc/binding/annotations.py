@@ -53,7 +53,20 @@ from .constraints import (
     text_of,
 )
 from .decodable import leaves
-from .tree import UNION, Field, Kind, Node, Part, fields_of, has_fields, is_model, leaf, shape_of, unwrapped, writable
+from .tree import (
+    UNION,
+    Field,
+    Kind,
+    Node,
+    TreePart,
+    fields_of,
+    has_fields,
+    is_model,
+    leaf,
+    shape_of,
+    unwrapped,
+    writable,
+)
 from .twins import twin
 
 _LISTS = (collections.abc.Iterable, collections.abc.Container, collections.abc.Reversible)
@@ -386,7 +399,7 @@ class _Growth(Struct):
         nodes = [self.grow(field.hint) for field in fields]
         self.variables = outer
         del self.inside[hint]
-        parts = tuple(Part(f.attribute, f.name, f.required, one) for f, one in zip(fields, nodes, strict=True))
+        parts = tuple(TreePart(f.attribute, f.name, f.required, one) for f, one in zip(fields, nodes, strict=True))
         node.fields = shape_of(hint, parts, len(fields) < len(every))
         node.integers = node.integers or any(one.integers for one in nodes)
         self._twinned(node, fields, any(one.translated or one.twinned for one in nodes))

@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
-from .faults import MOST, Fault, below, fault, find, has_fractions, integral, surplus, words
+from .faults import MOST, ValueFault, below, fault, find, has_fractions, integral, surplus, words
 from .hooks import decoder_of
 from .schema import Made, Parameter
 from .tree import generic, has_fields, is_model
@@ -309,9 +309,9 @@ def _union(kinds: list[Any]) -> Any:
 # -- the slow way ---------------------------------------------------------------------------------
 
 
-def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict[str, Any], list[Fault]]:
+def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict[str, Any], list[ValueFault]]:
     """The assignment of values: by parameter, those of *args, those of **kwargs, and surplus ones."""
-    wrong: list[Fault] = []
+    wrong: list[ValueFault] = []
     rest: Sequence[Any] = ()
     members: dict[str, Any] = {}
     if isinstance(given, dict):
@@ -352,7 +352,7 @@ def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) 
     values, rest, members, extra = _assign(plan, given)
     fractions = params is not UNSET and has_fractions(params)
     arguments: list[Any] = []
-    wrong: list[Fault] = []
+    wrong: list[ValueFault] = []
     for p in (*plan.lead, *plan.named):
         if p.name not in values and p.required:
             wrong.append(fault(p.name, f"Missing argument{_only(p, given)}"))
@@ -384,7 +384,7 @@ def _whole(plan: Plan, params: Params) -> Any:
     return given
 
 
-def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[Fault]) -> Any:
+def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[ValueFault]) -> Any:
     """One argument; its faults are added to `wrong`."""
     try:
         if fractions:

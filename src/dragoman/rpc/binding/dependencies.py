@@ -60,7 +60,7 @@ def Depends(function: Function, *, scope: Scope = "call", inline: bool = False) 
     return Dependency(function, scope, inline)
 
 
-class Host(Protocol):
+class DependencyHost(Protocol):
     """Where a call runs, as far as dependencies use it; `context.Site` is one."""
 
     def thread(self, function: Function, arguments: tuple[Any, ...]) -> Awaitable[Any]: ...
@@ -68,7 +68,7 @@ class Host(Protocol):
     def held(self, life: Any) -> Mapping[Any, Any]: ...
 
 
-class Step(Struct, frozen=True):
+class DependencyStep(Struct, frozen=True):
     """One function of a plan. `takes`: its arguments by position, `named` by name, as positions among the values."""
 
     function: Function
@@ -143,7 +143,7 @@ class _Planner:
         self._overrides = overrides
         self._takes = takes
         self._at: dict[tuple[Function, Scope], int] = {}
-        self.steps: list[Step] = []
+        self.steps: list[DependencyStep] = []
         self.originals: set[Function] = set()
 
     def position_of(self, given: Dependency, above: tuple[Function, ...] = (), within: Scope = "call") -> int:
@@ -169,9 +169,9 @@ class _Planner:
 
     def _step(
         self, function: Function, given: Dependency, where: str, above: tuple[Function, ...], *, inline: bool
-    ) -> Step:
+    ) -> DependencyStep:
         if function in IDENTITY_GIVERS:
-            return Step(function, "value", "call", True, (0,))
+            return DependencyStep(function, "value", "call", True, (0,))
         core = _unmanaged(function)
         runs = runs_as(core)
         if self._needs.inline and runs in ("coroutine", "async generator"):
@@ -200,7 +200,7 @@ class _Planner:
             else:
                 takes.append(at)
         order = (*takes, *(at for _, at in named))
-        return Step(core, runs, given.scope, inline, order, tuple(named))
+        return DependencyStep(core, runs, given.scope, inline, order, tuple(named))
 
 
 TakesContext = Callable[[Signature, type], Slot | None]
@@ -232,7 +232,7 @@ class Injection:
         """Make the steps, with these functions instead of others. Raises LocalError as `bind`."""
         planner = _Planner(self._needs, overrides, self._takes, self._signatures)
         self.wanted: tuple[int, ...] = tuple(planner.position_of(given) for _, given in self._needs.slots)
-        self.steps: tuple[Step, ...] = tuple(planner.steps)
+        self.steps: tuple[DependencyStep, ...] = tuple(planner.steps)
         self.originals: frozenset[Function] = frozenset(planner.originals)
         """The functions that may be overridden."""
 
@@ -247,7 +247,7 @@ class Injection:
         return None if self.owner is None else self.owner.life
 
     @property
-    def held(self) -> list[Step]:
+    def held(self) -> list[DependencyStep]:
         """The steps whose values live as long as the app is served."""
         return [step for step in self.steps if step.scope == "lifespan"]
 
@@ -267,8 +267,8 @@ def injected(
 
 def _plain(function: Function, injection: Injection, at: int, visible: int, rest: int) -> Function:
     def called(*given: Any) -> Any:
-        host: Host = given[at]._site
-        opened: list[tuple[Step, Any]] = []
+        host: DependencyHost = given[at]._site
+        opened: list[tuple[DependencyStep, Any]] = []
         try:
             values = [given[at]]
             for step in injection.steps:
@@ -297,8 +297,8 @@ def _plain(function: Function, injection: Injection, at: int, visible: int, rest
 
 def _async(function: Function, injection: Injection, at: int, visible: int, rest: int) -> Function:
     async def called(*given: Any) -> Any:
-        host: Host = given[at]._site
-        opened: list[tuple[Step, Any]] = []
+        host: DependencyHost = given[at]._site
+        opened: list[tuple[DependencyStep, Any]] = []
         try:
             values = [given[at]]
             for step in injection.steps:
@@ -335,11 +335,13 @@ def _async(function: Function, injection: Injection, at: int, visible: int, rest
     return called
 
 
-def _waits(step: Step) -> bool:
+def _waits(step: DependencyStep) -> bool:
     return step.runs in ("coroutine", "async generator")
 
 
-def _entered(step: Step, values: list[Any], host: Host, opened: list[tuple[Step, Any]]) -> Any:
+def _entered(
+    step: DependencyStep, values: list[Any], host: DependencyHost, opened: list[tuple[DependencyStep, Any]]
+) -> Any:
     made = step.call(values)
     if step.runs == "value":
         return made
@@ -350,7 +352,9 @@ def _entered(step: Step, values: list[Any], host: Host, opened: list[tuple[Step,
     return value
 
 
-async def _entered_async(step: Step, values: list[Any], host: Host, opened: list[tuple[Step, Any]]) -> Any:
+async def _entered_async(
+    step: DependencyStep, values: list[Any], host: DependencyHost, opened: list[tuple[DependencyStep, Any]]
+) -> Any:
     if step.runs == "coroutine":
         return await step.call(values)
     if step.runs == "value":
@@ -411,7 +415,7 @@ async def _leave_async(generator: Any, error: BaseException | None) -> BaseExcep
 
 
 @contextlib.asynccontextmanager
-async def entered(step: Step, held: Mapping[Any, Any], steps: Sequence[Step]) -> AsyncIterator[Any]:
+async def entered(step: DependencyStep, held: Mapping[Any, Any], steps: Sequence[DependencyStep]) -> AsyncIterator[Any]:
     """The value of a step for a lifespan; `steps`: the steps of its plan, whose values are `held`."""
     values: list[Any] = [None, *(held.get(one.function) for one in steps)]
     made = step.call(values)
@@ -466,7 +470,7 @@ class Dependencies:
         for one in tuple(self._above):
             one._changed()
 
-    def held(self) -> dict[Function, tuple[Step, tuple[Step, ...]]]:
+    def held(self) -> dict[Function, tuple[DependencyStep, tuple[DependencyStep, ...]]]:
         """The steps whose values live as long as the app is served, each after those it depends on, with its plan."""
         return {step.function: (step, one.steps) for one in list(self._all.values()) for step in one.held}
 

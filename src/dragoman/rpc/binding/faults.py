@@ -31,7 +31,7 @@ _NAME = 64
 """Longest name that is compared with others, and shown whole."""
 
 
-class Fault(Struct, frozen=True, omit_defaults=True):
+class ValueFault(Struct, frozen=True, omit_defaults=True):
     """One fault, as it stands in `error.data.errors`."""
 
     field: str
@@ -39,16 +39,16 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     received: Any | UnsetType = UNSET
 
 
-def fault(field: str, message: str, received: Any = UNSET) -> Fault:
+def fault(field: str, message: str, received: Any = UNSET) -> ValueFault:
     """A fault; `received` is shortened."""
     if received is not UNSET:
         text = msgspec.json.encode(received)
         if len(text) > SHOWN:
             received = text[: SHOWN - 3].decode("utf-8", "ignore") + "..."
-    return Fault(field, message, received)
+    return ValueFault(field, message, received)
 
 
-def find(value: Any, node: Node, field: str, error: Exception | None = None) -> list[Fault]:
+def find(value: Any, node: Node, field: str, error: Exception | None = None) -> list[ValueFault]:
     """Every fault of decoded JSON against an annotation, by its tree; empty when it fits.
 
     `error`: msgspec's error for it, where it has been decoded already: what a class does when it is made is not done
@@ -126,7 +126,7 @@ def _typed(text: str) -> str:
 class _Search(Struct):
     """The faults found so far, and the bytes that may still be read."""
 
-    found: list[Fault]
+    found: list[ValueFault]
     budget: int
 
     def add(self, field: str, message: str, received: Any = UNSET) -> None:
@@ -196,7 +196,7 @@ def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) 
             return
     if not isinstance(value, list | dict):
         return
-    members: list[list[Fault]] = []
+    members: list[list[ValueFault]] = []
     for part in union.parts:
         if _meant(part, value):
             inner = _Search([], search.budget)
@@ -204,11 +204,11 @@ def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) 
             search.budget = inner.budget
             if inner.found:
                 members.append(inner.found)
-    likeliest: list[Fault] = min(members, key=lambda faults: _unlikely(faults, path), default=[])
+    likeliest: list[ValueFault] = min(members, key=lambda faults: _unlikely(faults, path), default=[])
     search.found += likeliest
 
 
-def _unlikely(faults: list[Fault], path: str) -> tuple[bool, int, int]:
+def _unlikely(faults: list[ValueFault], path: str) -> tuple[bool, int, int]:
     """How unlikely it is that a value at a path was meant as the member of a union that has these faults: the value
     itself does not fit (an array where an object is wanted), then by what is missing, then by the number of faults."""
     return (
@@ -267,7 +267,7 @@ def _model(value: Any, hint: Any, path: str, search: _Search) -> None:
     listed = getattr(getattr(search.failure(value, hint), "__cause__", None), "errors", None)
     if not callable(listed):
         return
-    members: dict[tuple[str, ...], list[Fault]] = {}
+    members: dict[tuple[str, ...], list[ValueFault]] = {}
     for entry in listed(include_url=False, include_context=False, include_input=False):
         found, at, names = _walked(value, entry["loc"], path, entry["type"] == "missing")
         missing = entry["type"] == "missing"

@@ -82,7 +82,7 @@ class Node(Struct, eq=False):
         return self.cls is float
 
 
-class Part(Struct, frozen=True):
+class TreePart(Struct, frozen=True):
     """One field of a class in a tree."""
 
     attribute: str
@@ -95,7 +95,7 @@ class Shape(Struct, frozen=True):
     """A class with fields as JSON shows it. `array`: as an array; `closed`: unknown fields are refused; `private`: it
     has fields that never leave, and are not among these."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TreePart, ...]
     array: bool = False
     closed: bool = False
     tag: Any = None
@@ -300,7 +300,7 @@ def is_model(cls: Any) -> bool:
     return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__") and not has_fields(cls)
 
 
-def shape_of(hint: Any, parts: tuple[Part, ...], private: bool) -> Shape:
+def shape_of(hint: Any, parts: tuple[TreePart, ...], private: bool) -> Shape:
     """The shape of a class with these parts."""
     found = facts(hint)
     return Shape(parts, found.array, found.closed, found.tag, found.tag_field, private)

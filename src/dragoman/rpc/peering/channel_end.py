@@ -1,8 +1,7 @@
 """The receiving side of a peer: incoming messages are run, answered, or passed to our own calls.
 
-It never waits for a handler or for a write. Answers are never dropped; progress is, when the far end reads too slowly.
-The `Conversation` decides which calls are in flight, and when the channel may close.
-"""
+It never waits for a handler or for a write. Answers are never dropped; progress is, when the far end reads too
+slowly. The `Conversation` decides which calls are in flight, and when the channel may close."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...channel import Broken, Caller, Channel, ChannelError, Ended, Outgoing
-from ...jsonrpc.codec import Call, failure, key, read
+from ...jsonrpc.codec import CallMessage, failure, key, read
 from ...jsonrpc.conversation import Conversation, nameless
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ...jsonrpc.framing import NO_HEADER
@@ -26,12 +25,12 @@ from ...jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message,
 from ...net.strangers import recognised
 from ...repeats import Repeats
 from ..binding.results import to_json
-from ..deadlines import Clock
+from ..deadlines import DeadlineClock
 from ..declared import UNDECLARED, ErrorRegistry
-from ..dispatch import Origin
+from ..dispatch import MessageOrigin
 from ..method import Method
 from ..notifications import Notifications
-from ..observing import Arrival, Deliver, Speak, Watch, nothing, numbers
+from ..observing import Arrival, Deliver, ServiceWatch, Speak, nothing, numbers
 from ..outbound import OutboundCall
 from ..runner import InboundCall, Runner
 
@@ -48,7 +47,7 @@ GUESSED = frozenset(("tcp", "tls", "unix", "stdio"))
 
 
 class ChannelEnd:
-    """The `Receiver` of a channel, and the `Acceptor` of what comes in on it.
+    """The `Receiver` of a channel, and the `MessageAcceptor` of what comes in on it.
 
     `channel`: None before the first and during an outage; `limits`: the bounds on messages and calls; `lenient`: what
     is taken beyond the specification. `runner`, `loop`, `clock` and `conversation` are the library's.
@@ -67,7 +66,7 @@ class ChannelEnd:
         runner.bind()
         self.runner: Runner = runner
         self.loop: asyncio.AbstractEventLoop = runner.loop
-        self.clock: Clock = runner.clock
+        self.clock: DeadlineClock = runner.clock
         self.limits: Limits = limits
         self.lenient: Leniency = lenient
         self.dialect: Dialect = dialect
@@ -76,7 +75,7 @@ class ChannelEnd:
         self.channel: Channel | None = None
         self.number: int = 0
         """Of its channel, for observers."""
-        self.origin: Origin = Origin(Caller(), self)
+        self.origin: MessageOrigin = MessageOrigin(Caller(), self)
         """The origin of messages on the channel."""
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
         """The iterators that get the far end's notifications."""
@@ -109,7 +108,7 @@ class ChannelEnd:
         return self.channel.caller if self.channel is not None else Caller()
 
     @property
-    def watch(self) -> Watch | None:
+    def watch(self) -> ServiceWatch | None:
         """Its observers, where it has some."""
         return self.runner.service._watch
 
@@ -133,7 +132,7 @@ class ChannelEnd:
         """Receive from this channel."""
         self.channel = channel
         self.number = next(numbers)
-        self.origin = Origin(channel.caller, self)
+        self.origin = MessageOrigin(channel.caller, self)
         self.conversation.opened()
         self._unread = self._malformed_in_a_row = 0
         self._understood = False
@@ -183,7 +182,7 @@ class ChannelEnd:
         """A message that did not come on the channel: `deliver` takes its answer (None: there is none), `reply_stream`
         what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an element. Raises
         nothing, as `received`."""
-        origin = Origin(caller, self, reply_stream)
+        origin = MessageOrigin(caller, self, reply_stream)
         self.runner.service._dispatcher.dispatch(message, self, origin, deliver, raw, batch)
 
     def resumed(self) -> None:
@@ -342,7 +341,7 @@ class ChannelEnd:
         return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Start a call, queue it, or refuse it."""
         channel, call_limit, conversation = self.channel, self.runner.call_limit, self.conversation
@@ -485,9 +484,9 @@ class ChannelEnd:
             self.runner.call_limit.leave(run.size)
         run.end(refusal)
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         """The origin of the elements of a batch, which were accepted with it."""
-        return Origin(origin.caller, self, origin.reply_stream, not self.conversation.draining)
+        return MessageOrigin(origin.caller, self, origin.reply_stream, not self.conversation.draining)
 
     # -- answers to our calls
 
@@ -575,7 +574,7 @@ class ChannelEnd:
         except ChannelError:
             logger.debug("an answer could not be sent: %s is over", self._remote)
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
         if answer is not None and origin.reply_stream is None:
             self.answer(answer, count=count)
@@ -588,7 +587,7 @@ class ChannelEnd:
         if dialect.progress is None or dialect.progress_value is None:
             return False
         params = {dialect.progress_key: id, dialect.progress_value: value}
-        return self.send_droppable(to_json(Call(dialect.progress, params)), dialect.progress)
+        return self.send_droppable(to_json(CallMessage(dialect.progress, params)), dialect.progress)
 
     def send_droppable(self, raw: bytes, method: str) -> bool:
         """Send a notification that the far end can do without; dropped, and counted, while it reads too slowly."""

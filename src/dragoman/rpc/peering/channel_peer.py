@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import LIMITS, Broken, Channel, ChannelError, Closed, Ended, again
-from ...jsonrpc.codec import Call as WireCall
+from ...jsonrpc.codec import CallMessage
 from ...jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
@@ -25,7 +25,7 @@ from ..binding.results import encode_call, to_json
 from ..method import ERROR
 from ..middleware import Call, Middleware, Next, chain
 from ..notifications import Notifications
-from ..observing import Departure, Speak, Watch
+from ..observing import Departure, ServiceWatch, Speak
 from ..outbound import OutboundCall, OutgoingBatch, decoding
 from ..peer import Peer
 from ..proxy import proxy
@@ -226,7 +226,7 @@ class ChannelPeer(ChannelEnd):
         """All calls that were taken are answered: what the far end has sent since is not taken, and may be sent to
         another."""
         try:
-            channel.send(to_json(WireCall(method, {})))
+            channel.send(to_json(CallMessage(method, {})))
         except ChannelError:
             logger.debug("%s was gone before it was notified of the end", self.caller.remote)
 
@@ -352,7 +352,7 @@ class ChannelPeer(ChannelEnd):
             return await self._watched(watch, call.method, call.params, *call.options)
         return await self._call(None, call.method, call.params, *call.options)
 
-    async def _watched(self, watch: Watch, method: str, *call: Any) -> Any:
+    async def _watched(self, watch: ServiceWatch, method: str, *call: Any) -> Any:
         """Make a call of which observers are notified, also where something keeps it from being sent."""
         with watch.calling(self, method) as seen:
             return await self._call(seen, method, *call)
@@ -466,7 +466,7 @@ class ChannelPeer(ChannelEnd):
         if channel is None or not channel.duplex or dialect.cancel is None or self.v1:
             return
         if pending.method not in dialect.uncancellable:
-            message = to_json(WireCall(dialect.cancel, {dialect.cancel_key: pending.id}))
+            message = to_json(CallMessage(dialect.cancel, {dialect.cancel_key: pending.id}))
             sent = pending.reply_stream is not None and pending.reply_stream(message)
             if not sent:
                 self.conversation.notified = True

@@ -10,13 +10,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...jsonrpc.codec import Answer, failure
+from ...jsonrpc.codec import ResultMessage, failure
 from ...jsonrpc.errors import PLAIN, Dialect, InternalError, LocalError, Refusal, RpcError
 from ...jsonrpc.messages import Request
 from ...routes import Route, RouteExchange, RouteResponse
 from ..binding.results import to_json
 from ..context import Context
-from ..method import Life, Method, living
+from ..method import Method, living
 from ..observing import Deliver
 from ..runner import ExchangeOrigin, Runner
 
@@ -28,7 +28,7 @@ _ID: Final = 0
 
 
 class _Call:
-    """The `Handler` of one request: it keeps the answer that its wire gets."""
+    """The `MethodHandler` of one request: it keeps the answer that its wire gets."""
 
     wants_context = opaque = shallow = True
 
@@ -48,7 +48,7 @@ class _Call:
     def encode(self, answer: Any) -> bytes:
         """Make the response of what the handler returned, or middleware in its place."""
         self.made = status, _, body = composed(answer.result, self._limit)
-        self.marker = msgspec.json.encode(Answer({"status": status, "bytes": len(body)}, answer.id))
+        self.marker = msgspec.json.encode(ResultMessage({"status": status, "bytes": len(body)}, answer.id))
         return self.marker
 
 
@@ -85,7 +85,7 @@ def _take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
         return
     method = Method(name, call, "async" if route.kind == "async" else "thread", timeout=route.timeout)
     service._link(method)
-    life: Life | None = service._lifespan
+    life = service._lifespan
     if life is not None:
         runner.bind()
         method = living(life, method, service._handler)
