@@ -21,13 +21,13 @@ from .limits import Limits
 SHARES = 10
 """An owner's share is the budget divided by this: nine others find room beside one that takes all it can get."""
 _LASTING = 2
-"""What lasts as long as its callers like has the budget divided by this."""
+"""The part of the budget, as a divisor, for what lasts as long as its callers like."""
 _SLACK = 8
 """Readers are closed until an eighth of the budget is free, so that choosing them is rarely necessary."""
 
 
 class Reader(Protocol):
-    """What has bytes for a far end that reads too slowly."""
+    """A sender with bytes for a far end that reads too slowly."""
 
     def slowness(self) -> float:
         """How slow it is: the greater, the slower. Brings its account up to date first."""
@@ -61,7 +61,7 @@ class Account:
         self.size: int = 0
 
     def set(self, size: int) -> None:
-        """It is so many bytes now; 0: it is gone."""
+        """Set its bytes; 0: it is gone."""
         change, budget = size - self.size, self._budget
         if not change:
             return
@@ -89,7 +89,7 @@ class Account:
             budget._make_room()
 
     def keep(self, drop: Callable[[], object] | None) -> None:
-        """It is the newest that is kept from now on, and `drop` drops it; None: it cannot be dropped."""
+        """Make it the newest of what is kept, which `drop` drops; None: it cannot be dropped."""
         self.drop = drop
         if self._owner is not None:
             self._leave(self._owner)
@@ -97,7 +97,7 @@ class Account:
                 self._budget._kept[self] = self._owner.kept[self] = None
 
     def leave(self) -> None:
-        """It cannot be dropped or closed now."""
+        """Forget how it is dropped or closed: it cannot be now."""
         if self._owner is not None:
             self._leave(self._owner)
 
@@ -141,7 +141,7 @@ class BudgetAdmission:
         return True
 
     def resize(self, size: int) -> bool:
-        """They are so many bytes now, at least one; False where those are more than `Budget.admit` has room for."""
+        """Set their bytes, at least one; False where those are more than `Budget.admit` has room for."""
         owner, budget, before = self._owner, self._budget, self._size
         room = size <= before or budget._has_room(owner, size - before)
         if room:
@@ -157,7 +157,7 @@ class BudgetAdmission:
         return True
 
     def release(self) -> None:
-        """They are gone; once."""
+        """Release them, once."""
         if self._account.drop is not None:
             self.keep(None)
         self._owner.admitted -= self._size
@@ -190,7 +190,7 @@ class Budget:
     def __init__(self, limits: Limits) -> None:
         self.used: int = 0
         self._kept: dict[Account, None] = {}
-        """What can be dropped, the oldest first."""
+        """The accounts that can be dropped, the oldest first."""
         self._readers: dict[Account, None] = {}
         self._above: dict[_Owner, None] = {}
         """Owners with more than their share: at most ten while the sum is within the bound."""
@@ -246,7 +246,7 @@ class Budget:
         return self._admitted <= all and (0 if theirs is None else theirs.admitted) <= share
 
     def _owner_of(self, name: str) -> _Owner:
-        """Of that name."""
+        """Return the owner of that name."""
         found = self._owners.get(name)
         if found is None:
             found = self._owners[name] = _Owner()
@@ -275,7 +275,7 @@ class Budget:
             self._making = False
 
     def _oldest(self) -> Account | None:
-        """What goes first: of the owner that is above its share by most, else of all."""
+        """Return what is dropped first: of the owner that is above its share by most, else of all."""
         above = [owner for owner in self._above if owner.kept]
         kept = max(above, key=lambda owner: owner.used).kept if above else self._kept
         return next(iter(kept), None)

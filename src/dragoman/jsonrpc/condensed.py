@@ -51,8 +51,8 @@ class Condensed:
         return Condensed(self._whole, self._at + self.text.index(found), size, found, self.strings)
 
     def values(self, decode: Callable[[Raw], tuple[Any, ...]]) -> tuple[Any, ...] | None:
-        """What `decode` makes of the whole text, if each long string is one of its values; otherwise None, also where
-        it raises. `decode` must leave strings as they are."""
+        """Return what `decode` makes of the whole text, if each long string is one of its values; otherwise None, also
+        where it raises. `decode` must leave strings as they are."""
         try:
             values = decode(Raw(self.text))
         except Exception:  # the decoder of the whole text says what is wrong

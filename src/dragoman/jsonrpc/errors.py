@@ -199,11 +199,13 @@ class Refusal(Struct, frozen=True):
     reason: str
     data: dict[str, Any] = {}
     challenge: str = ""
-    """Of what is forbidden: what the caller must show, for wires that have a field for it (RFC 9110, 11.6.1)."""
+    """The challenge of a forbidden call: what the caller must show, for wires that have a field for it (RFC 9110,
+    11.6.1)."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """What a family of JSON-RPC peers adds to the specification: cancelling, progress, and the codes of refusals.
+    """The conventions that a family of JSON-RPC peers adds to the specification: cancelling, progress, and the codes of
+    refusals.
 
     `cancel`, `progress` and `closing` are method names of notifications, None where the family has none.
     """
@@ -272,7 +274,7 @@ class CallRefused(RpcError):
 
 
 NO_IDENTITY = Refusal("forbidden", "Forbidden: this call is for callers that say who they are")
-"""Of a call that needs an identity, from a caller without one."""
+"""The refusal of a call that needs an identity, from a caller without one."""
 
 
 class UnfitCaller(LocalError):

@@ -32,7 +32,7 @@ class BatchResponder(Struct, eq=False):
     allowed: int
     acknowledges: bool = False
     answers: list[bytes | UnsetType | None] = []
-    """Of each message; UNSET until it is delivered."""
+    """The answer to each message; UNSET until it is delivered."""
     size: int = 1
     left: int = 0
     """The elements that are waited for and not delivered."""

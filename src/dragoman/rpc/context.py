@@ -45,7 +45,7 @@ class Site(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+        """The far end, as the wire knows it."""
 
     @property
     def peer(self) -> Any:
@@ -150,14 +150,14 @@ class Context(Generic[State]):
 
     @property
     def store(self) -> CallStore:
-        """What is stored for this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
+        """The store of this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
         for an anonymous caller on a wire of exchanges (HTTP), who receives that the call is forbidden, and in an inline
         function, which must not wait."""
         return store_of(self)
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end: scheme, address, path, headers."""
+        """The far end, as the wire knows it: scheme, address, path, headers."""
         return self._site.caller
 
     @property
@@ -297,7 +297,7 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
 
 
 def engine_of(service: Any) -> Engine:
-    """What keeps the store of a service: what `serve(store=)` gave, or else memory."""
+    """Return the engine that keeps the store of a service: the one of `serve(store=)`, or else memory."""
     if service._kept_in is not None:
         return cast("Engine", service._kept_in)
     from ..store.opening import open_store  # noqa: PLC0415  (the store is paid for only by what uses it)

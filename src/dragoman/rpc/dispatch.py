@@ -61,7 +61,7 @@ class MessageAcceptor(Protocol):
 
     @property
     def number(self) -> int:
-        """Of its channel or exchange, for observers."""
+        """The number of its channel or exchange, for observers."""
 
     @property
     def limits(self) -> Limits:
@@ -229,7 +229,7 @@ class Dispatcher:
                 elements.append(message)
         together = self._quick(elements, acceptor)
         if together:
-            lenient = leniency(self.service, origin.peer)
+            lenient = leniency_of(self.service, origin.peer)
             acceptor.deliver_batch(origin, self.run_together(together, lenient), len(elements), deliver)
             return
         inner = acceptor.batched(origin)
@@ -243,7 +243,7 @@ class Dispatcher:
 
         BatchResponder(
             elements,
-            starting(elements, self, acceptor, origin, inner, whole),
+            make_start(elements, self, acceptor, origin, inner, whole),
             done,
             lambda message, error: answers.fault(message, error, dialect),
             width=acceptor.limits.batch_concurrency,
@@ -344,7 +344,7 @@ class Dispatcher:
             try:
                 arguments = binding.arguments(message.params, context)
             except Exception as error:
-                arguments = loosely(binding, message.params, context, error, self.service, origin.peer)
+                arguments = read_loosely(binding, message.params, context, error, self.service, origin.peer)
             value = binding.function(*arguments)
             if method.kind == "async":  # in a context of its own, as in a task
                 value = copy_context().run(drive, value)
@@ -378,14 +378,14 @@ class Dispatcher:
 
 
 def arguments_of(handler: MethodHandler, params: Any, context: Context | None, site: Site) -> tuple[Any, ...]:
-    """The arguments of a call at its site. Raises what `MethodHandler.arguments` raises."""
+    """Return the arguments of a call at its site. Raises what `MethodHandler.arguments` raises."""
     try:
         return handler.arguments(params, context)
     except Exception as error:
-        return loosely(handler, params, context, error, site.service, site.peer)
+        return read_loosely(handler, params, context, error, site.service, site.peer)
 
 
-def loosely(
+def read_loosely(
     handler: MethodHandler,
     params: Any,
     context: Context | None,
@@ -393,14 +393,14 @@ def loosely(
     service: MethodHost | None,
     peer: Any,
 ) -> tuple[Any, ...]:
-    """The arguments of a call that `MethodHandler.arguments` refused with `error`, as leniently as its peer or else its
-    service reads them. Raises `error`, or what a later reading found."""
+    """Return the arguments of a call that `MethodHandler.arguments` refused with `error`, as leniently as its peer or
+    else its service reads them. Raises `error`, or what a later reading found."""
     if service is None:
         raise error
-    return bind_loosely(handler, params, context, error, leniency(service, peer), service.limits.depth)
+    return bind_loosely(handler, params, context, error, leniency_of(service, peer), service.limits.depth)
 
 
-def leniency(service: MethodHost | None, peer: Any) -> Leniency:
+def leniency_of(service: MethodHost | None, peer: Any) -> Leniency:
     """How leniently a call is read: as the peer on which it came says, or else the service that answers."""
     lenient: Leniency = peer.lenient if peer is not None else STRICT if service is None else service._lenient
     return lenient
@@ -411,7 +411,7 @@ def demand(method: Method, message: Request | Notification, caller: Caller, serv
     access = method.access
     if access is None:
         return
-    lenient = leniency(service, peer)
+    lenient = leniency_of(service, peer)
     if lenient is not STRICT and isinstance(method.binding, Binding):
         access = access.reading(partial(arguments_by_name, method.binding, lenient=lenient, depth=service.limits.depth))
     access.demand(message, caller, service._challenge)
@@ -456,10 +456,11 @@ def forbidden_among(
     return found
 
 
-def starting(
+def make_start(
     messages: Sequence[Single], dispatcher: Any, acceptor: Any, origin: Any, inner: Any, batch: Arrival | None
 ) -> Start:
-    """What starts the elements of a batch, or answers that their caller may not make them. `inner`: their origin."""
+    """Return the function that starts the elements of a batch, or answers that their caller may not make them. `inner`:
+    their origin."""
     service = dispatcher.service
 
     def start(message: Single, deliver: Deliver) -> None:
@@ -492,7 +493,7 @@ def begin(method: Method, message: Request | Notification, site: Site) -> Awaita
     try:
         arguments = binding.arguments(message.params, context)
     except Exception as error:
-        arguments = loosely(binding, message.params, context, error, site.service, site.peer)
+        arguments = read_loosely(binding, message.params, context, error, site.service, site.peer)
     return binding.function(*arguments) if method.kind == "async" else run(method, arguments, site)
 
 
@@ -520,7 +521,7 @@ class InlineCall:
         self._life = life
         self.origin: MessageOrigin = origin
         self.over: bool = False
-        """It is answered: no message may follow."""
+        """Whether it is answered: no message may follow then."""
 
     @property
     def caller(self) -> Caller:

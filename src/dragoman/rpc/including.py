@@ -1,4 +1,5 @@
-"""What `include` takes: another service, whose methods stay in step, or an instance, by the marks of its class.
+"""Includes in a service what `include` takes: another service, whose methods stay in step, or an instance, by the marks
+of its class.
 
 A service that is included notifies each service or MCP server around it of its methods, of those that it has and of
 those that are added later: a `MethodIncluder` puts them there under their names, with the middleware of the service
@@ -49,7 +50,7 @@ class MethodIncluder(Protocol):
         """The included service has enabled or disabled a method."""
 
 
-def registrable_name(app: str, name: str, taken: Collection[str], longest: int) -> None:
+def check_method_name(app: str, name: str, taken: Collection[str], longest: int) -> None:
     """LocalError for a method's name that cannot be, or is taken already."""
     if name.startswith("rpc."):
         raise LocalError(f"{name}: names that begin with `rpc.` are reserved by the specification (4.3)")
@@ -67,7 +68,7 @@ def joined(app: str, namespace: str, prefix: str, separator: str) -> Callable[[s
     return lambda name: before + name
 
 
-def acyclic(outer: Any, inner: Any) -> None:
+def check_acyclic(outer: Any, inner: Any) -> None:
     """Raise LocalError where `inner` is `outer`, or includes it. Both have `name` and `_included`."""
     waiting = [inner]
     while waiting:
@@ -148,7 +149,7 @@ def marked(instance: object, app: str, *kinds: Kind) -> list[tuple[Mark, str, Ca
     return those
 
 
-def instance_of(given: type) -> Any:
+def make_instance(given: type) -> Any:
     """The instance that a decorated class gives. LocalError, with what to write, for one that takes arguments."""
     if not isinstance(given, type):
         raise LocalError("@service.service stands above a class; for an instance write service.include(instance)")

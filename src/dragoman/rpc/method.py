@@ -44,7 +44,8 @@ Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
 
 
 class MethodHandler(Protocol):
-    """What a `Method` runs for one call: `function(*arguments(params, context))`, awaited where `kind` is "async".
+    """The code that a `Method` runs for one call: `function(*arguments(params, context))`, awaited where `kind` is
+    "async".
 
     A function's `Binding` is one. `params` is the message's own JSON text (`Raw`, or UNSET), or a router's replacement;
     `encode` makes the text of an answer that contains the result, and leaves a result that is `Raw` as it is, so a
@@ -121,7 +122,7 @@ class Method(Struct, eq=False):
     deprecated: bool = False
     description: str = ""
     middleware: tuple[Middleware, ...] = ()
-    """Of the services from which it was included, outermost first."""
+    """The middleware of the services from which it was included, outermost first."""
     handler: Next | None = None
     """The whole chain, if there is middleware."""
     quick: bool = False
@@ -138,7 +139,7 @@ class Method(Struct, eq=False):
     stream: bool = False
     """A long-lived call that sends messages: it does not count among the calls in flight."""
     access: Access | None = None
-    """What it demands of its callers."""
+    """The scopes, roles and rules that it demands of its callers."""
 
     @property
     def signature(self) -> Binding:
@@ -180,7 +181,7 @@ SERVICE: Final = {
     "servers": many(TEXT),
     "auth": AUTH,
 }
-"""What the options of a Service may be; those of `Leniency` are checked there."""
+"""The rules of the options of a Service; those of `Leniency` are checked there."""
 DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLABLE | NONE}
 """The rules of the options that say who may call."""
 _SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}
@@ -202,7 +203,7 @@ class MethodOptions(TypedDict, total=False):
     """How a function is registered as a method."""
 
     inline: bool
-    """It is quick, never blocks, and runs in place."""
+    """Whether it is quick, never blocks, and runs in place."""
     errors: Iterable[type[RpcError]]
     """The errors that it declares."""
     timeout: float | None
@@ -216,9 +217,10 @@ class MethodOptions(TypedDict, total=False):
     deprecated: bool
     """Shown in the OpenRPC document."""
     tags: Collection[str]
-    """What `Service.enable` and `Service.disable` may name in place of it, and the tags in the OpenRPC document."""
+    """The names by which `Service.enable` and `Service.disable` find it beside its own, and the tags in the OpenRPC
+    document."""
     scopes: str | Collection[str]
-    """Those that a caller needs, all of them; as text, with spaces between them."""
+    """The scopes that a caller needs, all of them; as text, with spaces between them."""
     roles: str | Collection[str]
     """A caller needs one of them."""
     allow: Allow | None
@@ -283,8 +285,8 @@ def demands(
     allow: Allow | None,
     arguments: Callable[[Any], Mapping[str, Any]],
 ) -> Access | None:
-    """What a method demands of its callers; None where it demands nothing. `arguments`: decodes the params of a call to
-    its arguments by name. Raises LocalError for a scope that no token could have."""
+    """Return what a method demands of its callers; None where it demands nothing. `arguments`: decodes the params of a
+    call to its arguments by name. Raises LocalError for a scope that no token could have."""
     if not scopes and not roles and allow is None:
         return None
     from ..access import access_of  # noqa: PLC0415  (start-up: for methods that not every caller may call)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("dragoman.observers")
 
 numbers: count[int] = count(1)
-"""Of channels and exchanges."""
+"""The numbers of channels and exchanges, for observers."""
 
 _KINDS: dict[type, Kind] = {
     Request: "request",
@@ -264,7 +264,7 @@ class Arrival(Struct, eq=False):
     seen: Observation
     deliver: Deliver
     context: Context | None
-    """What the handler runs in; None: as it is."""
+    """The context variables with which the handler runs; None: those of the running code."""
     refusal: Refusal | None = None
     """Why it is not done, once that is known."""
     _alone: bool = False

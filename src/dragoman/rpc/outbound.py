@@ -56,7 +56,7 @@ class CallSender(FarEndpoint, Protocol):
         """Tell the far end that the call does not wait for its answer any more."""
 
     def noted(self, pending: OutboundCall) -> str:
-        """What came while this call waited and named no call, for its error; "" for nothing."""
+        """Return what came while this call waited and named no call, for its error; "" for nothing."""
 
     def encode(self, method: str, params: Any, id: Any) -> bytes:
         """The text of a call. Raises LocalError."""
@@ -74,8 +74,8 @@ class CallSender(FarEndpoint, Protocol):
         """Send a text. Raises ChannelError."""
 
 
-def decoding(result: Any) -> Callable[[Raw], Any] | None:
-    """What decodes a result of this type. Raises LocalError for a type that no JSON can be decoded to."""
+def decoder_of(result: Any) -> Callable[[Raw], Any] | None:
+    """Return the decoder for results of this type. Raises LocalError for a type that no JSON can be decoded to."""
     return None if result is Raw else _anything if result is Any else result_decoder(result)
 
 
@@ -369,7 +369,7 @@ class OutgoingBatch:
         self._messages.append(raw)
 
     def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
-        pending = OutboundCall(self._peer, method, decoding(result), self._timeout, batch=self._group)
+        pending = OutboundCall(self._peer, method, decoder_of(result), self._timeout, batch=self._group)
         if self._seen is not None and self._peer.watch is not None:
             pending.seen = self._peer.watch.calling(self._peer, method, self._seen.seen)
         self._peer.register(pending, params)
@@ -437,7 +437,7 @@ class OutgoingBatch:
             raise
 
     def _gather_faults(self) -> None:
-        """What failed is one thing to look at, not one for each call: a program that has looked at any of the results
+        """A failure of a batch is logged once, not for each call: a program that has looked at any of the results
         has seen that the wire failed, and asyncio would write a traceback for each of the others."""
         futures: list[asyncio.Future[Any]] = [*self._tasks] or [pending.future for pending in self._pendings]
         faults = [fault for one in futures if not one.cancelled() and (fault := one.exception()) is not None]

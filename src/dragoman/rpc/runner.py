@@ -52,7 +52,7 @@ _ASKING = (Request, Notification, Batch)
 
 
 MethodKey: TypeAlias = tuple[str, MethodHandler]
-"""What the copies of a method have in common, such as those that calls get while the lifespan begins."""
+"""The key of a method and its copies, such as those that calls get while the lifespan begins."""
 
 
 class ConcurrencyLimit:
@@ -170,7 +170,7 @@ class InboundCall:
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+        """The far end, as the wire knows it."""
         return self.origin.caller
 
     # -- its life
@@ -680,7 +680,7 @@ class Runner:
         self.release()
 
 
-def runner_here(runners: dict[asyncio.AbstractEventLoop, Runner], service: MethodHost) -> Runner:
+def runner_of_loop(runners: dict[asyncio.AbstractEventLoop, Runner], service: MethodHost) -> Runner:
     """Return the runner of the running loop among `runners`, one a loop, or make it. Those of closed loops go."""
     loop = asyncio.get_running_loop()
     if (found := runners.get(loop)) is not None:

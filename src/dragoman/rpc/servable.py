@@ -56,7 +56,7 @@ class ServableService:
 
     @property
     def lenient(self) -> Leniency:
-        """What its service accepts beyond the specifications."""
+        """The messages beyond the specification that its service accepts."""
         return self.service._lenient
 
     @property

@@ -39,12 +39,12 @@ from .including import (
     Commit,
     Guarded,
     MethodIncluder,
-    acyclic,
+    check_acyclic,
+    check_method_name,
     guarded,
-    instance_of,
     joined,
+    make_instance,
     marked,
-    registrable_name,
 )
 from .method import SERVICE, LongResult, Method, MethodHandler, MethodOptions, declared, living, method_of
 from .middleware import Call, Middleware, Next, chain
@@ -112,14 +112,14 @@ class Service(Routed):
         self.description: Final = description
         """The description in the OpenRPC document."""
         self._errors: tuple[type[RpcError], ...] = tuple(errors)
-        """Those that each of its methods declares."""
+        """The errors that each of its methods declares."""
         check(f"Service {name!r}", {"errors": SERVICE["errors"]}, {"errors": self._errors})  # it may be an iterator
         self._servers: tuple[str, ...] = tuple(servers)
         """URLs where it can be reached, for the OpenRPC document."""
         self._set_limits(limits)
         self._middleware: tuple[Middleware, ...] = tuple(middleware)
         self._lenient: Leniency = chosen(lenient, accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
-        """What is accepted beyond the specification."""
+        """The messages beyond the specification that are accepted."""
         # its methods
         self._registered: dict[str, Method] = {}
         """The registered methods by name, those too that are disabled."""
@@ -129,9 +129,10 @@ class Service(Routed):
         self._inline: dict[Any, MethodHandler] = {}
         """The methods that may be answered in place, without the dispatcher."""
         self._quick: dict[Any, MethodHandler] = self._inline
-        """What `_answer_inline` may answer: nothing while there are observers, which the dispatcher notifies."""
+        """The methods that `_answer_inline` may answer: none while there are observers, which the dispatcher
+        notifies."""
         self._functions: dict[str, Callable[..., Any]] = {}
-        """Those that were registered one by one, by the names of their methods."""
+        """The functions that were registered one by one, by the names of their methods."""
         self._switches = Switches()
         self._accesses: list[Access] = []
         # what it includes, and what includes it
@@ -145,7 +146,7 @@ class Service(Routed):
         self._own_lifespan: Lifespan | None = None
         # who may call
         self._auth: Verifiers | None = auth
-        """What says who is calling, as it was given: a verifier of tokens, or several."""
+        """The option as it was given: a verifier of tokens, or several."""
         self._protection: Protection | None = None
         """The guard of `auth` behind which it is served."""
         self._challenge: Callable[[Refusal, Caller, Any], Refusal] | None = None
@@ -155,14 +156,14 @@ class Service(Routed):
         self._router: Router = self._find_by_name
         """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
         self._finishing: Middleware | None = None
-        """Of a protocol on top, around all middleware: writes values that middleware returns."""
+        """The middleware of a protocol on top, around all other: it writes values that middleware returns."""
         self._observers: tuple[Observer, ...] = ()
-        """Those that `observe` gave, in order."""
+        """The observers, in the order in which they were added."""
         self._watch: ServiceWatch | None = None
         """Its observers, where it has some."""
         self._dispatcher: Dispatcher = Dispatcher(self)
         self._runners: dict[AbstractEventLoop, Runner] = {}
-        """What runs `answer_async`: frameworks call it on a loop for each of their threads."""
+        """The runners of `answer_async`, which frameworks call on a loop for each of their threads."""
         self._background: Runner | None = None
         self._portal: Portal | None = None
         self._document: tuple[dict[str, Any], Raw] | None = None
@@ -282,11 +283,11 @@ class Service(Routed):
             commit()
 
     def _planned(self, methods: Iterable[Method]) -> list[Commit]:
-        """What registers these methods, here and wherever this service is included. LocalError for a name that is
-        taken or cannot be."""
+        """Return the functions that register these methods, here and where this service is included. LocalError for a
+        name that is taken or cannot be."""
         found = list(methods)
         for method in found:
-            registrable_name(self.name, method.name, self._registered, self._limits.method_length)
+            check_method_name(self.name, method.name, self._registered, self._limits.method_length)
         if (taken := len({one.name for one in found})) != len(found):
             raise LocalError(f"{self.name}: {len(found)} methods would have {taken} names")
         given = {method.name: method.enabled for method in found}
@@ -309,7 +310,7 @@ class Service(Routed):
     def service(self, kind: type[K], /) -> type[K]:
         """Register the methods of a class, marked with `dragoman.method`, of an instance that is made here. For an
         instance with arguments: `include`."""
-        self.include(instance_of(kind))
+        self.include(make_instance(kind))
         return kind
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
@@ -330,7 +331,7 @@ class Service(Routed):
                 one.tags |= added
             self._put(*those)
             return
-        acyclic(self._origin, other._origin)
+        check_acyclic(self._origin, other._origin)
         guarded(self._guarded, other._guarded)
         includer = _IncludedService(self, other, name_there, added)
         commits = includer.planned(other._registered.values())
@@ -359,7 +360,7 @@ class Service(Routed):
                 one._watch.removed(name)
 
     def _relink(self, methods: Iterable[Method]) -> None:
-        """Have these in place of those of their names: their middleware is another."""
+        """Replace the methods of these names by these, whose middleware is another."""
         for method in methods:
             there = self._registered.get(method.name)
             if there is None:  # it was removed here alone
@@ -396,12 +397,12 @@ class Service(Routed):
             raise LocalError(f"{self.name} has no method {name!r}; {nearest(name, self._registered)}")
 
     def _switched(self, name: str, on: bool) -> None:
-        """The service that a method is included from has enabled or disabled it."""
+        """Follow the service that a method is included from, which has enabled or disabled it."""
         self._switches.give(name, on)
         self._switch(name)
 
     def _switch(self, name: str) -> None:
-        """Have a method in the table, or not, as it is switched."""
+        """Enable or disable a method, as it is switched now."""
         method, on = self._registered[name], self._switches.on(name)
         if method.enabled == on:
             return
@@ -449,7 +450,7 @@ class Service(Routed):
         self._inline.clear()  # a method of these would be answered before the lifespan has begun
 
     def _make_lifespan(self) -> Lifespan:
-        """Its lifespan, made when there is something to open."""
+        """Return its lifespan, and make it where there is something to open."""
         root = self._origin
         if root._own_lifespan is None:
             from .lifespan import Lifespan  # noqa: PLC0415  (asyncio is paid for only by what opens something)
@@ -458,7 +459,7 @@ class Service(Routed):
         return root._own_lifespan
 
     def _lifespan_dependency_added(self) -> None:
-        """Dependencies that live as long as the lifespan were added."""
+        """Take dependencies into the lifespan that live as long as it does."""
         self._make_lifespan().changed()
 
     def _link(self, method: Method) -> None:
@@ -475,7 +476,7 @@ class Service(Routed):
         method.runs_inline = method.quick or (never and not around and method.concurrency is None)
 
     def _handler(self, method: Method) -> Next:
-        """The function that runs a method with its middleware."""
+        """Return the function that runs a method with its middleware."""
         return method.handler if method.handler is not None else self._last(method)
 
     def _enable(self, method: Method) -> None:
@@ -488,7 +489,7 @@ class Service(Routed):
             self._inline[method.name] = method.binding
 
     def _find(self, name: str) -> Method | None:
-        """The method of a name, also `rpc.discover`."""
+        """Return the method of a name, also `rpc.discover`; None for an unknown one."""
         return self._enabled.get(name) or self._internal.get(name)
 
     @staticmethod
@@ -551,8 +552,8 @@ class Service(Routed):
         return living(life, method, self._handler), message
 
     def _discover(self, context: Context) -> Any:
-        """The document as JSON, made again only when there are other methods, because it is costly to make; without
-        methods that are not for this caller."""
+        """Return the document as JSON, made again only when there are other methods, because it is costly to make;
+        without methods that are not for this caller."""
         accesses = {name: one.access for name, one in self.methods.items() if one.access is not None}
         hidden = {name for name, one in accesses.items() if not one.shown(context.caller)}
         if hidden:
@@ -584,9 +585,9 @@ class Service(Routed):
 
     async def answer_async(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
-        from .runner import runner_here  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+        from .runner import runner_of_loop  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
 
-        return await runner_here(self._runners, self).answer(raw, caller)
+        return await runner_of_loop(self._runners, self).answer(raw, caller)
 
     def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes:
         """The answer to a message above `limits.message_size`, which is not read."""

@@ -109,7 +109,7 @@ class ThreadPool:
         return work
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> bool:
-        """Have the loop call a function; from any thread. False if the loop is closed."""
+        """Make the loop call a function; from any thread. False if the loop is closed."""
         return self._queue.call_soon(callback, *arguments)
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class _Queue:
             del work  # release its arguments before the next one comes
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> bool:
-        """Have the loop call a function; the loop is woken once for all functions that wait."""
+        """Make the loop call a function; the loop is woken once for all functions that wait."""
         self.callbacks.append((callback, arguments))
         if not self.calling:
             self.calling = True

@@ -255,7 +255,7 @@ class Injection:
 # -- running --------------------------------------------------------------------------------------
 
 
-def injected(
+def inject(
     function: Function, injection: Injection, at: int, visible: int, *, own_context: bool, asynchronous: bool
 ) -> Function:
     """A function that runs the steps first: it takes the arguments of `Binding.arguments`, the context at `at`, and

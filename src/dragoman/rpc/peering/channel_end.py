@@ -74,7 +74,7 @@ class ChannelEnd:
         self.conversation: Conversation[InboundCall, OutboundCall] = Conversation(limits)
         self.channel: Channel | None = None
         self.number: int = 0
-        """Of its channel, for observers."""
+        """The number of its channel, for observers."""
         self.origin: MessageOrigin = MessageOrigin(Caller(), self)
         """The origin of messages on the channel."""
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
@@ -104,7 +104,7 @@ class ChannelEnd:
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+        """The far end, as the wire knows it."""
         return self.channel.caller if self.channel is not None else Caller()
 
     @property
@@ -245,7 +245,7 @@ class ChannelEnd:
         self.refused(malformed, raw)
 
     def refused(self, malformed: Malformed, raw: bytes = b"") -> None:
-        """What is not a message: answered when it can be; a senseless response fails its call at once."""
+        """Answer what is not a message, where that can be; a senseless response fails its call at once."""
         answer = None
         if not self.malformed(malformed, raw):
             expected = malformed.kind == "too_large" or malformed.reason == NO_HEADER
@@ -298,7 +298,8 @@ class ChannelEnd:
     # -- what came in the exchange of one call
 
     def _replied(self, message: Message, call: Outgoing, raw: bytes) -> None:
-        """What the exchange of a call brought: its answers belong to this call alone, and no fault of it to another."""
+        """Take what the exchange of a call brought: its answers belong to this call alone, and no fault of it to
+        another."""
         service, kind = self.runner.service, type(message)
         elements = message.messages if isinstance(message, Batch) else (message,)
         kept = tuple(one for one in elements if self._of_exchange(one, call, raw))
@@ -514,7 +515,7 @@ class ChannelEnd:
             pending.fail(error)
 
     def _note(self, note: Note, level: int = logging.DEBUG) -> None:
-        """What may be about a call in flight, and names none, has come: the real answer is still waited for."""
+        """Keep what came that may be about a call in flight, and names none: the real answer is still waited for."""
         conversation = self.conversation
         waited = bool(conversation.outbound)
         logger.log(level if waited and self._noted is None else logging.DEBUG, "%s: %s", self._remote, note.words)
@@ -538,7 +539,7 @@ class ChannelEnd:
             self._fail_only(note.error)
 
     def noted(self, pending: OutboundCall) -> str:
-        """What came while this call waited and named no call, for its error; "" for nothing."""
+        """Return what came while this call waited and named no call, for its error; "" for nothing."""
         note = self._noted
         if note is None or pending.id > note.after or not (note.call is None or note.call.awaits(pending.id)):
             return ""
@@ -629,7 +630,7 @@ class OlderCalls:
 
 
 class Note(Struct, frozen=True):
-    """What a far end sent that names no call."""
+    """A message of the far end that names no call."""
 
     words: str
     error: Exception | None = None

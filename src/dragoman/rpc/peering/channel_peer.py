@@ -26,7 +26,7 @@ from ..method import ERROR
 from ..middleware import Call, Middleware, Next, chain
 from ..notifications import Notifications
 from ..observing import Departure, ServiceWatch, Speak
-from ..outbound import OutboundCall, OutgoingBatch, decoding
+from ..outbound import OutboundCall, OutgoingBatch, decoder_of
 from ..peer import Peer
 from ..proxy import proxy
 from ..runner import InboundCall, Runner
@@ -373,7 +373,7 @@ class ChannelPeer(ChannelEnd):
             timeout = self.timeout
         elif type(timeout) is not float or not timeout > 0:
             check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
-        pending = OutboundCall(self, method, decoding(result), timeout, on_progress, extra, reply_stream)
+        pending = OutboundCall(self, method, decoder_of(result), timeout, on_progress, extra, reply_stream)
         if total is not None:
             pending.until = self.loop.time() + total
         channel = self.channel

@@ -16,7 +16,7 @@ from ....jsonrpc.limits import Limits
 from ....jsonrpc.options import TEXT, check, many
 from ....rpc.binding.dependencies import Dependencies
 from ....rpc.binding.signature import defined_again
-from ....rpc.including import acyclic
+from ....rpc.including import check_acyclic
 from ....rpc.lifespan import Lifespan
 from ....rpc.method import DEMANDS, RUNNING
 from ....rpc.middleware import Middleware
@@ -144,7 +144,7 @@ class Offering(RoutedServer):
         check("Server.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
         added = frozenset(tags)
         if isinstance(other, Offering):
-            acyclic(self, other)
+            check_acyclic(self, other)
             self.catalog.include_server(other, other.catalog, namespace, prefix, added)
         else:
             self.catalog.include(other, namespace, prefix, added)
