@@ -96,32 +96,10 @@ class InboundCall:
     """One call in flight. It is the `Site` of its Context."""
 
     __slots__ = (
-        "_answered",
-        "_asking",
-        "_begun",
-        "_freed",
-        "_left",
-        "_over",
-        "_pool",
-        "_questions",
-        "_slots",
-        "_steps",
-        "_task",
-        "_threads",
-        "acceptor",
-        "after",
-        "cancelled",
-        "deliver",
-        "key",
-        "loop",
-        "message",
-        "method",
-        "origin",
-        "peer",
-        "runner",
-        "seen",
-        "size",
-    )
+        "_answered", "_asking", "_begun", "_freed", "_left", "_over", "_pool", "_questions", "_slots", "_steps", "_task",
+        "_threads", "acceptor", "after", "cancelled", "deliver", "key", "loop", "message", "method", "origin", "peer",
+        "runner", "seen", "size",
+    )  # fmt: skip
 
     def __init__(
         self,

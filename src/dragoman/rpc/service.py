@@ -120,7 +120,37 @@ class Service(Routed):
         self._middleware: tuple[Middleware, ...] = tuple(middleware)
         self._lenient: Leniency = chosen(lenient, accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
         """The messages beyond the specification that are accepted."""
-        # its methods
+        self._prepare()
+        self._auth: Verifiers | None = auth
+        """The option as it was given: a verifier of tokens, or several."""
+        self._answers: ErrorAnswers = ErrorAnswers(limits, Debug(debug))
+        self._router: Router = self._find_by_name
+        """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
+        self._dispatcher: Dispatcher = Dispatcher(self)
+        self._runners: dict[AbstractEventLoop, Runner] = {}
+        """The runners of `answer_async`, which frameworks call on a loop for each of their threads."""
+        self._background: Runner | None = None
+        self._portal: Portal | None = None
+        self._document: tuple[dict[str, Any], Raw] | None = None
+        if discover:
+            method = Method("rpc.discover", bind(self._discover, context_type=Context), "inline")
+            self._internal[method.name] = method
+            self._link(method)
+        if lifespan is not None:
+            self._set_lifespan(lifespan, self)
+
+    def _prepare(self) -> None:
+        """Set the attributes of a service without methods, guard and observers."""
+        self._protection: Protection | None = None
+        """The guard of `auth` behind which it is served."""
+        self._challenge: Callable[[Refusal, Caller, Any], Refusal] | None = None
+        """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
+        self._finishing: Middleware | None = None
+        """The middleware of a protocol on top, around all other: it writes values that middleware returns."""
+        self._observers: tuple[Observer, ...] = ()
+        """The observers, in the order in which they were added."""
+        self._watch: ServiceWatch | None = None
+        """Its observers, where it has some."""
         self._registered: dict[str, Method] = {}
         """The registered methods by name, those too that are disabled."""
         self._enabled: dict[str, Method] = {}
@@ -135,7 +165,6 @@ class Service(Routed):
         """The functions that were registered one by one, by the names of their methods."""
         self._switches = Switches()
         self._accesses: list[Access] = []
-        # what it includes, and what includes it
         self._origin = self
         """The service of which this is a copy under other limits, or itself."""
         self._copies: WeakSet[Service] = WeakSet()
@@ -144,35 +173,6 @@ class Service(Routed):
         self._includers: list[MethodIncluder] = []
         self._dependencies: Dependencies = Dependencies(self._lifespan_dependency_added)
         self._own_lifespan: Lifespan | None = None
-        # who may call
-        self._auth: Verifiers | None = auth
-        """The option as it was given: a verifier of tokens, or several."""
-        self._protection: Protection | None = None
-        """The guard of `auth` behind which it is served."""
-        self._challenge: Callable[[Refusal, Caller, Any], Refusal] | None = None
-        """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
-        # answering
-        self._answers: ErrorAnswers = ErrorAnswers(limits, Debug(debug))
-        self._router: Router = self._find_by_name
-        """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
-        self._finishing: Middleware | None = None
-        """The middleware of a protocol on top, around all other: it writes values that middleware returns."""
-        self._observers: tuple[Observer, ...] = ()
-        """The observers, in the order in which they were added."""
-        self._watch: ServiceWatch | None = None
-        """Its observers, where it has some."""
-        self._dispatcher: Dispatcher = Dispatcher(self)
-        self._runners: dict[AbstractEventLoop, Runner] = {}
-        """The runners of `answer_async`, which frameworks call on a loop for each of their threads."""
-        self._background: Runner | None = None
-        self._portal: Portal | None = None
-        self._document: tuple[dict[str, Any], Raw] | None = None
-        if discover:
-            method = Method("rpc.discover", bind(self._discover, context_type=Context), "inline")
-            self._internal[method.name] = method
-            self._link(method)
-        if lifespan is not None:
-            self._set_lifespan(lifespan, self)
 
     def __repr__(self) -> str:
         return f"<Service {self.name} {self.version}>"
