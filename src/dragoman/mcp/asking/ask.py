@@ -46,16 +46,6 @@ TRIES = 3
 _RECORD = "dragoman.ask"
 
 
-class Sealing(Protocol):
-    """The part of a server that asking uses."""
-
-    @property
-    def seal(self) -> Seal: ...
-    @property
-    def once(self) -> bool:
-        """Whether states can be used only once."""
-
-
 class Asking(Protocol):
     """The part of a call's context that asking uses. `rpc`: the `dragoman.Context`."""
 
@@ -63,8 +53,6 @@ class Asking(Protocol):
     def rpc(self) -> Any: ...
     @property
     def _admitted(self) -> Admitted: ...
-    @property
-    def _server(self) -> Sealing: ...
 
 
 class QuestionFailed(RpcError):
@@ -231,7 +219,7 @@ class _Record:
         admitted = context._admitted
         given = getattr(admitted.params, "input_responses", UNSET)
         self.answers: dict[str, Raw] = {} if given is UNSET else given
-        self.request, found = opened(admitted, context._server)
+        self.request, found = opened(admitted)
         self.has_state = found is not None
         request_state = _NOTHING if found is None else found
         self.asked = request_state.asked
@@ -265,7 +253,7 @@ def _replayed(
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
-    single = context._server.once if once is None else once
+    single: bool = context._admitted.surroundings.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
     asked: dict[str, str] = {}
@@ -305,7 +293,7 @@ def _input_required(
             ", ".join(lost),
         )
     kept = {key: one for key, one in record.known.items() if key not in record.used and key not in asked}
-    request_state = context._server.seal.seal(
+    request_state = _seal(admitted).seal(
         record.request, admitted.principal, asked=asked, known=record.used | kept, once=once
     )
     return InputRequired(missing, request_state)
@@ -316,25 +304,30 @@ def _of(admitted: Admitted) -> str:
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
 
-def opened(admitted: Admitted, server: Sealing) -> tuple[str, State | None]:
+def _seal(admitted: Admitted) -> Seal:
+    found: Seal = admitted.surroundings.seal
+    return found
+
+
+def opened(admitted: Admitted) -> tuple[str, State | None]:
     """The digest of a request, and the state that came with it, None without one: opened once, however often it is
     asked for. Raises SealError as `verify`."""
     text: Any = getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
-        state = server.seal.open(text, request, admitted.principal) if isinstance(text, str) else None
+        state = _seal(admitted).open(text, request, admitted.principal) if isinstance(text, str) else None
         admitted.opened = text, request, state
     return admitted.opened[1], admitted.opened[2]
 
 
-def verify(admitted: Admitted, server: Sealing) -> State | None:
+def verify(admitted: Admitted) -> State | None:
     """Verify the state that came with a request, before its handler runs; nothing to do without one.
 
     Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
     "MUST reject state that fails verification" (basic/patterns/mrtr). A state for a single use is returned,
     to be marked as used when the call starts, so that a refused call (busy, draining) does not use it.
     """
-    _, request_state = opened(admitted, server)
+    _, request_state = opened(admitted)
     return request_state if request_state is not None and request_state.once else None
 
 
@@ -351,7 +344,7 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
     if not admitted.revision.server_calls:
         record = context.rpc.values.get(_RECORD) or _Record(context)
         keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
-        request_state = context._server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
+        request_state = _seal(admitted).seal(record.request, admitted.principal, asked={}, known=record.used)
         raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
     # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
     data = URLElicitationRequiredData([question.params() for question in questions])

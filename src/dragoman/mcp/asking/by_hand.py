@@ -11,7 +11,7 @@ from ...jsonrpc.errors import LocalError
 from ..protocol.admission import Admitted
 from ..protocol.params import InputRequiredResult
 from ..protocol.results import read_back
-from .ask import Asking, Sealing, opened
+from .ask import Asking, opened
 from .forms import CannotAsk
 from .questions import demand, may_ask
 from .request_state import Known
@@ -20,7 +20,7 @@ _OWN: Final = "dragoman.own"
 """The key of a function's own `requestState` among the answers in a sealed state."""
 
 
-def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) -> InputRequiredResult:
+def by_hand(result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
     """The result for a function that returned questions of its own: its `requestState` is sealed like ours.
 
     The next run has the answers in `input_responses`, and the state in `own_state`. Raises CannotAsk if the call may
@@ -39,15 +39,16 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
             raise LocalError(f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both")
         return result
     known = {_OWN: Known("", Raw(msgspec.json.encode(result.request_state)))}
-    wanted, _ = opened(admitted, server)
-    state = server.seal.seal(wanted, admitted.principal, asked={}, known=known, once=server.once)
+    request, _ = opened(admitted)
+    server = admitted.surroundings
+    state = server.seal.seal(request, admitted.principal, asked={}, known=known, once=server.once)
     return msgspec.structs.replace(result, request_state=state)
 
 
 def own_state(context: Asking) -> str | None:
     """The `requestState` of a function's own questions, as it returned it; None if this run does not follow such
     questions."""
-    _, state = opened(context._admitted, context._server)
+    _, state = opened(context._admitted)
     if state is None:
         return None
     own = state.known.get(_OWN)

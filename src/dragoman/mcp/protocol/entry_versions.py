@@ -49,9 +49,8 @@ def order(version: str) -> Order:
     return tuple(found)
 
 
-def asked(params: Raw | UnsetType) -> Order | None:
-    """The version that a request with these params asks for; None: the highest. InvalidParams for one that cannot
-    be."""
+def requested(params: Raw | UnsetType) -> Order | None:
+    """Return the version that these params request; None: the highest. Raises InvalidParams for one that cannot be."""
     meta = b"{}" if params is UNSET else _members(params).get("_meta", b"{}")
     given = _members(meta).get("fastmcp")
     if given is None:

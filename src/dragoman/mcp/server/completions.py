@@ -9,20 +9,13 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ...jsonrpc.errors import LocalError
+from ...rpc.binding.dependencies import Dependencies
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import CompleteResult, Completion
 from ..protocol.results import finish, read_back
 from .errors import of_others
-from .handlers import (
-    PLAIN,
-    Making,
-    Options,
-    bound,
-    giver,
-    handler_of,
-    method_of,
-)
+from .handlers import PLAIN, Options, bound, giver, handler_of, method_of
 
 MOST_COMPLETIONS: Final = 100
 """server/utilities/completion: "Maximum 100 items per response"."""
@@ -30,10 +23,12 @@ MOST_COMPLETIONS: Final = 100
 _encode = msgspec.json.Encoder().encode
 
 
-def completion_method(name: str, function: Callable[..., Any], server: Making, options: Options = PLAIN) -> Method:
+def completion_method(
+    name: str, function: Callable[..., Any], dependencies: Dependencies, options: Options = PLAIN
+) -> Method:
     """The method for the completion of an argument: the function takes the text typed so far, and, by the name
     `arguments`, the arguments already known."""
-    binding = bound(function, server, options)
+    binding = bound(function, dependencies, options)
     first = next((p for p in binding.parameters if p.name != "arguments"), None)
     others = [p for p in binding.parameters if p is not first and p.name != "arguments" and p.required]
     if first is None or others or any(p.kind in ("positional", "rest") for p in binding.parameters):
@@ -50,9 +45,9 @@ def completion_method(name: str, function: Callable[..., Any], server: Making, o
         return decode(Raw(_encode(values)), context)
 
     def finished(value: Any, admitted: Admitted) -> Raw:
-        return finish(CompleteResult(completion=_completion(value)), admitted.revision, server.stamp)
+        return finish(CompleteResult(completion=_completion(value)), admitted.revision, admitted.surroundings.stamp)
 
-    handler = handler_of(binding, read, finished, of_others(name, server), giver(binding, server), server.outcomes)
+    handler = handler_of(binding.function, binding.kind, read, finished, of_others(name), giver(binding))
     return method_of(name, binding, handler, options, read)
 
 

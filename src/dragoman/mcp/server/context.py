@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -22,7 +22,7 @@ from ...jsonrpc.options import elsewhere
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
-from ..asking.ask import PATIENCE, Sealing, ask, ask_blocking, completed, require_url
+from ..asking.ask import PATIENCE, ask, ask_blocking, completed, require_url
 from ..asking.by_hand import own_state
 from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
 from ..protocol.admission import LEVELS, UNREADABLE, Admitted
@@ -62,26 +62,19 @@ _SAFE = 2**53
 """Larger integers are sent as a double."""
 
 
-class Home(Sealing, Protocol):
-    """The part of a server that a call's context uses."""
-
-    def notify_resource_updated(self, uri: str) -> None: ...
-
-
 class Context(Generic[State]):
     """One call of a tool, a resource, a prompt or a completion, for its function. `Context[AppState]`
     says of which type the value of the server's lifespan is."""
 
-    __slots__ = ("_admitted", "_server", "_told", "rpc")
+    __slots__ = ("_admitted", "_told", "rpc")
 
     _context_of = "an MCP server's tools, resources and prompts", "from dragoman.mcp import Context"
     """As `dragoman.Context._context_of`."""
 
-    def __init__(self, rpc: RpcContext, admitted: Admitted, server: Home) -> None:
+    def __init__(self, rpc: RpcContext, admitted: Admitted) -> None:
         self.rpc: RpcContext[Any] = rpc
         """The JSON-RPC side: headers, time left, cancelled, peer."""
         self._admitted: Admitted = admitted
-        self._server: Home = server
         self._told: float | None = None
 
     def __repr__(self) -> str:
@@ -234,7 +227,7 @@ class Context(Generic[State]):
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to a resource that it has changed."""
-        self._server.notify_resource_updated(uri)
+        self._admitted.surroundings.notify_resource_updated(uri)
 
     def close_stream(self, retry: float | None = None) -> Done:
         """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds

@@ -1,8 +1,4 @@
-"""A function as an entry of a server: what is listed of it, and the method that runs it.
-
-An entry can be made again for another server and under another key, since a server that includes another one gives the
-other's functions its own stamp, seal and extensions.
-"""
+"""A function as an entry of a server: what is listed of it, and the method that runs it."""
 
 from __future__ import annotations
 
@@ -28,12 +24,13 @@ from ..protocol.types import (
 from ..protocol.uri import normal
 from ..protocol.uri_template import Template, is_template, parse
 from .completions import completion_method
-from .handlers import PLAIN, Making, Options
+from .handlers import PLAIN, Options
 from .listing import Entry
 from .prompts import prompt_method
 from .registering import COMPLETION, PROMPT, RESOURCE, TOOL
 from .resources import resource_method
 from .schema import description as described
+from .surroundings import Surroundings
 from .tools import MadeTool, included_method, tool_method
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -47,29 +44,25 @@ _EXPLODED: Final = r"\{([A-Za-z0-9_.]+)\*\}"
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 
-def tool_entry(server: Making, name: str, function: Callable[..., Any], **given: Any) -> Entry:
+def tool_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be one."""
     options = _options("@server.tool", f"tool {name}", TOOL, given | {"name": name})
     written = {"input": options["input_schema"], "output": options["output_schema"]}
-    return _tool(name, tool_method(name, function, server, among(Options, options), **written), options)
+    return _tool(server, name, tool_method(name, function, server, among(Options, options), **written), options)
 
 
-def method_entry(server: Making, name: str, method: Method, tags: frozenset[str]) -> Entry:
+def method_entry(server: Surroundings, name: str, method: Method, tags: frozenset[str]) -> Entry:
     """The entry of a tool that is a JSON-RPC method of a service; `tags`: besides the method's. Raises LocalError for
     arguments without names."""
     hints = ToolAnnotations(idempotent_hint=True) if method.idempotent else None
     options = {"annotations": hints, "tags": method.tags | tags}
-    entry = _tool(name, included_method(name, method, server), dict.fromkeys(TOOL) | _DEFAULTS | options)
+    entry = _tool(server, name, included_method(name, method), dict.fromkeys(TOOL) | _DEFAULTS | options)
     entry.enabled = method.enabled
     return entry
 
 
-def _tool(name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
-    if _NAME.fullmatch(name) is None:
-        # server/tools, Tool Names: each rule is a SHOULD, so clients may still take it
-        logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
-    elif _HOSTS.fullmatch(name) is None:
-        logger.warning("tool %r: many hosts take 1 to 64 of A-Z a-z 0-9 _ and - alone", name)
+def _tool(server: Surroundings, name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
+    warn_of_name(name)
     _warn_of_arguments(name, made.input)
     result = made.output
     listed = Tool(
@@ -81,7 +74,17 @@ def _tool(name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
     older = None
     if result.older is not result.schema:
         older = msgspec.structs.replace(listed, output_schema=UNSET if result.older is None else result.older)
-    return Entry("tool", name, listed, made.method, older=older, marked=made.marked, **_common(options))
+    common = _common(server, name, options)
+    return Entry("tool", name, listed, made.method, older=older, marked=made.marked, **common)
+
+
+def warn_of_name(name: str) -> None:
+    """Warn of a tool's name that a host refuses."""
+    if _NAME.fullmatch(name) is None:
+        # server/tools, Tool Names: each rule is a SHOULD, so clients may still take it
+        logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
+    elif _HOSTS.fullmatch(name) is None:
+        logger.warning("tool %r: many hosts take 1 to 64 of A-Z a-z 0-9 _ and - alone", name)
 
 
 def _warn_of_arguments(name: str, schema: Mapping[str, Any]) -> None:
@@ -98,7 +101,7 @@ def _warn_of_arguments(name: str, schema: Mapping[str, Any]) -> None:
         )
 
 
-def resource_entry(server: Making, uri: str, function: Callable[..., Any], **given: Any) -> Entry:
+def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a resource, or of a template where the URI has `{...}`, with `ResourceOptions`. Its key is the
     normal form of the URI.
 
@@ -108,33 +111,36 @@ def resource_entry(server: Making, uri: str, function: Callable[..., Any], **giv
     template, size = _template(uri, options["any_path"]), options["size"]
     uri = normal(uri) if template is None else template.text
     caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope", "meta")}
-    method, text = resource_method(uri, function, server, among(Options, options), template=template, **caching)
+    method, text = resource_method(
+        uri, function, server.dependencies, among(Options, options), template=template, **caching
+    )
     shown = _presented(named(options["name"], function, uri), options, text) | {
         "mime_type": options["mime_type"] or UNSET,
         "annotations": _unset(options["annotations"]),
     }
     if template is None:
         plain = Resource(uri=uri, size=_unset(size), **shown)
-        return Entry("resource", uri, plain, method, **_common(options))
+        return Entry("resource", uri, plain, method, **_common(server, uri, options))
     if size is not None:
         raise LocalError(f"{uri}: the resources of a template have no size in common")
     listed = ResourceTemplate(uri_template=uri, **shown)
-    return Entry("template", uri, listed, method, template=template, **_common(options))
+    common = _common(server, uri, options, template)
+    return Entry("template", uri, listed, method, template=template, **common)
 
 
-def prompt_entry(server: Making, name: str, function: Callable[..., Any], **given: Any) -> Entry:
+def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
     options = _options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
-    made = prompt_method(name, function, server, among(Options, options))
+    made = prompt_method(name, function, server.dependencies, among(Options, options))
     listed = Prompt(arguments=made.arguments or UNSET, **_presented(name, options, made.documentation))
-    return Entry("prompt", name, listed, made.method, **_common(options))
+    return Entry("prompt", name, listed, made.method, **_common(server, name, options))
 
 
-def completion_of(server: Making, where: str, function: Callable[..., Any], **given: Any) -> Method:
+def completion_of(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
     """The method that completes an argument, with `RunOptions`; `where`: of what. Raises LocalError for a function that
     cannot."""
     options = _options("@server.completion", f"completion of {where}", COMPLETION, given)
-    return completion_method(where, function, server, among(Options, options))
+    return completion_method(where, function, server.dependencies, among(Options, options))
 
 
 # -- options --------------------------------------------------------------------------------------
@@ -159,9 +165,12 @@ def _unset(value: Any) -> Any:
     return UNSET if value is None else value
 
 
-def _common(options: Mapping[str, Any]) -> dict[str, Any]:
+def _common(
+    server: Surroundings, name: str, options: Mapping[str, Any], template: Template | None = None
+) -> dict[str, Any]:
     """What every entry has besides what is listed of it."""
     return {
+        "surroundings": msgspec.structs.replace(server, name=name, template=template),
         "visible": options["visible"],
         "tags": frozenset(options["tags"]),
         "version": options["version"] or "",

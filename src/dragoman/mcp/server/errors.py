@@ -22,7 +22,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Raw
 
@@ -42,28 +42,13 @@ from ..asking.ask import QuestionFailed, input_required
 from ..protocol.admission import Admitted
 from ..protocol.errors import ResourceNotFound, ToolError
 from ..protocol.methods import MISSING_CAPABILITY, RESERVED_CODES, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED
-from ..protocol.options import ArgumentErrors
 from ..protocol.params import CallToolResult
-from ..protocol.results import Stamp, finish
+from ..protocol.results import finish
 from ..protocol.revisions import Revision
 from ..protocol.types import TextContent
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
-
-
-class Masking(Protocol):
-    """The part of a server that failures use."""
-
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def debug(self) -> bool:
-        """Whether exceptions' texts cross the wire."""
-
-    @property
-    def argument_errors(self) -> ArgumentErrors:
-        """Whether wrong arguments are a result in each revision."""
 
 
 Failed: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
@@ -74,13 +59,14 @@ class Malformed(InvalidParams):
     """The request itself is invalid, whatever the function takes."""
 
 
-def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = ()) -> Failed:
+def of_tool(declared: tuple[type[RpcError], ...] = ()) -> Failed:
     """How a tool fails. `declared`: further errors that the model may read."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
-        asked = _asked(error, admitted, server.stamp)
-        if asked is not None:
-            return asked
+        questions = _questions(error, admitted)
+        if questions is not None:
+            return questions
+        name, server = admitted.surroundings.name, admitted.surroundings
         error = _alone(error)
         if isinstance(error, Malformed):
             raise error
@@ -110,13 +96,15 @@ def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = (
     return failed
 
 
-def of_others(name: str, server: Masking) -> Failed:
-    """How a resource, a prompt or a completion fails: by a JSON-RPC error, masked (-32603) for other exceptions."""
+def of_others(what: str = "") -> Failed:
+    """How a resource, a prompt or a completion fails: by a JSON-RPC error, masked (-32603) for other exceptions.
+    `what`: its name in error texts; by default the entry's name or URI."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
-        asked = _asked(error, admitted, server.stamp)
-        if asked is not None:
-            return asked
+        questions = _questions(error, admitted)
+        if questions is not None:
+            return questions
+        name = what or admitted.surroundings.name
         error = _alone(error)
         faults = None if ran else _faults(error)
         if faults is not None:
@@ -156,12 +144,12 @@ def told(faults: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _asked(error: BaseException, admitted: Admitted, stamp: Stamp) -> Raw | None:
-    """The result that asks the client, if the function ended so. Raises exceptions that are not failures of the
+def _questions(error: BaseException, admitted: Admitted) -> Raw | None:
+    """The result with questions to the client, if the function ended so. Raises exceptions that are not failures of the
     function."""
-    asked = input_required(error)
-    if asked is not None:
-        return finish(asked.result(), admitted.revision, stamp)
+    required = input_required(error)
+    if required is not None:
+        return finish(required.result(), admitted.revision, admitted.surroundings.stamp)
     # cancelled (where a thread waited for an answer, too), or the end of the program
     if isinstance(error, CancelledError) or not isinstance(error, Exception | SystemExit):
         raise error

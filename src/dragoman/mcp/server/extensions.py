@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ...jsonrpc.errors import LocalError
-from ...rpc.context import Context as RpcContext
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import Row
 from .context import Context
 from .errors import of_others
-from .handlers import Making, Options, method_for, running
+from .handlers import Options, handler_of, method_for
 from .outcomes import finisher_of
 
 
@@ -45,15 +44,10 @@ def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
     return Extensions(found)
 
 
-def extension_method(row: Row, function: Callable[..., Any], server: Making, options: Options) -> Method:
+def extension_method(row: Row, function: Callable[..., Any], options: Options) -> Method:
     """The method for an extension: `function(params, context)`, which returns the row's result."""
-    finished, failed = finisher_of(row, server.stamp, server.ttl, server.cache_scope), of_others(row.name, server)
     kind: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
-
-    def give(rpc: RpcContext, admitted: Admitted) -> Context:
-        return Context(rpc, admitted, server)
-
-    handler = running(function, kind, _params_and_context, finished, failed, give, server.outcomes)
+    handler = handler_of(function, kind, _params_and_context, finisher_of(row), of_others(row.name), Context)
     return method_for(row.name, kind, function, handler, options)
 
 

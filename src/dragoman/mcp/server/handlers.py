@@ -8,14 +8,12 @@ revision. As much as possible is prepared at registration; the function's own `B
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.leniency import Leniency
-from ...jsonrpc.limits import Limits
 from ...rpc.binding.annotations import result_tree
 from ...rpc.binding.binding import Binding, bind
 from ...rpc.binding.dependencies import Dependencies
@@ -24,10 +22,9 @@ from ...rpc.binding.schema import Parameter
 from ...rpc.context import Context as RpcContext
 from ...rpc.method import NO_CONTEXT, Allow, LongResult, Method, Passed, bounded, by_name, demands, may_wait
 from ..protocol.admission import Admitted
-from ..protocol.params import CacheScope
 from .content import CONTENT
-from .context import Context, Home
-from .errors import Failed, Masking
+from .context import Context
+from .errors import Failed
 from .outcomes import Finished
 
 Handler: TypeAlias = Callable[[Admitted, RpcContext], Any]
@@ -37,35 +34,6 @@ Reader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
 
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Making(Masking, Home, Protocol):
-    """The part of a server that the methods of its functions use."""
-
-    @property
-    def ttl(self) -> float:
-        """Seconds for which clients may cache a result without a `ttl` of its own."""
-
-    @property
-    def cache_scope(self) -> CacheScope: ...
-    @property
-    def lenient(self) -> Leniency:
-        """What is accepted beyond the specifications."""
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds that a message is held to."""
-
-    @property
-    def outcomes(self) -> Mapping[type, Finished]:
-        """Other results that a function may return, by type."""
-
-    def own_uri(self, uri: str) -> str:
-        """The URI as the functions know it, of one that a client asks for."""
-
-    @property
-    def dependencies(self) -> Dependencies:
-        """Those of all its functions."""
 
 
 class Options(Struct, frozen=True):
@@ -83,13 +51,13 @@ class Options(Struct, frozen=True):
 PLAIN: Final = Options()
 
 
-def bound(function: Callable[..., Any], server: Making, options: Options = PLAIN) -> Binding:
+def bound(function: Callable[..., Any], dependencies: Dependencies, options: Options = PLAIN) -> Binding:
     """The binding of a function of this server: it takes arguments by name."""
     binding = bind(function, context_type=Context, by_position=False, result=False)
     if binding.injection is not None:
         if options.inline:
             binding.injection.run_inline()
-        server.dependencies.add(binding.injection)
+        dependencies.add(binding.injection)
     return binding
 
 
@@ -141,36 +109,22 @@ def method_of(name: str, binding: Binding, handler: Handler, options: Options, r
 
 
 def handler_of(
-    binding: Binding,
-    read: Reader,
-    finished: Finished,
-    failed: Failed,
-    give: Giver | None,
-    outcomes: Mapping[type, Finished],
-) -> Handler:
-    """`running` for a function with a binding."""
-    return running(binding.function, binding.kind, read, finished, failed, give, outcomes)
-
-
-def running(
     function: Callable[..., Any],
     kind: Literal["async", "plain"],
     read: Reader,
     finished: Finished,
     failed: Failed,
     give: Giver | None,
-    outcomes: Mapping[type, Finished],
 ) -> Handler:
-    """Read the arguments, run the function, make the result. `give` makes the context that the function wants;
-    `outcomes`: the other results that it may return."""
-    other = outcomes.get
+    """Return what reads the arguments, runs the function and makes the result. `give` makes the context that the
+    function wants."""
 
     async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
         try:
             values = read(admitted, None if give is None else give(rpc, admitted))
             value = await function(*values)
-            return (other(type(value)) or finished)(value, admitted)
+            return (admitted.surroundings.outcomes.get(type(value)) or finished)(value, admitted)
         except BaseException as error:
             return failed(error, admitted, values is not None)
 
@@ -179,7 +133,7 @@ def running(
         try:
             values = read(admitted, None if give is None else give(rpc, admitted))
             value = function(*values)
-            return (other(type(value)) or finished)(value, admitted)
+            return (admitted.surroundings.outcomes.get(type(value)) or finished)(value, admitted)
         except BaseException as error:
             return failed(error, admitted, values is not None)
 
@@ -192,9 +146,9 @@ def leaving(binding: Binding, finished: Finished) -> Finished:
     return finished if leave is None else lambda value, admitted: finished(leave(value), admitted)
 
 
-def giver(binding: Binding, server: Making) -> Giver | None:
+def giver(binding: Binding) -> Giver | None:
     """Makes the context that a function wants; None if it wants none."""
-    return (lambda rpc, admitted: Context(rpc, admitted, server)) if binding.wants_context else None
+    return Context if binding.wants_context else None
 
 
 def rpc_context(rpc: RpcContext, admitted: Admitted) -> Any:

@@ -19,30 +19,36 @@ import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal, TypeAlias
 
-from msgspec import UNSET, Raw, Struct, UnsetType, structs
+from msgspec import Raw, Struct, UnsetType, structs
 
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.scanner import too_deep
 from ...rpc.method import Method
+from ..protocol.admission import Admitted
 from ..protocol.encoding import encode
-from ..protocol.entry_versions import Order, asked, order, with_versions
+from ..protocol.entry_versions import Order, order, with_versions
 from ..protocol.headers import HeaderParam
 from ..protocol.revisions import Revision
 from ..protocol.types import Prompt, Resource, ResourceTemplate, Tool
 from ..protocol.uri_template import Template
+from .surroundings import Surroundings
 
 Kind: TypeAlias = Literal["tool", "resource", "template", "prompt"]
 Listing: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
 Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
 
-Make: TypeAlias = Callable[[Any, str], "Entry"]
-"""Makes an entry for a server (a `handlers.Making`), under a key."""
-
+LISTINGS: Final[Mapping[str, Listing]] = {
+    "tool": "tools",
+    "resource": "resources",
+    "template": "templates",
+    "prompt": "prompts",
+}
+"""The list of each kind of entry."""
 DEPTH: Final = Limits().depth - 8
 """Levels of an entry's description: of the default limit for what peers send, without those of the answer around it."""
 PAGE_BYTES: Final = 2 * 1024 * 1024
@@ -64,6 +70,8 @@ class Entry(Struct, eq=False):
     key: str
     listed: Listed
     method: Method
+    surroundings: Surroundings
+    """What its functions find around them."""
     number: int = 0
     """Its number of registration."""
     enabled: bool = True
@@ -71,10 +79,6 @@ class Entry(Struct, eq=False):
     marked: tuple[HeaderParam, ...] = ()
     template: Template | None = None
     completions: dict[str, Method] = {}
-    completing: dict[str, Callable[[Any], Method]] = {}
-    """Makes each of the completions for a server."""
-    make: Make | None = None
-    """Makes it again, for a server around its own."""
     visible: Callable[[Caller], bool] | None = None
     """Whether a caller has it; None: every caller has it."""
     tags: frozenset[str] = frozenset()
@@ -153,13 +157,6 @@ def apart(entries: list[Entry]) -> None:
         there.add(order(entry.version))
 
 
-def made(make: Make, server: Any, key: str) -> Entry:
-    """The entry that this makes, which can be made so again."""
-    entry = make(server, key)
-    entry.make = make
-    return entry
-
-
 class Entries:
     """The entries of one kind. Safe for threads."""
 
@@ -208,13 +205,13 @@ class Entries:
         those = () if entry is None else entry.versions or (entry,)
         return those if version is None else tuple(one for one in those if one.version == version)
 
-    def find(self, key: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry | None:
-        """The highest version of this key that is there for a caller, or the one that a request asks for. What has no
-        version answers every request."""
+    def find(self, key: str, caller: Caller, admitted: Admitted | None = None) -> Entry | None:
+        """The highest version of this key that is there for a caller, or the one that a call requests. What has no
+        version answers every call."""
         entry = self.by_key.get(key)
         if entry is None or not entry.versions:
             return entry if entry is not None and entry.there(caller) else None
-        wanted = asked(params)
+        wanted = None if admitted is None else admitted.requested_version
         there = [one for one in entry.versions if one.fits(wanted) and one.there(caller)]
         # what demands more than the caller has is refused with what is missing, if no version is listed for it
         return next((one for one in there if one.listed_for(caller)), there[0] if there else None)

@@ -26,8 +26,7 @@ from ...rpc.binding.results import result_check, write
 from ...rpc.method import LongResult
 from ..protocol.admission import Admitted
 from ..protocol.params import COMPLETE, CallToolResult
-from ..protocol.results import Stamp, finish
-from ..protocol.revisions import Revision
+from ..protocol.results import finish
 from .content import CONTENT, blocks, sound
 from .errors import told
 from .schema import RESULT, Schema, is_object, is_structured, output_schema, wrapped
@@ -123,10 +122,11 @@ def _not_finite(value: Any) -> float | None:
     return None
 
 
-def _whole(name: str, value: CallToolResult, result: Returned, revision: Revision) -> CallToolResult:
+def _whole(value: CallToolResult, result: Returned, admitted: Admitted) -> CallToolResult:
     """A whole result that a tool returned, for this revision. Raises LocalError for one that no client could read, and
     for structured content that the output schema does not allow."""
     sound(value)
+    name, revision = admitted.surroundings.name, admitted.revision
     if result.schema is None or value.is_error is True:
         return value
     # "Servers MUST provide structured results that conform to this schema" (server/tools, Output Schema)
@@ -139,36 +139,48 @@ def _whole(name: str, value: CallToolResult, result: Returned, revision: Revisio
     return value
 
 
-def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, Admitted], Raw | LongResult]:
+_STATEFUL: Final = b'{"content":[{"type":"text","text":'
+_STATELESS: Final = b'"resultType":"complete","content":[{"type":"text","text":'
+_BETWEEN: Final = b'}],"structuredContent":'
+
+
+def _beginning(admitted: Admitted) -> bytes:
+    """The beginning of a result with one text."""
+    prefix: bytes = admitted.surroundings.stamp.prefix
+    return _STATEFUL if admitted.revision.stateful else prefix + _STATELESS
+
+
+def result_encoder(result: Returned) -> Callable[[Any, Admitted], Raw | LongResult]:
     """Makes a tool's result of what its function returned.
 
     It raises LocalError for a value that its output schema does not allow.
     """
     faults, wraps, exact = result.faults, result.wrap, result.sound
-    begin_stateful = b'{"content":[{"type":"text","text":'
-    begin_stateless = stamp.prefix + b'"resultType":"complete",' + begin_stateful[1:]
-    between = b'}],"structuredContent":'
 
     def unstructured(value: Any, admitted: Admitted) -> Raw | LongResult:
         if type(value) is str:
             stateful = admitted.revision.stateful
             if len(value) <= LARGEST_TEXT or not value.isascii():  # it may hold halves of surrogate pairs
-                return Raw(b"".join((begin_stateful if stateful else begin_stateless, _quoted(value), b"}]}")))
-            return _LongText([_Text(value)]) if stateful else _LongText([_Text(value)], stamp.meta, COMPLETE)
-        if isinstance(value, CallToolResult):
-            return finish(_whole(name, value, result, admitted.revision), admitted.revision, stamp)
-        return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)
+                return Raw(b"".join((_beginning(admitted), _quoted(value), b"}]}")))
+            if stateful:
+                return _LongText([_Text(value)])
+            return _LongText([_Text(value)], admitted.surroundings.stamp.meta, COMPLETE)
+        if not isinstance(value, CallToolResult):
+            value = CallToolResult(content=blocks(value))
+        else:
+            value = _whole(value, result, admitted)
+        return finish(value, admitted.revision, admitted.surroundings.stamp)
 
     def structured(value: Any, admitted: Admitted) -> Raw:
         revision = admitted.revision
         plain = type(value) is exact
         if not plain and isinstance(value, CallToolResult):
-            return finish(_whole(name, value, result, revision), revision, stamp)
+            return finish(_whole(value, result, admitted), revision, admitted.surroundings.stamp)
         text = write(value)
         if plain:
             shown = b'"' + text + b'"'
         elif faults is not None and (wrong := faults(text)):
-            raise _unfit(name, wrong, value)
+            raise _unfit(admitted.surroundings.name, wrong, value)
         elif len(text) > LARGEST_TEXT and revision.structured:
             shown = _quoted(
                 f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here."
@@ -176,11 +188,11 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
         else:  # as a JSON string
             shown = text if isinstance(value, str) else _quoted(text.decode())
         if not revision.stateful:
-            return Raw(b"".join((begin_stateless, shown, between, text, b"}")))
+            return Raw(b"".join((_beginning(admitted), shown, _BETWEEN, text, b"}")))
         if not revision.structured:
-            return Raw(begin_stateful + shown + b"}]}")
+            return Raw(_STATEFUL + shown + b"}]}")
         if wraps and not revision.structured_values:
             text = b'{"result":' + text + b"}"
-        return Raw(b"".join((begin_stateful, shown, between, text, b"}")))
+        return Raw(b"".join((_STATEFUL, shown, _BETWEEN, text, b"}")))
 
     return unstructured if result.schema is None else structured

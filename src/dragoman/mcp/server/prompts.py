@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import LocalError
+from ...rpc.binding.dependencies import Dependencies
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import GetPromptResult
@@ -15,17 +16,7 @@ from ..protocol.results import finish
 from ..protocol.types import PromptArgument
 from .content import messages, sound
 from .errors import of_others
-from .handlers import (
-    PLAIN,
-    Making,
-    Options,
-    bound,
-    giver,
-    handler_of,
-    leaving,
-    method_of,
-    texts_reader,
-)
+from .handlers import PLAIN, Options, bound, giver, handler_of, leaving, method_of, texts_reader
 
 
 class MadePrompt(Struct, frozen=True, eq=False):
@@ -36,9 +27,11 @@ class MadePrompt(Struct, frozen=True, eq=False):
     documentation: str
 
 
-def prompt_method(name: str, function: Callable[..., Any], server: Making, options: Options = PLAIN) -> MadePrompt:
+def prompt_method(
+    name: str, function: Callable[..., Any], dependencies: Dependencies, options: Options = PLAIN
+) -> MadePrompt:
     """The method of a prompt. Raises LocalError for arguments without names."""
-    binding = bound(function, server, options)
+    binding = bound(function, dependencies, options)
     arguments: list[PromptArgument] = []
     for p in binding.parameters:
         if p.kind in ("positional", "rest"):
@@ -56,9 +49,7 @@ def prompt_method(name: str, function: Callable[..., Any], server: Making, optio
             sound(value)
         else:
             value = GetPromptResult(messages=messages(value))
-        return finish(value, admitted.revision, server.stamp)
+        return finish(value, admitted.revision, admitted.surroundings.stamp)
 
-    handler = handler_of(
-        binding, read, leaving(binding, finished), of_others(name, server), giver(binding, server), server.outcomes
-    )
+    handler = handler_of(binding.function, binding.kind, read, leaving(binding, finished), of_others(), giver(binding))
     return MadePrompt(method_of(name, binding, handler, options, read), arguments, binding.documentation)

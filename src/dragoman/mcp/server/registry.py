@@ -7,7 +7,7 @@ Entries can be added, removed, enabled and disabled at any time, from any thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -19,13 +19,12 @@ from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
 from ...jsonrpc.options import nearest
 from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
-from ...rpc.including import Commit, guarded
+from ...rpc.including import Commit, guarded, joined
 from ...rpc.method import Method
 from ...rpc.registering.service_core import ServiceCore
 from ...rpc.registering.switching import Switches
 from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
-from ..protocol.entry_versions import asked
 from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
@@ -33,13 +32,13 @@ from ..protocol.revisions import NEWEST, Revision
 from ..protocol.uri import normal, plain, unescaped, without_query
 from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
-from .entries import arguments_of, completion_of, named, prompt_entry, resource_entry, tool_entry
+from .entries import arguments_of, completion_of, method_entry, named, prompt_entry, resource_entry, tool_entry
 from .errors import missing
-from .handlers import Making
-from .including import LISTINGS, IncludedMethods, IncludedServer, Includer, Inner, marked_entries
-from .listing import Entries, Listing, Make, apart, demands_more, made, subscribing
+from .including import included_entry, joined_uri, marked_entries
+from .listing import LISTINGS, Entries, Listing, apart, demands_more, subscribing
 from .listing import Entry as Entry
 from .registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
+from .surroundings import Surroundings
 from .table import Lookup
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -54,32 +53,23 @@ GONE: Final = 1_000
 TO_ALL: Final = 256
 """Characters of a name or URI that is looked up for strangers, whom it costs nothing to ask: to compare one of 16 KB
 with templates takes 28 ms."""
+_CALLED: Final = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
+"""The methods by which what is registered is called."""
 SWITCHED: Final = ("tool", "resource", "prompt")
 """The kinds that `turn` knows: a template is a resource."""
 
 
 class Registry:
-    """All that a server offers.
-
-    `changed("tools" | "resources" | "prompts", entry)` is called after each change of a list, `link(method)` for every
-    new method, `removed(kind, key)` when no version of an entry is there any more.
-    """
+    """All that a server offers. `changed("tools" | "resources" | "prompts", entry)` is called after each change of a
+    list."""
 
     def __init__(
-        self,
-        server: Making,
-        *,
-        page_size: int | None,
-        changed: Callable[[str, Entry], None],
-        link: Callable[[Method], None],
-        removed: Callable[[str, str], None],
+        self, surroundings: Surroundings, *, page_size: int | None, changed: Callable[[str, Entry], None]
     ) -> None:
-        self.making = server
-        self._removed = removed
-        self.included: list[Any] = []
-        self.includers: list[Includer] = []
+        self.surroundings = surroundings
+        self._service = surroundings.service
+        self.includers: list[IncludedServer] = []
         self._changed = changed
-        self._link = link
         self._tools, self._resources = Entries("tools", page_size), Entries("resources", page_size)
         self._templates, self._prompts = Entries("templates", page_size), Entries("prompts", page_size)
         self._lists = {one.name: one for one in (self._tools, self._resources, self._templates, self._prompts)}
@@ -97,19 +87,18 @@ class Registry:
         """The URIs with percent-encoded delimiters, by their form without."""
         self._escapes = False
         """Whether there are such URIs or templates."""
-        hints = f'"resultType":"complete","ttlMs":{int(server.ttl * 1000)},"cacheScope":'
-        begins = server.stamp.prefix + hints.encode()
-        self._begins, self._begins_personal = begins + f'"{server.cache_scope}",'.encode(), begins + b'"private",'
+        hints = f'"resultType":"complete","ttlMs":{int(surroundings.ttl * 1000)},"cacheScope":'
+        begins = surroundings.stamp.prefix + hints.encode()
+        self._begins, self._begins_personal = begins + f'"{surroundings.cache_scope}",'.encode(), begins + b'"private",'
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
         """Register a tool, in place of one that is the same function as it was defined before. Raises LocalError for a
         name that is taken, and for a function that cannot be a tool."""
-        return self._add(named(name, function), function, lambda on, key: tool_entry(on, key, function, **options))
+        return self._add(tool_entry(self.surroundings, named(name, function), function, **options), function)
 
-    def _add(self, key: str, function: Callable[..., Any], make: Make) -> Entry:
-        entry = made(make, self.making, key)
+    def _add(self, entry: Entry, function: Callable[..., Any]) -> Entry:
         known = self._functions.get(entry.id, {})
         if defined_again(known.get(""), function):
             self._define_again(entry)
@@ -124,9 +113,9 @@ class Registry:
         [before] = self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version)
         self.remove(entry.kind, entry.key, entry.version, back=True)
         self._commit(self.planned([entry]))
-        for argument, make in before.completing.items():
+        for argument, method in before.completions.items():
             if argument in arguments_of(entry):
-                self.completes(entry.key, entry.version, argument, make)
+                self._complete(entry, argument, method)
         logger.info("the %s %s is defined again, and replaced", entry.kind, entry.key)
 
     def _commit(self, commits: Iterable[Commit]) -> None:
@@ -139,40 +128,36 @@ class Registry:
         Raises LocalError, without registering any, for a name that is taken and for arguments without names.
         """
         if not isinstance(other, ServiceCore):
-            self._commit(self.planned(marked_entries(other, self.making, namespace, prefix, tags)))
+            self._commit(self.planned(marked_entries(other, self.surroundings, namespace, prefix, tags)))
             return
-        guarded(self.making, other)
-        includer = IncludedMethods(self, other, namespace, prefix, tags)
+        guarded(self._service, other)
+        includer = IncludedMethods(self, other, joined("Server", namespace, prefix, "_"), tags)
         commits = includer.planned(other.registered.values())
-        self.making.dependencies.include(other.dependencies)
+        self._service.dependencies.include(other.dependencies)
         self._commit(commits)
-        self.included.append(other)
         other.includers.append(includer)
 
-    def include_server(
-        self, other: Inner, registry: Registry, namespace: str, prefix: str, tags: frozenset[str]
-    ) -> None:
-        """Register all that another server has, `registry`. LocalError for a name that is taken."""
-        guarded(self.making, other)
-        includer = IncludedServer(self, other, namespace, prefix, tags)
-        commits = includer.planned(registry.everything())
-        self.making.dependencies.include(other.dependencies)
+    def include_registry(self, other: Registry, namespace: str, prefix: str, tags: frozenset[str]) -> None:
+        """Register all that another server has. LocalError for a name that is taken."""
+        guarded(self._service, other._service)
+        includer = IncludedServer(self, other, namespace, joined("Server", namespace, prefix, "_"), tags)
+        commits = includer.planned(other.everything())
+        self._service.dependencies.include(other._service.dependencies)
         self._commit(commits)
-        self.included.append(other)
-        registry.includers.append(includer)
+        other.includers.append(includer)
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
         """Register a resource, or a template where the URI has `{...}`.
 
         Raises LocalError for a URI that is invalid or taken, and for variables that the function does not take.
         """
-        return self._add(uri, function, lambda on, key: resource_entry(on, key, function, **options))
+        return self._add(resource_entry(self.surroundings, uri, function, **options), function)
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
-        return self._add(named(name, function), function, lambda on, key: prompt_entry(on, key, function, **options))
+        return self._add(prompt_entry(self.surroundings, named(name, function), function, **options), function)
 
     def add_completion(
         self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]
@@ -197,26 +182,18 @@ class Registry:
         if not free:
             raise LocalError(f"{ref}: {argument!r} is completed by a function already")
         for one in free:
-            make = partial(completion_of, where=f"{ref}, {argument!r}", function=function, **options)
+            method = completion_of(self.surroundings, f"{ref}, {argument!r}", function, **options)
             if argument in one.completions:
                 logger.info("the completion of %s of %s is defined again, and replaced", argument, ref)
-            self.completes(one.key, one.version, argument, make)
+            self._complete(one, argument, method)
             self._functions.setdefault(one.id, {})[argument] = function
 
-    def completes(self, key: str, version: str, argument: str, make: Callable[[Making], Method]) -> None:
-        """Have an argument of this entry completed, here and where the server is included; nothing where there is no
-        such entry."""
-        entries = self._prompts.of(key, version) or self._templates.of(key, version)
-        if not entries:
-            return
-        entry = entries[0]
-        method = make(self.making)
-        self.contextual = self.contextual or method.binding.wants_context
+    def _complete(self, entry: Entry, argument: str, method: Method) -> None:
+        """Have an argument of this entry completed, here and where the server is included."""
         self._link(method)
-        entry.completing = entry.completing | {argument: make}
         entry.completions = entry.completions | {argument: method}
         for includer in self.includers:
-            includer.completed(entry, argument, make)
+            includer.relink([entry])
 
     def remove(self, kind: str, key: str, version: str | None = None, *, back: bool = False) -> None:
         """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`: as
@@ -234,8 +211,8 @@ class Registry:
                 includer.dropped(entry)
             if entry.enabled:
                 self._tell(entry)
-        if not where.of(key):
-            self._removed(kind, key)
+        if not where.of(key) and (watch := self._service.watch) is not None:
+            watch.removed(_CALLED["resource" if kind == "template" else kind], key)
 
     def dropped(self, kind: str, key: str, version: str) -> None:
         """Remove an entry, if it is still there."""
@@ -305,7 +282,7 @@ class Registry:
 
     def _take(self, entry: Entry, given: bool) -> None:
         where = self._lists[LISTINGS[entry.kind]]
-        self._linked(entry)
+        self._link(entry.method, *entry.completions.values())
         where.add(entry)
         if where is self._tools and len(where.by_key) > MOST_TOOLS and not self._crowded:
             self._crowded = True
@@ -319,19 +296,28 @@ class Registry:
         if entry.enabled:
             self._tell(entry)
 
-    def _linked(self, entry: Entry) -> None:
-        for method in (entry.method, *entry.completions.values()):
+    def _link(self, *methods: Method) -> None:
+        for method in methods:
             self.contextual = self.contextual or method.binding.wants_context
-            self._link(method)
+            self._service.link(method)
 
-    def replaced(self, entries: Iterable[Entry]) -> None:
-        """Run these in place of those of their keys: their middleware is another."""
+    def relink(self, entries: Iterable[Entry]) -> None:
+        """Run the methods of these in the entries of their keys: they have other middleware, or further completions."""
+        found = []
         for entry in entries:
             for there in self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version):
-                self._linked(entry)
-                there.method, there.completions, there.make = entry.method, entry.completions, entry.make
+                self._link(entry.method, *entry.completions.values())
+                there.method, there.completions = entry.method, there.completions | entry.completions
+                found.append(there)
         for includer in self.includers:
-            includer.chained()
+            includer.relink(found)
+
+    def relink_all(self) -> None:
+        """Put other middleware of the server around its entries, also where it is included."""
+        for method in self.methods():
+            self._service.link(method)
+        for includer in self.includers:
+            includer.relink(self.everything())
 
     def everything(self) -> list[Entry]:
         """The entries of all kinds, those of a kind in order."""
@@ -374,10 +360,10 @@ class Registry:
 
     # -- finding
 
-    def tool(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
-        """The tool of this name, for this caller: the highest version, or the one that the params ask for.
+    def tool(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
+        """The tool of this name, for this caller: the highest version, or the one that the call requests.
         InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
-        entry = self._tools.find(name, caller, params)
+        entry = self._tools.find(name, caller, admitted)
         if entry is None:
             raise InvalidParams(f"Unknown tool: {_short(name)}{self._tools.otherwise(name, caller)}")
         return entry
@@ -388,29 +374,32 @@ class Registry:
         name = admitted.params.name
         entry = self._tools.by_key.get(name)
         if entry is None or entry.versions or entry.visible is not None or not entry.enabled:
-            entry = self.tool(name, caller, admitted.raw)
-            admitted.version = entry.version
+            entry = self.tool(name, caller, admitted)
         if entry.marked and not admitted.revision.stateful and caller.scheme in HTTP:
             fault = check_arguments(admitted.params.arguments, entry.marked, caller.headers)
             if fault is not None:
                 raise RpcError.of(HEADER_MISMATCH, fault)
-        return entry.method
+        return _found(admitted, entry)
 
-    def prompt(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
+    def prompt(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
         """The prompt of this name, for this caller, as `tool`. InvalidParams where there is none ("Invalid prompt
         name", server/prompts)."""
-        entry = self._prompts.find(name, caller, params)
+        entry = self._prompts.find(name, caller, admitted)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {_short(name)}{self._prompts.otherwise(name, caller)}")
         return entry
 
-    def resource(self, uri: str, revision: Revision, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
+    def resource(self, uri: str, revision: Revision, caller: Caller, admitted: Admitted | None = None) -> Entry:
         """The resource with this URI for this caller, or otherwise the most specific template that matches; of several
         versions as `tool`.
 
         If there is none, raises the revision's error for it (server/resources, Error Handling).
         """
-        entry = self._reads(uri, lambda one: one.there(caller) and (not one.version or one.fits(asked(params))))
+
+        def fits(one: Entry) -> bool:
+            return admitted is None or not one.version or one.fits(admitted.requested_version)
+
+        entry = self._reads(uri, lambda one: one.there(caller) and fits(one))
         if entry is None:
             raise missing(uri, revision)
         return entry
@@ -489,22 +478,18 @@ class Registry:
                 return True
         return False
 
-    def completion(
-        self,
-        ref: PromptReference | ResourceTemplateReference,
-        argument: str,
-        caller: Caller,
-        params: Raw | UnsetType = UNSET,
-    ) -> Method | None:
+    def completion(self, admitted: Admitted, caller: Caller) -> Method | None:
         """What completes an argument for this caller; None where nothing does. InvalidParams for what has no such
         argument."""
+        ref: PromptReference | ResourceTemplateReference = admitted.params.ref
+        argument: str = admitted.params.argument.name
         if isinstance(ref, PromptReference):
-            entry = self.prompt(ref.name, caller, params)
+            entry = self.prompt(ref.name, caller, admitted)
         else:
             # "`uri` is a URI or URI template"
             there = self._templates.by_key.get(ref.uri) is not None
             found = (
-                self._templates.find(ref.uri, caller, params)
+                self._templates.find(ref.uri, caller, admitted)
                 if there
                 else self._reads(ref.uri, lambda one: one.there(caller))
             )
@@ -513,6 +498,7 @@ class Registry:
             entry = found
         if entry.kind != "resource" and argument not in arguments_of(entry):
             raise InvalidParams(f"Unknown argument of {_short(entry.key)}: {_short(argument)}")
+        _found(admitted, entry)
         method = entry.completions.get(argument)
         if method is None or (access := entry.method.access) is None:
             return method
@@ -527,15 +513,13 @@ class Registry:
                 listen, admitted.params.notifications.resource_subscriptions, caller
             ),
             "tools/call": self.called,
-            "resources/read": lambda admitted, caller: _answering(
-                admitted, self.resource(admitted.params.uri, admitted.revision, caller, admitted.raw)
+            "resources/read": lambda admitted, caller: _found(
+                admitted, self.resource(admitted.params.uri, admitted.revision, caller, admitted)
             ),
-            "prompts/get": lambda admitted, caller: _answering(
-                admitted, self.prompt(admitted.params.name, caller, admitted.raw)
+            "prompts/get": lambda admitted, caller: _found(
+                admitted, self.prompt(admitted.params.name, caller, admitted)
             ),
-            "completion/complete": lambda admitted, caller: self.completion(
-                admitted.params.ref, admitted.params.argument.name, caller, admitted.raw
-            ),
+            "completion/complete": self.completion,
         }
 
     def _behind(self, method: Method, uris: Any, caller: Caller) -> Method | None:
@@ -577,6 +561,78 @@ class Registry:
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
 
 
+class IncludedServer:
+    """The registry of a server within that of another, which stays in step with it. `joined`: the name there of a tool
+    or prompt."""
+
+    def __init__(
+        self, outer: Registry, inner: Registry, namespace: str, joined: Callable[[str], str], tags: frozenset[str]
+    ) -> None:
+        self._outer, self._inner, self._namespace, self._joined, self._tags = outer, inner, namespace, joined, tags
+
+    def _key(self, entry: Entry) -> str:
+        """Its name or URI there."""
+        return self._joined(entry.key) if entry.kind in ("tool", "prompt") else joined_uri(entry.key, self._namespace)
+
+    def _entries(self, entries: Iterable[Entry]) -> list[Entry]:
+        outer, inner = self._outer.surroundings, self._inner.surroundings.service
+        return [included_entry(one, outer, inner, self._key(one), self._namespace, self._tags) for one in entries]
+
+    def planned(self, entries: Iterable[Entry]) -> list[Commit]:
+        """What registers these there. LocalError for one that cannot be there."""
+        return self._outer.planned(self._entries(entries))
+
+    def relink(self, entries: Iterable[Entry]) -> None:
+        """The methods of these have other middleware, or further completions."""
+        self._outer.relink(self._entries(entries))
+
+    def dropped(self, entry: Entry) -> None:
+        """The included server has removed an entry."""
+        self._outer.dropped(entry.kind, self._key(entry), entry.version)
+
+    def switched(self, entry: Entry, on: bool) -> None:
+        """The included server has enabled or disabled an entry."""
+        self._outer.switched(entry.kind, self._key(entry), entry.version, on)
+
+    def updated(self, uri: str) -> None:
+        """A resource of the included server has changed."""
+        self._outer.surroundings.notify_resource_updated(joined_uri(uri, self._namespace))
+
+
+class IncludedMethods:
+    """The methods of a service as tools of a server: a `rpc.including.Includer`."""
+
+    def __init__(
+        self, outer: Registry, inner: ServiceCore, joined: Callable[[str], str], tags: Collection[str]
+    ) -> None:
+        self._outer, self._inner, self._joined, self._tags = outer, inner, joined, frozenset(tags)
+
+    def _entries(self, methods: Iterable[Method]) -> list[Entry]:
+        outer = self._outer.surroundings
+        found = []
+        for method in methods:
+            access = guarded(outer.service, self._inner, method)
+            tool = method if access is method.access else msgspec.structs.replace(method, access=access)
+            found.append(method_entry(outer, self._joined(method.name), tool, self._tags))
+        return found
+
+    def planned(self, methods: Iterable[Method]) -> list[Commit]:
+        """What registers these as tools. LocalError for one that cannot be one."""
+        return self._outer.planned(self._entries(methods))
+
+    def chained(self) -> None:
+        """The service has other middleware."""
+        self._outer.relink(self._entries(self._inner.registered.values()))
+
+    def dropped(self, name: str) -> None:
+        """The service has removed a method."""
+        self._outer.dropped("tool", self._joined(name), "")
+
+    def switched(self, name: str, on: bool) -> None:
+        """The service has enabled or disabled a method."""
+        self._outer.switched("tool", self._joined(name), "", on)
+
+
 def _check_listing(entry: Entry) -> None:
     """Raises LocalError for what no list can show."""
     try:
@@ -590,9 +646,9 @@ def _rank(entry: Entry) -> tuple[int, ...]:
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
 
 
-def _answering(admitted: Admitted, entry: Entry) -> Method:
-    """The method of the entry that answers a call."""
-    admitted.version = entry.version
+def _found(admitted: Admitted, entry: Entry) -> Method:
+    """Note on a call the entry that answers it; returns the method."""
+    admitted.version, admitted.surroundings = entry.version, entry.surroundings
     return entry.method
 
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.binding import Binding
+from ...rpc.binding.dependencies import Dependencies
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.params import CacheScope, ReadResourceResult
@@ -16,23 +17,13 @@ from ..protocol.results import finish
 from ..protocol.uri_template import Template
 from .content import contents, sound
 from .errors import of_others
-from .handlers import (
-    PLAIN,
-    Making,
-    Options,
-    bound,
-    giver,
-    handler_of,
-    leaving,
-    method_of,
-    texts_reader,
-)
+from .handlers import PLAIN, Options, bound, giver, handler_of, leaving, method_of, texts_reader
 
 
 def resource_method(
     uri: str,
     function: Callable[..., Any],
-    server: Making,
+    dependencies: Dependencies,
     options: Options = PLAIN,
     *,
     template: Template | None = None,
@@ -47,7 +38,7 @@ def resource_method(
     The function takes the template's variables, and the URI if it has another parameter `uri`. Raises
     LocalError for variables it does not take, and for others that it needs.
     """
-    binding = bound(function, server, options)
+    binding = bound(function, dependencies, options)
     names = () if template is None else template.names
     optional = frozenset() if template is None else template.optional
     _fits(uri, binding, names, optional)
@@ -56,15 +47,16 @@ def resource_method(
     told: Any = UNSET if meta is None else dict(meta)
 
     def read(admitted: Admitted, context: Any) -> tuple[Any, ...]:
-        asked: str = admitted.params.uri
-        values = {} if template is None else template.match(asked) or {}
-        return texts(values | {"uri": server.own_uri(asked)} if gives_uri else values, context)
+        requested, server = admitted.params.uri, admitted.surroundings
+        values = {} if server.template is None else server.template.match(requested) or {}
+        return texts(values | {"uri": server.own_uri(requested)} if gives_uri else values, context)
 
     def finished(value: Any, admitted: Admitted) -> Raw:
+        server = admitted.surroundings
         if isinstance(value, ReadResourceResult):
             sound(value)
             if value.ttl_ms < 0:  # "Servers MUST provide a `ttlMs` value that is `>= 0`" (server/utilities/caching)
-                raise LocalError(f"{uri}: ttl_ms is 0 or more, not {value.ttl_ms}")
+                raise LocalError(f"{server.name}: ttl_ms is 0 or more, not {value.ttl_ms}")
         else:
             kept = server.ttl if ttl is None else ttl
             value = ReadResourceResult(
@@ -74,9 +66,7 @@ def resource_method(
             )
         return finish(value, admitted.revision, server.stamp)
 
-    handler = handler_of(
-        binding, read, leaving(binding, finished), of_others(uri, server), giver(binding, server), server.outcomes
-    )
+    handler = handler_of(binding.function, binding.kind, read, leaving(binding, finished), of_others(), giver(binding))
     return method_of(uri, binding, handler, options, read), binding.documentation
 
 

@@ -23,7 +23,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -37,10 +37,12 @@ from ...rpc.context import Context
 from ..protocol.admission import Admitted, SessionState
 from ..protocol.dialect import MCP
 from ..protocol.params import SubscriptionFilter, SubscriptionsListenResult
-from ..protocol.results import Stamp, finish
-from ..protocol.types import SUBSCRIPTION_ID, ServerCapabilities
+from ..protocol.results import finish
+from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
 from ..session.changes import Changes, EntryId, Event, Kind, Visible, sees
+from .capabilities import Capabilities
+from .registry import Registry
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
@@ -61,27 +63,22 @@ _METHODS: dict[Kind, str] = {
 }
 
 
-class Telling(Protocol):
-    """The part of a server that the hub uses."""
-
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def catalog(self) -> Any:
-        """`resource(uri, revision, caller)` raises for an unknown URI; `hides(uri, caller)`: it is for other callers
-        alone; `shows(entries, caller)`: one of these may be seen, or could be before it was removed."""
-
-    def capabilities(self) -> ServerCapabilities: ...
-
-
 class Subscriptions:
     """The hub. `limit`: subscriptions in all, `per_peer`: of one channel; `uris`: of one subscription or session;
     `size`: bytes of a subscription's params, or characters of a session's URIs, which are kept while it lasts."""
 
     def __init__(
-        self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
+        self,
+        registry: Registry,
+        capabilities: Capabilities,
+        *,
+        limit: int = 10_000,
+        per_peer: int = 64,
+        uris: int = 1_000,
+        size: int = 262_144,
     ) -> None:
-        self._server = server
+        self._registry = registry
+        self._capabilities = capabilities
         self.limit: int = limit
         self.per_peer: int = per_peer
         self.uris: int = uris
@@ -186,7 +183,7 @@ class Subscriptions:
         return hearer is not None and hearer.reader in self._readers(event) and self._concerns(event, hearer.reader)
 
     def _concerns(self, event: Event, reader: _Reader) -> bool:
-        return not event.entries or bool(self._server.catalog.shows(event.entries, reader.caller()))
+        return not event.entries or self._registry.shows(event.entries, reader.caller())
 
     def written(self, event: Event) -> bytes:
         """The notification of an event for a session."""
@@ -208,7 +205,7 @@ class Subscriptions:
         found: set[_Reader] = set()
         for uri in above(event.uri):
             found |= self._by_uri.get(uri, set())
-        hides = self._server.catalog.hides
+        hides = self._registry.hides
         # what a reader named itself was looked up with its request; a resource below that may be for others
         return {one for one in found if event.uri in one.uris or not hides(event.uri, one.caller())}
 
@@ -281,19 +278,19 @@ class Subscriptions:
             self.drop(listener.reader)
             listener.gone.set_result(None)
         result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
-        return finish(result, admitted.revision, self._server.stamp)
+        return finish(result, admitted.revision, self._registry.surroundings.stamp)
 
     def _agreed(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
         """The requested changes, without those that this server does not have, or not for this caller."""
         asked: SubscriptionFilter = admitted.params.notifications
-        can = self._server.capabilities()
+        can = self._capabilities.stateful()
         uris = asked.resource_subscriptions
         if uris is not UNSET and len(uris) > self.uris:
             raise _too_many_uris(self.uris)
         if admitted.raw is not UNSET and len(admitted.raw) > self.size:
             raise MCP.error(too_large("subscription_size", self.size, len(admitted.raw)))
         if uris is not UNSET:
-            uris = [uri for uri in uris if not self._server.catalog.hides(uri, caller)]
+            uris = [uri for uri in uris if not self._registry.hides(uri, caller)]
         return SubscriptionFilter(
             tools_list_changed=_both(asked.tools_list_changed, can.tools, "list_changed"),
             prompts_list_changed=_both(asked.prompts_list_changed, can.prompts, "list_changed"),
@@ -333,7 +330,7 @@ class Subscriptions:
         """`resources/subscribe`. Raises RpcError for an unknown resource, for too many, and where there is no room for
         what is kept of them."""
         session = _session_of(admitted)
-        self._server.catalog.resource(uri, admitted.revision, caller)
+        self._registry.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions:
             if len(session.subscriptions) >= self.uris:
                 raise _too_many_uris(self.uris)

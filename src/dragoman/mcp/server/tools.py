@@ -20,21 +20,11 @@ from ...rpc.middleware import Call, Next
 from ..protocol.admission import Admitted
 from ..protocol.headers import HeaderParam
 from .errors import Failed, Malformed, of_tool
-from .handlers import (
-    PLAIN,
-    Making,
-    Options,
-    Reader,
-    bound,
-    giver,
-    handler_of,
-    leaving,
-    method_of,
-    rpc_context,
-)
+from .handlers import PLAIN, Options, Reader, bound, giver, handler_of, leaving, method_of, rpc_context
 from .outcomes import Finished, answers_of
 from .output import Returned, result_encoder, returned
 from .schema import Schema, input_schema, marks
+from .surroundings import Surroundings
 
 _encode = msgspec.json.Encoder().encode
 
@@ -52,7 +42,7 @@ class MadeTool(Struct, frozen=True, eq=False):
 def tool_method(
     name: str,
     function: Callable[..., Any],
-    server: Making,
+    server: Surroundings,
     options: Options = PLAIN,
     *,
     input: Mapping[str, Any] | None = None,
@@ -60,10 +50,10 @@ def tool_method(
 ) -> MadeTool:
     """The method of a tool. `input`: the function takes one dict, which this schema checks. `output`: this schema
     checks what it returns. Raises LocalError, naming the tool, for a function that cannot be one."""
-    binding = bound(function, server, options)
+    binding = bound(function, server.dependencies, options)
     if input is None:
         shape, marked = input_schema(binding, name)
-        read = _reader(binding, server)
+        read = _reader(binding)
     else:
         shape = dict(input)
         if shape.get("type") != "object":
@@ -71,14 +61,14 @@ def tool_method(
         if len(binding.parameters) != 1 or binding.parameters[0].kind not in ("either", "named"):
             raise LocalError(f"{name}: with an input schema the function takes one dict, and a Context if it wants one")
         marked = marks(shape, name)
-        read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"), _names(shape), server)
+        read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"), _names(shape))
     result = returned(name, answers_of(binding.result_type, server.outcomes), output)
-    finished, failed = leaving(binding, result_encoder(name, server.stamp, result)), of_tool(name, server)
-    handler = handler_of(binding, read, finished, failed, giver(binding, server), server.outcomes)
+    finished = leaving(binding, result_encoder(result))
+    handler = handler_of(binding.function, binding.kind, read, finished, of_tool(), giver(binding))
     return MadeTool(method_of(name, binding, handler, options, read), shape, result, marked, binding.documentation)
 
 
-def included_method(name: str, method: Method, server: Making) -> MadeTool:
+def included_method(name: str, method: Method) -> MadeTool:
     """The method of a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
 
     The model may read the errors that it declares (`isError`). Raises LocalError for arguments without names.
@@ -86,11 +76,10 @@ def included_method(name: str, method: Method, server: Making) -> MadeTool:
     binding = method.signature
     shape, marked = input_schema(binding, name)
     result = returned(name, binding.result_type, None)
-    finished = leaving(binding, result_encoder(name, server.stamp, result))
-    failed = of_tool(name, server, method.errors)
+    finished, failed = leaving(binding, result_encoder(result)), of_tool(method.errors)
     give = rpc_context if binding.wants_context else None
-    read = _by_name_alone(_reader(binding, server))
-    handler = handler_of(binding, read, finished, failed, give, server.outcomes)
+    read = _by_name_alone(_reader(binding))
+    handler = handler_of(binding.function, binding.kind, read, finished, failed, give)
 
     def by_names(admitted: Admitted) -> dict[str, Any]:
         return by_name(binding, read(admitted, NO_CONTEXT))
@@ -148,7 +137,7 @@ def _leaves_strings(binding: Binding) -> bool:
     return True
 
 
-def _reader(binding: Binding, server: Making) -> Reader:
+def _reader(binding: Binding) -> Reader:
     decode, later, plain, known = binding.arguments, True, _leaves_strings(binding), names_of(binding)
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
@@ -164,6 +153,7 @@ def _reader(binding: Binding, server: Making) -> Reader:
             return decode(given, context)
         except Exception as error:
             _object(admitted)  # what is not an object is another fault
+            server: Surroundings = admitted.surroundings
             lenient = server.lenient
             if given is UNSET or lenient is STRICT:
                 raise
@@ -172,7 +162,7 @@ def _reader(binding: Binding, server: Making) -> Reader:
     return arguments
 
 
-def _room(server: Making) -> int:
+def _room(server: Surroundings) -> int:
     """How many levels of arrays and objects the limit leaves to arguments: they are in the params, in the message."""
     return server.limits.depth - 2
 
@@ -192,7 +182,7 @@ def _names(schema: Schema) -> frozenset[str] | None:
     return frozenset(schema.get("properties", ())) if schema.get("additionalProperties") is False else None
 
 
-def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] | None, server: Making) -> Reader:
+def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] | None) -> Reader:
     """The reader for a function that takes the arguments as one dict. `known`: their names."""
     decode, name = binding.arguments, binding.parameters[0].name
 
@@ -212,6 +202,7 @@ def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] 
         try:
             given = checked(given)
         except InvalidParams as error:
+            server: Surroundings = admitted.surroundings
             lenient = server.lenient
             if lenient is STRICT:
                 raise
