@@ -20,9 +20,8 @@ from ..protocol.params import CompleteResult, Completion, DiscoverResult, EmptyR
 from ..protocol.results import finish
 from ..protocol.revisions import NEWEST_STATEFUL
 from ..session.client_info import keep_client
-from .capabilities import Capabilities
 from .listing import Listing
-from .registry import Registry
+from .registry import Capabilities, Registry
 from .subscriptions import Subscriptions
 from .surroundings import Surroundings
 

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.options import Rule, among, check, unknown_option
-from ...rpc.method import Method
+from ...rpc.method import RUNNING, Method
 from ..protocol.types import (
     Prompt,
     PromptArgument,
@@ -23,14 +22,11 @@ from ..protocol.types import (
 )
 from ..protocol.uri import normal
 from ..protocol.uri_template import Template, is_template, parse
-from .completions import completion_method
-from .handlers import PLAIN, Options
 from .listing import Entry
-from .prompts import prompt_method
-from .registering import COMPLETION, PROMPT, RESOURCE, TOOL
-from .resources import resource_method
+from .registering import DEFAULTS, PROMPT, RESOURCE, TOOL, options_of
 from .schema import description as described
 from .surroundings import Surroundings
+from .text_methods import completion_method, prompt_method, resource_method
 from .tools import MadeTool, included_method, tool_method
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -46,9 +42,9 @@ _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 def tool_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be one."""
-    options = _options("@server.tool", f"tool {name}", TOOL, given | {"name": name})
+    options = options_of("@server.tool", f"tool {name}", TOOL, given | {"name": name})
     written = {"input": options["input_schema"], "output": options["output_schema"]}
-    return _tool(server, name, tool_method(name, function, server, among(Options, options), **written), options)
+    return _tool(server, name, tool_method(name, function, server, options, **written), options)
 
 
 def method_entry(server: Surroundings, name: str, method: Method, tags: frozenset[str]) -> Entry:
@@ -56,7 +52,7 @@ def method_entry(server: Surroundings, name: str, method: Method, tags: frozense
     arguments without names."""
     hints = ToolAnnotations(idempotent_hint=True) if method.idempotent else None
     options = {"annotations": hints, "tags": method.tags | tags}
-    entry = _tool(server, name, included_method(name, method), dict.fromkeys(TOOL) | _DEFAULTS | options)
+    entry = _tool(server, name, included_method(name, method), dict.fromkeys(TOOL) | {**DEFAULTS} | options)
     entry.enabled = method.enabled
     return entry
 
@@ -107,13 +103,11 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
 
     Raises LocalError for a URI that is invalid, and for variables that the function does not take.
     """
-    options = _options("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
+    options = options_of("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
     template, size = _template(uri, options["any_path"]), options["size"]
     uri = normal(uri) if template is None else template.text
     caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope", "meta")}
-    method, text = resource_method(
-        uri, function, server.dependencies, among(Options, options), template=template, **caching
-    )
+    method, text = resource_method(uri, function, server.dependencies, options, template=template, **caching)
     shown = _presented(named(options["name"], function, uri), options, text) | {
         "mime_type": options["mime_type"] or UNSET,
         "annotations": _unset(options["annotations"]),
@@ -130,8 +124,8 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
 
 def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
-    options = _options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
-    made = prompt_method(name, function, server.dependencies, among(Options, options))
+    options = options_of("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
+    made = prompt_method(name, function, server.dependencies, options)
     listed = Prompt(arguments=made.arguments or UNSET, **_presented(name, options, made.documentation))
     return Entry("prompt", name, listed, made.method, **_common(server, name, options))
 
@@ -139,26 +133,8 @@ def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], 
 def completion_of(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
     """The method that completes an argument, with `RunOptions`; `where`: of what. Raises LocalError for a function that
     cannot."""
-    options = _options("@server.completion", f"completion of {where}", COMPLETION, given)
-    return completion_method(where, function, server.dependencies, among(Options, options))
-
-
-# -- options --------------------------------------------------------------------------------------
-
-_DEFAULTS: Final = {"icons": (), "tags": (), "any_path": False} | msgspec.structs.asdict(PLAIN)
-"""Of the options whose default is not None."""
-
-
-def _options(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options that have rules, as they were given or by default. Raises LocalError for others, and for one that
-    breaks its rule."""
-    for name in given:
-        if name not in rules:
-            raise LocalError(f"{decorator}: {unknown_option(name, rules)}")
-    given = {name: value for name, value in given.items() if value is not UNSET}  # as `list_tools` gives it
-    options = {name: given.get(name, _DEFAULTS.get(name)) for name in rules}
-    check(what, rules, options)
-    return options
+    options = options_of("@server.completion", f"completion of {where}", RUNNING, given)
+    return completion_method(where, function, server.dependencies, options)
 
 
 def _unset(value: Any) -> Any:

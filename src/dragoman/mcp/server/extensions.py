@@ -17,8 +17,9 @@ from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import Row
 from .context import Context
 from .errors import of_others
-from .handlers import Options, handler_of, method_for
+from .handlers import handler_of, method_for
 from .outcomes import finisher_of
+from .registering import CallOptions
 
 
 @runtime_checkable
@@ -44,7 +45,7 @@ def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
     return Extensions(found)
 
 
-def extension_method(row: Row, function: Callable[..., Any], options: Options) -> Method:
+def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:
     """The method for an extension: `function(params, context)`, which returns the row's result."""
     kind: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
     handler = handler_of(function, kind, _params_and_context, finisher_of(row), of_others(row.name), Context)

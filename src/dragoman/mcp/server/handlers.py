@@ -7,25 +7,25 @@ revision. As much as possible is prepared at registration; the function's own `B
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.annotations import result_tree
 from ...rpc.binding.binding import Binding, bind
 from ...rpc.binding.dependencies import Dependencies
 from ...rpc.binding.projection import projection
-from ...rpc.binding.schema import Parameter
 from ...rpc.context import Context as RpcContext
-from ...rpc.method import NO_CONTEXT, Allow, LongResult, Method, Passed, bounded, by_name, demands, may_wait
+from ...rpc.method import NO_CONTEXT, LongResult, Method, Passed, bounded, by_name, demands, may_wait
 from ..protocol.admission import Admitted
 from .content import CONTENT
 from .context import Context
 from .errors import Failed
 from .outcomes import Finished
+from .registering import CallOptions
 
 Handler: TypeAlias = Callable[[Admitted, RpcContext], Any]
 Giver: TypeAlias = Callable[[RpcContext, Admitted], Any]
@@ -36,26 +36,11 @@ Reader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
 _encode = msgspec.json.Encoder().encode
 
 
-class Options(Struct, frozen=True):
-    """How a function runs, and who may call it; as for `Service.method`."""
-
-    inline: bool = False
-    timeout: float | UnsetType | None = UNSET
-    concurrency: int | None = None
-    queue: int | None = None
-    scopes: str | Collection[str] = ()
-    roles: str | Collection[str] = ()
-    allow: Allow | None = None
-
-
-PLAIN: Final = Options()
-
-
-def bound(function: Callable[..., Any], dependencies: Dependencies, options: Options = PLAIN) -> Binding:
+def bound(function: Callable[..., Any], dependencies: Dependencies, options: CallOptions) -> Binding:
     """The binding of a function of this server: it takes arguments by name."""
     binding = bind(function, context_type=Context, by_position=False, result=False)
     if binding.injection is not None:
-        if options.inline:
+        if options["inline"]:
             binding.injection.run_inline()
         dependencies.add(binding.injection)
     return binding
@@ -66,29 +51,29 @@ def method_for(
     kind: Literal["async", "plain"],
     function: Callable[..., Any],
     handler: Handler,
-    options: Options,
+    options: CallOptions,
     *,
     wants_context: bool = True,
     arguments: Callable[[Admitted], Mapping[str, Any]] | None = None,
 ) -> Method:
     """The method that runs a function through this handler, with these options. `arguments`: of a call, by their names;
     by default its params alone. Raises LocalError for options that conflict."""
-    if options.inline and kind == "async":
+    if options["inline"] and kind == "async":
         raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
-    bounded(name, options.concurrency, options.queue)
+    bounded(name, options["concurrency"], options["queue"])
     runs: Literal["inline", "thread", "async"] = (
-        "async" if kind == "async" else "inline" if options.inline else "thread"
+        "async" if kind == "async" else "inline" if options["inline"] else "thread"
     )
     return Method(
         name,
         Passed(handler, kind, wants_context=wants_context),
         runs,
-        timeout=options.timeout,
-        concurrency=options.concurrency,
-        queue=options.queue,
-        quick=runs == "inline" and options.concurrency is None,
+        timeout=options["timeout"],
+        concurrency=options["concurrency"],
+        queue=options["queue"],
+        quick=runs == "inline" and options["concurrency"] is None,
         waits=may_wait(function),
-        access=demands(name, options.scopes, options.roles, options.allow, arguments or _params),
+        access=demands(name, options["scopes"], options["roles"], options["allow"], arguments or _params),
     )
 
 
@@ -96,7 +81,7 @@ def _params(admitted: Admitted) -> dict[str, Any]:
     return {"params": admitted.params}
 
 
-def method_of(name: str, binding: Binding, handler: Handler, options: Options, read: Reader) -> Method:
+def method_of(name: str, binding: Binding, handler: Handler, options: CallOptions, read: Reader) -> Method:
     """`method_for` a function's binding, whose arguments `read` gives."""
 
     def arguments(admitted: Admitted) -> dict[str, Any]:
@@ -154,30 +139,3 @@ def giver(binding: Binding) -> Giver | None:
 def rpc_context(rpc: RpcContext, admitted: Admitted) -> Any:
     """The context of a method of a service that became a tool: it keeps its own."""
     return rpc
-
-
-def texts_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any, ...]]:
-    """Makes arguments of values that are all text (of a URI, of a prompt): text if the parameter takes text, otherwise
-    the text is decoded as JSON."""
-    decode = binding.arguments
-    others = {p.name: p for p in binding.parameters if p.annotation.type is not str}
-    if not others:
-        return lambda values, context: decode(Raw(_encode(values)), context)
-
-    def arguments(values: dict[str, str], context: Any) -> tuple[Any, ...]:
-        given: dict[str, Any] = {name: _given(others.get(name), text) for name, text in values.items()}
-        return decode(Raw(_encode(given)), context)
-
-    return arguments
-
-
-def _given(parameter: Parameter | None, text: str) -> Any:
-    if parameter is None or parameter.kind == "members":
-        return text
-    for raw in (_encode(text), text.encode()):
-        try:
-            parameter.decode(raw)
-        except Exception:  # whatever a type raises: the binding reports it as a fault
-            continue
-        return Raw(raw)
-    return text

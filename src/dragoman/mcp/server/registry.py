@@ -25,10 +25,12 @@ from ...rpc.registering.service_core import ServiceCore
 from ...rpc.registering.switching import Switches
 from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
+from ..protocol.extension import Extensions
 from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, Revision
+from ..protocol.types import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..protocol.uri import normal, plain, unescaped, without_query
 from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
@@ -559,6 +561,41 @@ class Registry:
         """The result of a list method for this caller. Raises InvalidParams for an unknown cursor."""
         those = self._lists[listing]
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
+
+
+class Capabilities:
+    """The capabilities of one server, now. `declared`: "tools", "resources", "prompts", "completions" or "logging" that
+    are declared beforehand."""
+
+    def __init__(self, registry: Registry, declared: Collection[str], extensions: Extensions) -> None:
+        self._registry = registry
+        self._declared = frozenset(declared)
+        self._extensions = extensions
+
+    def stateful(self) -> ServerCapabilities:
+        """Return those of the stateful era. `encode` leaves out what a revision does not know."""
+
+        def has(kind: str) -> bool:
+            return kind in self._declared or self._registry.has(kind)
+
+        extensions: Any = self._extensions.declared
+        return ServerCapabilities(
+            logging={},
+            completions={} if has("completions") else UNSET,
+            prompts=PromptsCapability(True) if has("prompts") else UNSET,
+            resources=ResourcesCapability(True, True) if has("resources") else UNSET,
+            tools=ToolsCapability(True) if has("tools") else UNSET,
+            extensions=extensions,
+        )
+
+    def stateless(self) -> ServerCapabilities:
+        """Return those of the stateless era: logging, which is deprecated there, only where a function may log."""
+        found = self.stateful()
+        return (
+            found
+            if "logging" in self._declared or self._registry.contextual
+            else msgspec.structs.replace(found, logging=UNSET)
+        )
 
 
 class IncludedServer:

@@ -25,7 +25,7 @@ from ..protocol.headers import HTTP
 from ..protocol.lenient import without_nulls
 from ..protocol.methods import Row
 from .builtin import raising
-from .replicas import Replicas
+from .served import Replicas
 from .surroundings import Surroundings
 from .table import MethodTable
 

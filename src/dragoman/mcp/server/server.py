@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ...channel import Caller
 from ...doors import run_app
@@ -23,12 +23,11 @@ from ...jsonrpc.options import TEXT, check, elsewhere, many, strict
 from ...observer import Observer
 from ...rpc.binding.signature import defined_again, registrable
 from ...rpc.including import acyclic
-from ...rpc.method import DEMANDS, RUNNING
 from ...rpc.middleware import Middleware
 from ...rpc.registering.service_core import ServiceCore
 from ...rpc.service import behind
 from ..asking.request_state import Seal
-from ..protocol.admission import EVERYTHING, Admitted, offer
+from ..protocol.admission import EVERYTHING, Admitted, Offer, offer
 from ..protocol.dialect import MCP
 from ..protocol.extension import Extension
 from ..protocol.options import ArgumentErrors, HttpOptions
@@ -39,11 +38,10 @@ from ..protocol.types import Icon, ServerCapabilities, Tool
 from ..protocol.uri import normal
 from . import builtin
 from .calling import ANYONE, list_all, request
-from .capabilities import Capabilities
 from .extensions import ServerExtension, declared_by, extension_method
-from .handlers import Options
 from .outcomes import demand, finishing, outcomes
 from .registering import (
+    METHOD,
     SERVER_OPTIONS,
     CallOptions,
     EntryKind,
@@ -52,12 +50,12 @@ from .registering import (
     RunOptions,
     ToolOptions,
     info_of,
+    options_of,
     revisions_of,
 )
-from .registry import Entry, Registry
-from .replicas import Replicas
+from .registry import Capabilities, Entry, Registry
 from .router import Router
-from .served import ServedServer
+from .served import Replicas, ServedServer
 from .subscriptions import Subscriptions
 from .surroundings import Surroundings
 from .table import MethodTable
@@ -128,40 +126,36 @@ class Server:
     ) -> None:
         where = f"Server {name!r}"
         check(where, SERVER_OPTIONS, locals())
-        info = info_of(name, version, title, description, icons, website_url)
-        offered = EVERYTHING if revisions is None else offer(revisions_of(revisions))
-        self._service = ServiceCore(
-            name,
-            version=version,
-            limits=limits,
-            middleware=middleware,
-            lenient=without_v1(where, chosen(lenient)),
-            debug=debug,
-            discover=False,
+        self._extensions, self._instructions = declared_by(extensions), instructions
+        lenient = without_v1(where, chosen(lenient))
+        self._service = service = ServiceCore(
+            name, version=version, limits=limits, middleware=middleware, lenient=lenient, debug=debug, discover=False
         )
-        self._service.auth = auth
-        self._service.answers = replace(self._service.answers, dialect=MCP)
-        declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
-        self._extensions = declared_by(extensions)
+        service.auth = auth
+        shown = stamp(info_of(name, version, title, description, icons, website_url))
+        seal, found = Seal(keys, state_life, audience=name), outcomes(self._extensions)
         surroundings = Surroundings(
-            self._service,
-            stamp(info),
-            Seal(keys, state_life, audience=name),
-            once,
-            argument_errors,
-            outcomes(self._extensions),
-            ttl,
-            cache_scope,
-            self.notify_resource_updated,
+            service, shown, seal, once, argument_errors, found, ttl, cache_scope, self.notify_resource_updated
         )
-        self._service.finishing = finishing(surroundings.stamp)
-        self._instructions = instructions
         self._registry = Registry(surroundings, page_size=page_size, changed=self._changed)
-        kinds = [kind for kind, said in (declared | {"logging": logging}).items() if said]
-        self._capabilities = Capabilities(self._registry, kinds, self._extensions)
+        kinds = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
+        declared = [kind for kind, said in (kinds | {"logging": logging}).items() if said]
+        self._capabilities = Capabilities(self._registry, declared, self._extensions)
+        offered = EVERYTHING if revisions is None else offer(revisions_of(revisions))
+        self._assemble(offered, HttpOptions() if http is None else http, extensions)
+        if lifespan is not None:
+            service.live(lifespan, self)
+
+    def _assemble(
+        self, offered: Offer, options: HttpOptions, extensions: Sequence[Extension | ServerExtension]
+    ) -> None:
+        """Make what answers clients and notifies them."""
+        surroundings = self._registry.surroundings
+        self._service.answers = replace(self._service.answers, dialect=MCP)
+        self._service.finishing = finishing(surroundings.stamp)
         self._subscriptions = Subscriptions(self._registry, self._capabilities)
         own = builtin.methods(
-            surroundings, self._registry, self._subscriptions, self._capabilities, offered, instructions
+            surroundings, self._registry, self._subscriptions, self._capabilities, offered, self._instructions
         )
         self._table = MethodTable(self._extensions.methods, own, self._registry.lookups(own))
         self._link_table()
@@ -171,12 +165,9 @@ class Server:
             if isinstance(one, ServerExtension):
                 for wanted, function in one.handlers.items():
                     self.add_method(function, wanted)
-        replicas = Replicas(name)
+        replicas = Replicas(self.name)
         self._service.router = Router(surroundings, self._table, offered, replicas).route
-        options = HttpOptions() if http is None else http
         self._served = ServedServer(self._registry, self._table, self._subscriptions, replicas, offered, options)
-        if lifespan is not None:
-            self._service.live(lifespan, self)
 
     def __servable__(self) -> ServedServer:
         return self._served
@@ -307,8 +298,7 @@ class Server:
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
         """Register the function that answers a method of an extension, with the options of the decorator `method`."""
-        given = Options(**options)
-        check(name, RUNNING | DEMANDS, asdict(given))
+        given = options_of("@server.method", name, METHOD, options)
         extension = self._extensions.of_method(name)
         if extension is None:
             raise LocalError(f"{name} is declared by no extension of this server: Server(extensions=[Extension(...)])")

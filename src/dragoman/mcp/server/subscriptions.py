@@ -41,8 +41,7 @@ from ..protocol.results import finish
 from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
 from ..session.changes import Changes, EntryId, Event, Kind, Visible, sees
-from .capabilities import Capabilities
-from .registry import Registry
+from .registry import Capabilities, Registry
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0

@@ -20,9 +20,10 @@ from ...rpc.middleware import Call, Next
 from ..protocol.admission import Admitted
 from ..protocol.headers import HeaderParam
 from .errors import Failed, Malformed, of_tool
-from .handlers import PLAIN, Options, Reader, bound, giver, handler_of, leaving, method_of, rpc_context
+from .handlers import Reader, bound, giver, handler_of, leaving, method_of, rpc_context
 from .outcomes import Finished, answers_of
 from .output import Returned, result_encoder, returned
+from .registering import CallOptions
 from .schema import Schema, input_schema, marks
 from .surroundings import Surroundings
 
@@ -43,7 +44,7 @@ def tool_method(
     name: str,
     function: Callable[..., Any],
     server: Surroundings,
-    options: Options = PLAIN,
+    options: CallOptions,
     *,
     input: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
