@@ -15,7 +15,7 @@ from dragoman.channel import Caller, ChannelError
 from dragoman.jsonrpc.errors import InvalidParams
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.jsonrpc.messages import Malformed, Notification, Request
-from dragoman.mcp.asking.ask import ask, ask_blocking, input_required, verify
+from dragoman.mcp.asking.ask import ask, input_required, verify
 from dragoman.mcp.asking.request_state import Seal
 from dragoman.mcp.protocol.admission import EVERYTHING, Admitted, SessionState, admit
 from dragoman.mcp.protocol.dialect import MCP
@@ -54,7 +54,7 @@ class Asker:
         return await ask(self, *questions, **options)
 
     def ask_blocking(self, *questions: Any) -> Any:
-        return ask_blocking(self, *questions)
+        return ask(self, *questions)
 
 
 class Stand:

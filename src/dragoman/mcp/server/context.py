@@ -22,8 +22,7 @@ from ...jsonrpc.options import elsewhere
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
-from ..asking.ask import PATIENCE, ask, ask_blocking, completed, require_url
-from ..asking.by_hand import own_state
+from ..asking.ask import PATIENCE, ask, completed, own_state, require_url
 from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
 from ..protocol.admission import LEVELS, UNREADABLE, Admitted
 from ..protocol.encoding import decode, encode
@@ -273,10 +272,9 @@ class Context(Generic[State]):
         used only once (default: the server's `once`). Raises CannotAsk if the client did not declare the capability,
         QuestionFailed if it answered with an error, CallTimeout, BadAnswer, ChannelError.
         """
-        if self.rpc._where == "async":
-            return ask(self, *questions, once=once, timeout=timeout)
-        self._may_wait()
-        return ask_blocking(self, *questions, once=once, timeout=timeout)
+        if self.rpc._where == "inline":
+            raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
+        return ask(self, *questions, once=once, timeout=timeout)
 
     @property
     def input_responses(self) -> dict[str, Any]:
@@ -301,17 +299,8 @@ class Context(Generic[State]):
         return cast("Awaitable[None]", completed(self, elicitation_id))  # in a plain function it is done, and None
 
     def _one(self, question: Any) -> Any:
-        if self.rpc._where == "async":
-            return self._first(question)
-        self._may_wait()
-        return ask_blocking(self, question)[0]
-
-    async def _first(self, question: Any) -> Any:
-        return (await ask(self, question))[0]
-
-    def _may_wait(self) -> None:
-        if self.rpc._where == "inline":
-            raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
+        answers = self.ask(question)
+        return _first(answers) if self.rpc._where == "async" else answers[0]
 
     @overload
     def elicit(self, message: str, schema: type[T], *, key: str | None = None) -> Decision[T]: ...
@@ -369,6 +358,10 @@ class Context(Generic[State]):
         """The folders the client works in (client/roots): a list of `Root`."""
         folders: Folders = self._one(Roots(key=key))
         return folders
+
+
+async def _first(answers: Awaitable[Sequence[Any]]) -> Any:
+    return (await answers)[0]
 
 
 def _number(value: Any) -> float:

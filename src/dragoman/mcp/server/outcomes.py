@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from ...jsonrpc.errors import LocalError, RpcError
 from ...rpc.method import LongResult
 from ...rpc.middleware import Call, Middleware, Next
-from ..asking.by_hand import by_hand
+from ..asking.ask import asker_of
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, Row
@@ -67,7 +67,8 @@ def outcomes(extensions: Extensions) -> dict[type, Finished]:
     """The other results that a function may return, by type: questions of its own, and the results of extensions."""
 
     def input_required(value: Any, admitted: Admitted) -> Raw:
-        return finish(by_hand(value, admitted), admitted.revision, admitted.surroundings.stamp)
+        sealed = asker_of(admitted).seal_result(value, admitted)
+        return finish(sealed, admitted.revision, admitted.surroundings.stamp)
 
     def of_extension(extension: Extension, kind: str) -> Finished:
         def finished(value: Any, admitted: Admitted) -> Raw:
