@@ -7,9 +7,10 @@ Rules:
   gathers the answers and sends its request again, with the state it was given, and the handler runs again from
   the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
 - An answer belongs to the question with its key *and* its text. A question without a key of its own is identified by
-  its position and a digest of its text. A missing or unfit answer is asked for again; an answer without a question is
+  its position and a digest of its text. A missing or unfit answer is requested again; an answer without a question is
   ignored.
-- A client is never asked for what it has not declared, and in a session not before it is initialized: `CannotAsk`.
+- No question needs more than its client has declared, and in a session none comes before it is initialized:
+  `CannotAsk`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ..protocol.results import read_back
 from ..protocol.revisions import Revision
 from .forms import CannotAsk
 from .questions import ElicitUrl, Question, demand, known_in, may_ask
-from .request_state import Known, Seal, State, digest, digest_of
+from .request_state import KnownAnswer, State, StateSeal, digest, digest_of
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -182,7 +183,7 @@ class Asker(Protocol):
 
     def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
         """Return a function's own questions, with its `requestState` sealed. Raises CannotAsk where there are no such
-        results, or the client did not declare what is asked; LocalError for a result without questions and state, or
+        results, or the client did not declare what they need; LocalError for a result without questions and state, or
         that no client could read."""
 
 
@@ -240,7 +241,7 @@ class AskByRetry:
         requests = _requests(admitted, questions)
         record = context.rpc.values.get(_RECORD) or _Record(context)
         keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
-        request_state = _seal(admitted).seal(record.request, admitted.principal, asked={}, known=record.used)
+        request_state = _seal(admitted).seal(record.request, admitted.principal, unanswered={}, known=record.used)
         raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
 
     def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
@@ -254,10 +255,10 @@ class AskByRetry:
                     f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both"
                 )
             return result
-        known = {_OWN: Known("", Raw(msgspec.json.encode(result.request_state)))}
+        known = {_OWN: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
         request, _ = opened(admitted)
         state = _seal(admitted).seal(
-            request, admitted.principal, asked={}, known=known, once=admitted.surroundings.once
+            request, admitted.principal, unanswered={}, known=known, once=admitted.surroundings.once
         )
         return msgspec.structs.replace(result, request_state=state)
 
@@ -275,7 +276,7 @@ def _params(request: InputRequest, revision: Revision) -> Any:
     return UNSET if isinstance(request, ListRootsRequest) else Raw(encode(request.params, revision))
 
 
-# -- what may be asked ----------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------
 
 
 def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[InputRequest]:
@@ -300,7 +301,7 @@ def _named(question: Question[Any]) -> str:
 class _Record:
     """The questions of one run of a handler, and the answers known so far."""
 
-    __slots__ = ("answers", "asked", "count", "has_state", "known", "request", "used")
+    __slots__ = ("answers", "count", "has_state", "known", "request", "unanswered", "used")
 
     def __init__(self, context: QuestionContext) -> None:
         admitted = context._admitted
@@ -309,9 +310,9 @@ class _Record:
         self.request, found = opened(admitted)
         self.has_state = found is not None
         request_state = _NOTHING if found is None else found
-        self.asked = request_state.asked
+        self.unanswered = request_state.unanswered
         self.known = request_state.known
-        self.used: dict[str, Known] = {}
+        self.used: dict[str, KnownAnswer] = {}
         self.count = 0
 
     def find(self, key: str, text: str, once: bool) -> Raw | None:
@@ -321,12 +322,12 @@ class _Record:
             return known.answer
         if not self.has_state:  # an answer to a question under another state, or one that the client guessed
             return None if once else self.answers.get(key)
-        return self.answers.get(key) if self.asked.get(key) == text else None
+        return self.answers.get(key) if self.unanswered.get(key) == text else None
 
     def lost(self) -> list[str]:
-        """Questions that were answered before and were not asked in this run."""
+        """Return the keys of questions that were answered before and did not come in this run."""
         answered = {key: known.digest for key, known in self.known.items()}
-        answered |= {key: text for key, text in self.asked.items() if key in self.answers}
+        answered |= {key: text for key, text in self.unanswered.items() if key in self.answers}
         return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
 
 
@@ -343,7 +344,7 @@ def _replayed(
     single: bool = context._admitted.surroundings.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
-    asked: dict[str, str] = {}
+    unanswered: dict[str, str] = {}
     for question, request in zip(questions, requests, strict=True):
         text = digest(question.method.encode() + b"\0" + question.text(request))[:16]
         record.count += 1
@@ -354,20 +355,20 @@ def _replayed(
         try:
             if answer is not None:
                 answers.append(question.read(answer))
-                record.used[key] = Known(text, answer)
+                record.used[key] = KnownAnswer(text, answer)
                 continue
         except BadAnswer as error:
             # "respond with a new `InputRequiredResult` requesting the missing information again" (basic/patterns/mrtr)
             logger.info("%s: %s to question %r: asked again", context._admitted.method, error, key)
-            record.asked.pop(key, None)
-        missing[key], asked[key] = request, text
+            record.unanswered.pop(key, None)
+        missing[key], unanswered[key] = request, text
     if missing:
-        raise _input_required(context, record, missing, asked, single)
+        raise _input_required(context, record, missing, unanswered, single)
     return tuple(answers)
 
 
 def _input_required(
-    context: QuestionContext, record: _Record, missing: dict[str, InputRequest], asked: dict[str, str], once: bool
+    context: QuestionContext, record: _Record, missing: dict[str, InputRequest], unanswered: dict[str, str], once: bool
 ) -> InputRequired:
     admitted = context._admitted
     lost = record.lost()
@@ -376,12 +377,12 @@ def _input_required(
             "%s asks %s before what was answered already (%s): it is asked anew. A handler that runs again asks the "
             "same questions in the same order, and asks before it acts",
             _of(admitted),
-            ", ".join(asked),
+            ", ".join(unanswered),
             ", ".join(lost),
         )
-    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in asked}
+    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in unanswered}
     request_state = _seal(admitted).seal(
-        record.request, admitted.principal, asked=asked, known=record.used | kept, once=once
+        record.request, admitted.principal, unanswered=unanswered, known=record.used | kept, once=once
     )
     return InputRequired(missing, request_state)
 
@@ -391,14 +392,14 @@ def _of(admitted: Admitted) -> str:
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
 
-def _seal(admitted: Admitted) -> Seal:
-    found: Seal = admitted.surroundings.seal
+def _seal(admitted: Admitted) -> StateSeal:
+    found: StateSeal = admitted.surroundings.seal
     return found
 
 
 def opened(admitted: Admitted) -> tuple[str, State | None]:
     """The digest of a request, and the state that came with it, None without one: opened once, however often it is
-    asked for. Raises SealError as `verify`."""
+    needed. Raises SealError for one that is not valid."""
     text: Any = getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
@@ -436,7 +437,7 @@ def own_state(context: QuestionContext) -> str | None:
 
 
 def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] | None:
-    """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
+    """Notify the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
     `async def`.
 
     Nothing is sent if the revision has no such message. It goes to the client of this call: "MUST only send
@@ -449,8 +450,8 @@ def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] 
     params = Raw(
         encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context._admitted.revision)
     )
-    told: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
-    return told
+    sent: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
+    return sent
 
 
 async def _nothing() -> None:

@@ -213,7 +213,7 @@ def _of_type(kind: Any) -> Form:
 def _of_value(kind: Any) -> Form:
     """A form of one field."""
     holder: Any = msgspec.defstruct("Value", [(VALUE, kind)])
-    form = _of_type.__wrapped__(holder)  # the holder is not asked for again
+    form = _of_type.__wrapped__(holder)  # the holder is used once
     return Form(form.properties, form.required, lambda content: form.decode(content).value, form.nullable)
 
 

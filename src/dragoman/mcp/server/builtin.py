@@ -1,7 +1,7 @@
 """The methods that a server answers itself: the handshake, lists, log levels, subscriptions.
 
 Each is a `Method` like any other, whose function takes `(admitted, context)` and returns a result as
-JSON text. Tools, resources, prompts and completions have methods of their own, see `handlers`.
+JSON text. Tools, resources, prompts and completions have methods of their own (`handlers`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def method(
     return Method(name, passed, kind, quick=quick, runs_inline=quick, **more)
 
 
-def raising(name: str, error: RpcError) -> Method:
+def error_method(name: str, error: RpcError) -> Method:
     """A method of that name that answers with this error."""
 
     def fail(admitted: Admitted, context: Context) -> Any:
@@ -48,7 +48,7 @@ def raising(name: str, error: RpcError) -> Method:
     return method(name, fail)
 
 
-_REPLACED: Final = Refusal("cancelled", "Request cancelled: `initialize` began a new session on this channel")
+_NEW_SESSION: Final = Refusal("cancelled", "Request cancelled: `initialize` began a new session on this channel")
 
 
 class _Builtin:
@@ -96,10 +96,10 @@ class _Builtin:
 
     def _begin_again(self, peer: Any) -> None:
         """The client of a channel begins anew, as behind a bridge that keeps one server for many clients: nothing of
-        the session before is left, and who waits for something of it is told."""
+        the session before is kept, and calls that wait for it are answered."""
         before = peer.state
         self._subscriptions.leave(peer)
-        peer.begin_again(lambda message: getattr(message.params, "session", None) is before, _REPLACED)
+        peer.begin_again(lambda message: getattr(message.params, "session", None) is before, _NEW_SESSION)
 
     def initialized(self, admitted: Admitted, context: Context) -> None:
         if admitted.session is not None:

@@ -27,7 +27,7 @@ from .registering import DEFAULTS, PROMPT, RESOURCE, TOOL, options_of
 from .schema import description as described
 from .surroundings import Surroundings
 from .text_methods import completion_method, prompt_method, resource_method
-from .tools import MadeTool, included_method, tool_method
+from .tools import ToolParts, included_method, tool_method
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -57,7 +57,7 @@ def method_entry(server: Surroundings, name: str, method: Method, tags: frozense
     return entry
 
 
-def _tool(server: Surroundings, name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
+def _tool(server: Surroundings, name: str, made: ToolParts, options: Mapping[str, Any]) -> Entry:
     warn_of_name(name)
     _warn_of_arguments(name, made.input)
     result = made.output
@@ -108,7 +108,7 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
     uri = normal(uri) if template is None else template.text
     caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope", "meta")}
     method, text = resource_method(uri, function, server.dependencies, options, template=template, **caching)
-    shown = _presented(named(options["name"], function, uri), options, text) | {
+    shown = _presented(name_for(options["name"], function, uri), options, text) | {
         "mime_type": options["mime_type"] or UNSET,
         "annotations": _unset(options["annotations"]),
     }
@@ -130,7 +130,7 @@ def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], 
     return Entry("prompt", name, listed, made.method, **_common(server, name, options))
 
 
-def completion_of(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
+def completion_for(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
     """The method that completes an argument, with `RunOptions`; `where`: of what. Raises LocalError for a function that
     cannot."""
     options = options_of("@server.completion", f"completion of {where}", RUNNING, given)
@@ -184,7 +184,7 @@ def _template(uri: str, any_path: bool) -> Template | None:
     return parse(uri, any_path=any_path)
 
 
-def named(name: str | None, function: Callable[..., Any], otherwise: str = "") -> str:
+def name_for(name: str | None, function: Callable[..., Any], otherwise: str = "") -> str:
     name = name or getattr(function, "__name__", "")
     if name == "<lambda>":
         name = ""

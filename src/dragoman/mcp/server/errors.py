@@ -1,4 +1,4 @@
-"""How a user's function may fail, and what its caller gets.
+"""How a user's function may fail, and what its caller receives.
 
 Rules:
 
@@ -7,11 +7,11 @@ Rules:
   in the log beside the traceback.
 - A resource, a prompt or a completion fails by a JSON-RPC error: exceptions for the caller (`ToolError`,
   `ResourceNotFound`) with their text, any other exception masked.
-- What a function needs of its caller and this one lacks (`UnfitCaller`) is told in plain words, and logged in full.
+- What a function needs of its caller and this one lacks (`UnfitCaller`) is reported in plain words, and logged in full.
 - An `RpcError` is a JSON-RPC error from all of them, but not with a code that the protocol reserves.
 - Wrong arguments of a tool are a result too, in every revision unless `argument_errors` is "revision": a model must
   read them.
-- Wrong arguments are reported all at once, each with its field, what is wrong, and what came.
+- Wrong arguments are reported all at once, each with its field, what is wrong, and what was received.
 - A question that must go through the client is not a failure: it ends the call in `input_required`.
 """
 
@@ -51,16 +51,16 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
 
-Failed: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
+FailureHandler: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
 """(error, admitted, whether the function ran at all) -> the result; raises if the failure is not a result."""
 
 
-class Malformed(InvalidParams):
-    """The request itself is invalid, whatever the function takes."""
+class MalformedCall(InvalidParams):
+    """The request itself is invalid, for every function."""
 
 
-def of_tool(declared: tuple[type[RpcError], ...] = ()) -> Failed:
-    """How a tool fails. `declared`: further errors that the model may read."""
+def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
+    """Return what makes a result of a tool's failure. `declared`: further errors that the model may read."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         questions = _questions(error, admitted)
@@ -68,7 +68,7 @@ def of_tool(declared: tuple[type[RpcError], ...] = ()) -> Failed:
             return questions
         name, server = admitted.surroundings.name, admitted.surroundings
         error = _alone(error)
-        if isinstance(error, Malformed):
+        if isinstance(error, MalformedCall):
             raise error
         faults = None if ran else _faults(error)
         if faults is not None:
@@ -96,9 +96,9 @@ def of_tool(declared: tuple[type[RpcError], ...] = ()) -> Failed:
     return failed
 
 
-def of_others(what: str = "") -> Failed:
-    """How a resource, a prompt or a completion fails: by a JSON-RPC error, masked (-32603) for other exceptions.
-    `what`: its name in error texts; by default the entry's name or URI."""
+def failures(what: str = "") -> FailureHandler:
+    """Return what raises a failure of a resource, a prompt or a completion: a JSON-RPC error, masked (-32603) for
+    others. `what`: its name in error texts; by default the entry's name or URI."""
 
     def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         questions = _questions(error, admitted)
@@ -131,16 +131,16 @@ def missing(uri: str, revision: Revision, why: str = "") -> RpcError:
 
 def unfitting(what: str, faults: list[dict[str, Any]]) -> InvalidParams:
     """The error for wrong arguments."""
-    return InvalidParams(f"Invalid arguments for {what}:\n{told(faults)}", {"errors": faults})
+    return InvalidParams(f"Invalid arguments for {what}:\n{describe_faults(faults)}", {"errors": faults})
 
 
-def told(faults: Iterable[Mapping[str, Any]]) -> str:
-    """Faults as text, one per line: field, what is wrong, what came."""
+def describe_faults(faults: Iterable[Mapping[str, Any]]) -> str:
+    """Return faults as text, one per line: the field, what is wrong, what was received."""
     lines = []
     for one in faults:
-        place = f"{one['field']}: " if one["field"] else ""
+        field = f"{one['field']}: " if one["field"] else ""
         came = f" (received {write(one['received']).decode()})" if "received" in one else ""
-        lines.append(f"- {place}{one['message']}{came}")
+        lines.append(f"- {field}{one['message']}{came}")
     return "\n".join(lines)
 
 

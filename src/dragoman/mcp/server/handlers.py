@@ -23,21 +23,22 @@ from ...rpc.method import NO_CONTEXT, LongResult, Method, Passed, bounded, by_na
 from ..protocol.admission import Admitted
 from .content import CONTENT
 from .context import Context
-from .errors import Failed
-from .outcomes import Finished
+from .errors import FailureHandler
+from .outcomes import ResultWriter
 from .registering import CallOptions
 
 Handler: TypeAlias = Callable[[Admitted, RpcContext], Any]
-Giver: TypeAlias = Callable[[RpcContext, Admitted], Any]
-Reader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
+ContextMaker: TypeAlias = Callable[[RpcContext, Admitted], Any]
+"""(the JSON-RPC context, admitted) -> the function's context."""
+ArgumentReader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
 """(admitted, context) -> the function's arguments."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
-def bound(function: Callable[..., Any], dependencies: Dependencies, options: CallOptions) -> Binding:
-    """The binding of a function of this server: it takes arguments by name."""
+def bind_function(function: Callable[..., Any], dependencies: Dependencies, options: CallOptions) -> Binding:
+    """Return the binding of a function of this server: it takes arguments by name."""
     binding = bind(function, context_type=Context, by_position=False, result=False)
     if binding.injection is not None:
         if options["inline"]:
@@ -56,8 +57,8 @@ def method_for(
     wants_context: bool = True,
     arguments: Callable[[Admitted], Mapping[str, Any]] | None = None,
 ) -> Method:
-    """The method that runs a function through this handler, with these options. `arguments`: of a call, by their names;
-    by default its params alone. Raises LocalError for options that conflict."""
+    """Return the method that runs a function through this handler, with these options. `arguments`: of a call, by their
+    names; by default its params alone. Raises LocalError for options that conflict."""
     if options["inline"] and kind == "async":
         raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
     bounded(name, options["concurrency"], options["queue"])
@@ -81,8 +82,8 @@ def _params(admitted: Admitted) -> dict[str, Any]:
     return {"params": admitted.params}
 
 
-def method_of(name: str, binding: Binding, handler: Handler, options: CallOptions, read: Reader) -> Method:
-    """`method_for` a function's binding, whose arguments `read` gives."""
+def method_of(name: str, binding: Binding, handler: Handler, options: CallOptions, read: ArgumentReader) -> Method:
+    """Return the method of a function's binding, whose arguments `read` returns."""
 
     def arguments(admitted: Admitted) -> dict[str, Any]:
         return by_name(binding, read(admitted, NO_CONTEXT))
@@ -96,43 +97,43 @@ def method_of(name: str, binding: Binding, handler: Handler, options: CallOption
 def handler_of(
     function: Callable[..., Any],
     kind: Literal["async", "plain"],
-    read: Reader,
-    finished: Finished,
-    failed: Failed,
-    give: Giver | None,
+    read: ArgumentReader,
+    write_result: ResultWriter,
+    handle_failure: FailureHandler,
+    make_context: ContextMaker | None,
 ) -> Handler:
-    """Return what reads the arguments, runs the function and makes the result. `give` makes the context that the
-    function wants."""
+    """Return what reads the arguments, runs the function and makes the result. `make_context`: makes the context that
+    the function wants."""
 
-    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
+    async def run_async(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
         try:
-            values = read(admitted, None if give is None else give(rpc, admitted))
+            values = read(admitted, None if make_context is None else make_context(rpc, admitted))
             value = await function(*values)
-            return (admitted.surroundings.outcomes.get(type(value)) or finished)(value, admitted)
+            return (admitted.surroundings.outcomes.get(type(value)) or write_result)(value, admitted)
         except BaseException as error:
-            return failed(error, admitted, values is not None)
+            return handle_failure(error, admitted, values is not None)
 
-    def called(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
+    def run_plain(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
         try:
-            values = read(admitted, None if give is None else give(rpc, admitted))
+            values = read(admitted, None if make_context is None else make_context(rpc, admitted))
             value = function(*values)
-            return (admitted.surroundings.outcomes.get(type(value)) or finished)(value, admitted)
+            return (admitted.surroundings.outcomes.get(type(value)) or write_result)(value, admitted)
         except BaseException as error:
-            return failed(error, admitted, values is not None)
+            return handle_failure(error, admitted, values is not None)
 
-    return awaited if kind == "async" else called
-
-
-def leaving(binding: Binding, finished: Finished) -> Finished:
-    """`finished`, restricted to what the function's results declare."""
-    leave = projection(result_tree(binding.result_type, "result", CONTENT), CONTENT)
-    return finished if leave is None else lambda value, admitted: finished(leave(value), admitted)
+    return run_async if kind == "async" else run_plain
 
 
-def giver(binding: Binding) -> Giver | None:
-    """Makes the context that a function wants; None if it wants none."""
+def restrict_result(binding: Binding, write_result: ResultWriter) -> ResultWriter:
+    """Return `write_result` for the members alone that the function's result type declares."""
+    project = projection(result_tree(binding.result_type, "result", CONTENT), CONTENT)
+    return write_result if project is None else lambda value, admitted: write_result(project(value), admitted)
+
+
+def context_maker(binding: Binding) -> ContextMaker | None:
+    """Return what makes the context that a function wants; None if it wants none."""
     return Context if binding.wants_context else None
 
 

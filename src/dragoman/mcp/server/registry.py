@@ -34,10 +34,10 @@ from ..protocol.types import PromptsCapability, ResourcesCapability, ServerCapab
 from ..protocol.uri import normal, plain, unescaped, without_query
 from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
-from .entries import arguments_of, completion_of, method_entry, named, prompt_entry, resource_entry, tool_entry
+from .entries import arguments_of, completion_for, method_entry, name_for, prompt_entry, resource_entry, tool_entry
 from .errors import missing
 from .including import included_entry, joined_uri, marked_entries
-from .listing import LISTINGS, Entries, Listing, apart, demands_more, subscribing
+from .listing import LISTINGS, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry
 from .registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
 from .surroundings import Surroundings
@@ -51,9 +51,9 @@ MOST_TOOLS: Final = 128
 MOST_URIS: Final = 1_000
 """Resources of one subscription that are looked up: with more it is refused."""
 GONE: Final = 1_000
-"""Removed entries of which it is known who might see them: those are told when another replica removes them later."""
+"""Removed entries whose callers are remembered: they are notified when another replica removes these later."""
 TO_ALL: Final = 256
-"""Characters of a name or URI that is looked up for strangers, whom it costs nothing to ask: to compare one of 16 KB
+"""Characters of a name or URI that is looked up for strangers, whom requests cost nothing: to compare one of 16 KB
 with templates takes 28 ms."""
 _CALLED: Final = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
 """The methods by which what is registered is called."""
@@ -98,7 +98,7 @@ class Registry:
     ) -> Entry:
         """Register a tool, in place of one that is the same function as it was defined before. Raises LocalError for a
         name that is taken, and for a function that cannot be a tool."""
-        return self._add(tool_entry(self.surroundings, named(name, function), function, **options), function)
+        return self._add(tool_entry(self.surroundings, name_for(name, function), function, **options), function)
 
     def _add(self, entry: Entry, function: Callable[..., Any]) -> Entry:
         known = self._functions.get(entry.id, {})
@@ -159,7 +159,7 @@ class Registry:
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
-        return self._add(prompt_entry(self.surroundings, named(name, function), function, **options), function)
+        return self._add(prompt_entry(self.surroundings, name_for(name, function), function, **options), function)
 
     def add_completion(
         self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]
@@ -184,7 +184,7 @@ class Registry:
         if not free:
             raise LocalError(f"{ref}: {argument!r} is completed by a function already")
         for one in free:
-            method = completion_of(self.surroundings, f"{ref}, {argument!r}", function, **options)
+            method = completion_for(self.surroundings, f"{ref}, {argument!r}", function, **options)
             if argument in one.completions:
                 logger.info("the completion of %s of %s is defined again, and replaced", argument, ref)
             self._complete(one, argument, method)
@@ -200,7 +200,7 @@ class Registry:
     def remove(self, kind: str, key: str, version: str | None = None, *, back: bool = False) -> None:
         """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`: as
         of `Switches.remove`. Raises LocalError if there is none."""
-        where, entries = self._known(kind, key, version)
+        where, entries = self._registered(kind, key, version)
         for entry in entries:
             where.remove(entry)
             self._switches.remove(entry.id, back=back)
@@ -208,15 +208,15 @@ class Registry:
             self._gone[entry.id] = entry.shown_to
             if len(self._gone) > GONE:
                 del self._gone[next(iter(self._gone))]
-            self._placed(entry)
+            self._index(entry)
             for includer in self.includers:
                 includer.dropped(entry)
             if entry.enabled:
-                self._tell(entry)
+                self._report_change(entry)
         if not where.of(key) and (watch := self._service.watch) is not None:
             watch.removed(_CALLED["resource" if kind == "template" else kind], key)
 
-    def dropped(self, kind: str, key: str, version: str) -> None:
+    def drop(self, kind: str, key: str, version: str) -> None:
         """Remove an entry, if it is still there."""
         if self._lists[LISTINGS[kind]].of(key, version):
             self.remove(kind, key, version, back=True)
@@ -225,9 +225,9 @@ class Registry:
         """Enable or disable an entry, or all of a tag or a kind, those too that are registered later; what is disabled
         is not listed, and unknown when called. LocalError if there is no such entry."""
         call = "enable" if on else "disable"
-        told = (kind is None) != (tag is None) and (kind is not None or key is None)
+        complete = (kind is None) != (tag is None) and (kind is not None or key is None)
         if (
-            not told
+            not complete
             or (version is not None and key is None)
             or not all(one is None or isinstance(one, str) for one in (kind, key, tag, version))
         ):
@@ -236,7 +236,7 @@ class Registry:
                 f'{call}(tag="admin")'
             )
         if kind is not None and key is not None:
-            _, entries = self._known(kind, key, version)
+            _, entries = self._registered(kind, key, version)
             self._switches.name([entry.id for entry in entries], on)
             for entry in entries:
                 self._switch(entry)
@@ -248,7 +248,7 @@ class Registry:
             if entry.id in concerned:
                 self._switch(entry)
 
-    def switched(self, kind: str, key: str, version: str, on: bool) -> None:
+    def switch(self, kind: str, key: str, version: str, on: bool) -> None:
         """What an entry is included from has enabled or disabled it, if it is still there."""
         for entry in self._lists[LISTINGS[kind]].of(key, version):
             self._switches.give(entry.id, on)
@@ -260,10 +260,10 @@ class Registry:
         if where.switch(entry, on):
             for includer in self.includers:
                 includer.switched(entry, on)
-            self._tell(entry)
+            self._report_change(entry)
 
-    def _tell(self, entry: Entry) -> None:
-        """Tell that the list with this entry has changed."""
+    def _report_change(self, entry: Entry) -> None:
+        """Report that the list with this entry has changed."""
         self._changed(f"{entry.switched_as}s", entry)
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
@@ -273,7 +273,7 @@ class Registry:
         for entry in found:
             self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
             _check_listing(entry)
-        apart(found)
+        check_distinct(found)
         given = [entry.enabled for entry in found]
         for entry in found:
             entry.enabled = entry.enabled and self._switches.takes(entry.id, entry.switched_as, entry.tags)
@@ -294,9 +294,9 @@ class Registry:
                 MOST_TOOLS,
             )
         self._switches.add(entry.id, entry.switched_as, entry.tags, given)
-        self._placed(entry)
+        self._index(entry)
         if entry.enabled:
-            self._tell(entry)
+            self._report_change(entry)
 
     def _link(self, *methods: Method) -> None:
         for method in methods:
@@ -325,15 +325,15 @@ class Registry:
         """The entries of all kinds, those of a kind in order."""
         return [entry for one in self._lists.values() for entry in one.all()]
 
-    def _rank(self) -> None:
+    def _rank_templates(self) -> None:
         ranked = sorted(self._templates.all(), key=_rank)  # stable: the highest version stays first
         self._ranked = [(one, one.template, one.template.plain()) for one in ranked if one.template is not None]
         self._escapes = bool(self._escaping) or any(simple is not template for _, template, simple in self._ranked)
 
-    def _placed(self, entry: Entry) -> None:
+    def _index(self, entry: Entry) -> None:
         """An entry has come or gone."""
         if entry.template is not None:
-            self._rank()
+            self._rank_templates()
         if entry.kind != "resource":
             return
         key, said = entry.key, unescaped(entry.key)
@@ -344,18 +344,18 @@ class Registry:
             self._escaping[said] = those
         self._escapes = self._escapes or bool(those)
 
-    def _known(self, kind: str, key: str, version: str | None) -> tuple[Entries, tuple[Entry, ...]]:
+    def _registered(self, kind: str, key: str, version: str | None) -> tuple[Entries, tuple[Entry, ...]]:
         key = normal_reference(key) if kind in ("resource", "template") else key
-        places = {
+        lists = {
             "tool": (self._tools,),
             "prompt": (self._prompts,),
             "resource": (self._resources, self._templates),
             "template": (self._templates,),
         }
-        for where in places.get(kind, ()):
+        for where in lists.get(kind, ()):
             if found := where.of(key, version):
                 return where, found
-        known = [key for where in places.get(kind, ()) for key in where.by_key]
+        known = [key for where in lists.get(kind, ()) for key in where.by_key]
         if version is not None and key in known:
             raise LocalError(f"there is no version {version!r} of the {kind} {key!r}")
         raise LocalError(f"there is no {kind} {key!r}; {nearest(key, known)}")
@@ -367,10 +367,10 @@ class Registry:
         InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
         entry = self._tools.find(name, caller, admitted)
         if entry is None:
-            raise InvalidParams(f"Unknown tool: {_short(name)}{self._tools.otherwise(name, caller)}")
+            raise InvalidParams(f"Unknown tool: {_short(name)}{self._tools.other_versions(name, caller)}")
         return entry
 
-    def called(self, admitted: Admitted, caller: Caller) -> Method:
+    def called_tool(self, admitted: Admitted, caller: Caller) -> Method:
         """The method of the tool that is called. Raises as `tool`, and RpcError (-32020) for a stateless call whose
         headers do not repeat the arguments that the tool marks."""
         name = admitted.params.name
@@ -381,14 +381,14 @@ class Registry:
             fault = check_arguments(admitted.params.arguments, entry.marked, caller.headers)
             if fault is not None:
                 raise RpcError.of(HEADER_MISMATCH, fault)
-        return _found(admitted, entry)
+        return _answering_method(admitted, entry)
 
     def prompt(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
         """The prompt of this name, for this caller, as `tool`. InvalidParams where there is none ("Invalid prompt
         name", server/prompts)."""
         entry = self._prompts.find(name, caller, admitted)
         if entry is None:
-            raise InvalidParams(f"Unknown prompt: {_short(name)}{self._prompts.otherwise(name, caller)}")
+            raise InvalidParams(f"Unknown prompt: {_short(name)}{self._prompts.other_versions(name, caller)}")
         return entry
 
     def resource(self, uri: str, revision: Revision, caller: Caller, admitted: Admitted | None = None) -> Entry:
@@ -399,9 +399,9 @@ class Registry:
         """
 
         def fits(one: Entry) -> bool:
-            return admitted is None or not one.version or one.fits(admitted.requested_version)
+            return admitted is None or not one.version or one.matches_version(admitted.requested_version)
 
-        entry = self._reads(uri, lambda one: one.there(caller) and fits(one))
+        entry = self._entry_for(uri, lambda one: one.available(caller) and fits(one))
         if entry is None:
             raise missing(uri, revision)
         return entry
@@ -414,7 +414,7 @@ class Registry:
         stranger = Caller()
         try:
             if method == "resources/read":
-                found = self._reads(normal(name), lambda one: one.there(stranger))
+                found = self._entry_for(normal(name), lambda one: one.available(stranger))
             else:
                 where = {"tools/call": self._tools, "prompts/get": self._prompts}.get(method)
                 found = None if where is None else where.find(name, stranger)
@@ -428,8 +428,8 @@ class Registry:
         if not (self._resources.guarded or self._templates.guarded):
             return False
         try:
-            return self._reads(uri, lambda one: one.reads(caller)) is None and (
-                self._reads(uri, lambda one: one.enabled) is not None
+            return self._entry_for(uri, lambda one: one.permits(caller)) is None and (
+                self._entry_for(uri, lambda one: one.enabled) is not None
             )
         except Exception:
             repeats.error("what says whether %s is visible raised", uri, exc_info=True)
@@ -447,28 +447,28 @@ class Registry:
                 return True
         return False
 
-    def _reads(self, uri: str, there: Callable[[Entry], bool]) -> Entry | None:
+    def _entry_for(self, uri: str, there: Callable[[Entry], bool]) -> Entry | None:
         """The entry that answers for a URI in its normal form."""
         for entry in self._resources.of(uri):
             if there(entry):
                 return entry
         for entry, template, _ in self._ranked:
             if template.match(uri) is not None and there(entry):
-                return None if self._overtaken(entry, uri, there) else entry
+                return None if self._is_overtaken(entry, uri, there) else entry
         return None
 
-    def _overtaken(self, found: Entry, uri: str, there: Callable[[Entry], bool]) -> bool:
+    def _is_overtaken(self, found: Entry, uri: str, there: Callable[[Entry], bool]) -> bool:
         """Whether a URI that a template matches may be read, by a function that decodes its values and makes a path of
         them, as one that a more specific entry has: then that one's demands would count for nothing."""
         said = plain(uri)
-        if (said is not uri or self._escapes) and self._before(found, said, there):
+        if (said is not uri or self._escapes) and self._has_more_specific(found, said, there):
             return True
         path = without_query(said)
         if len(path) == len(said) or found.template is None or len(found.template.lead) >= len(path):
             return False  # its path is the template's own text
-        return self._before(found, path, lambda one: demands_more(one, found) and there(one))
+        return self._has_more_specific(found, path, lambda one: demands_more(one, found) and there(one))
 
-    def _before(self, found: Entry, said: str, there: Callable[[Entry], bool]) -> bool:
+    def _has_more_specific(self, found: Entry, said: str, there: Callable[[Entry], bool]) -> bool:
         """Whether an entry more specific than this template has a URI in its plain form."""
         for key in (said, *self._escaping.get(said, ())):
             if any(there(one) for one in self._resources.of(key)):
@@ -493,14 +493,14 @@ class Registry:
             found = (
                 self._templates.find(ref.uri, caller, admitted)
                 if there
-                else self._reads(ref.uri, lambda one: one.there(caller))
+                else self._entry_for(ref.uri, lambda one: one.available(caller))
             )
             if found is None:
                 raise InvalidParams(f"Unknown resource template: {_short(ref.uri)}")
             entry = found
         if entry.kind != "resource" and argument not in arguments_of(entry):
             raise InvalidParams(f"Unknown argument of {_short(entry.key)}: {_short(argument)}")
-        _found(admitted, entry)
+        _answering_method(admitted, entry)
         method = entry.completions.get(argument)
         if method is None or (access := entry.method.access) is None:
             return method
@@ -510,30 +510,32 @@ class Registry:
         """For each method that names entries, the function that finds what answers it. `own`: the server's methods."""
         subscribe, listen = own["resources/subscribe"], own["subscriptions/listen"]
         return {
-            "resources/subscribe": lambda admitted, caller: self._behind(subscribe, [admitted.params.uri], caller),
-            "subscriptions/listen": lambda admitted, caller: self._behind(
+            "resources/subscribe": lambda admitted, caller: self._subscription(
+                subscribe, [admitted.params.uri], caller
+            ),
+            "subscriptions/listen": lambda admitted, caller: self._subscription(
                 listen, admitted.params.notifications.resource_subscriptions, caller
             ),
-            "tools/call": self.called,
-            "resources/read": lambda admitted, caller: _found(
+            "tools/call": self.called_tool,
+            "resources/read": lambda admitted, caller: _answering_method(
                 admitted, self.resource(admitted.params.uri, admitted.revision, caller, admitted)
             ),
-            "prompts/get": lambda admitted, caller: _found(
+            "prompts/get": lambda admitted, caller: _answering_method(
                 admitted, self.prompt(admitted.params.name, caller, admitted)
             ),
             "completion/complete": self.completion,
         }
 
-    def _behind(self, method: Method, uris: Any, caller: Caller) -> Method | None:
+    def _subscription(self, method: Method, uris: Any, caller: Caller) -> Method | None:
         """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
         if uris is UNSET or not (self._resources.guarded or self._templates.guarded):
             return None
-        return subscribing(method, [self._there(uri, caller) for uri in uris[:MOST_URIS]], caller)
+        return subscription_method(method, [self._available_entry(uri, caller) for uri in uris[:MOST_URIS]], caller)
 
-    def _there(self, uri: str, caller: Caller) -> Entry | None:
+    def _available_entry(self, uri: str, caller: Caller) -> Entry | None:
         """The resource of this URI for a caller; None also where what decides it raises."""
         try:
-            return self._reads(uri, lambda one: one.there(caller))
+            return self._entry_for(uri, lambda one: one.available(caller))
         except Exception:
             repeats.error("what says whether %s is visible raised", uri, exc_info=True)
             return None
@@ -625,11 +627,11 @@ class IncludedServer:
 
     def dropped(self, entry: Entry) -> None:
         """The included server has removed an entry."""
-        self._outer.dropped(entry.kind, self._key(entry), entry.version)
+        self._outer.drop(entry.kind, self._key(entry), entry.version)
 
     def switched(self, entry: Entry, on: bool) -> None:
         """The included server has enabled or disabled an entry."""
-        self._outer.switched(entry.kind, self._key(entry), entry.version, on)
+        self._outer.switch(entry.kind, self._key(entry), entry.version, on)
 
     def updated(self, uri: str) -> None:
         """A resource of the included server has changed."""
@@ -663,11 +665,11 @@ class IncludedMethods:
 
     def dropped(self, name: str) -> None:
         """The service has removed a method."""
-        self._outer.dropped("tool", self._joined(name), "")
+        self._outer.drop("tool", self._joined(name), "")
 
     def switched(self, name: str, on: bool) -> None:
         """The service has enabled or disabled a method."""
-        self._outer.switched("tool", self._joined(name), "", on)
+        self._outer.switch("tool", self._joined(name), "", on)
 
 
 def _check_listing(entry: Entry) -> None:
@@ -683,7 +685,7 @@ def _rank(entry: Entry) -> tuple[int, ...]:
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
 
 
-def _found(admitted: Admitted, entry: Entry) -> Method:
+def _answering_method(admitted: Admitted, entry: Entry) -> Method:
     """Note on a call the entry that answers it; returns the method."""
     admitted.version, admitted.surroundings = entry.version, entry.surroundings
     return entry.method

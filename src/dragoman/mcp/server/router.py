@@ -24,17 +24,17 @@ from ..protocol.admission import Admitted, Offer, admit, bad_id, no_request
 from ..protocol.headers import HTTP
 from ..protocol.lenient import without_nulls
 from ..protocol.methods import Row
-from .builtin import raising
+from .builtin import error_method
 from .served import Replicas
 from .surroundings import Surroundings
-from .table import MethodTable
+from .table import ServerMethods
 
 
 class Router:
     """Finds the method that answers a message. `offered`: the revisions that the server speaks; `replicas`: what it
     shares with its replicas, if there are any."""
 
-    def __init__(self, surroundings: Surroundings, table: MethodTable, offered: Offer, replicas: Replicas) -> None:
+    def __init__(self, surroundings: Surroundings, table: ServerMethods, offered: Offer, replicas: Replicas) -> None:
         self._surroundings, self._table, self._offered, self._replicas = surroundings, table, offered, replicas
         self._service = surroundings.service
         self._dependencies = self._service.dependencies
@@ -46,7 +46,7 @@ class Router:
         request = type(message) is Request
         if request:
             id: Any = message.id  # type: ignore[union-attr]
-            if type(id) is Raw and not _whole(id):
+            if type(id) is Raw and not _is_integer(id):
                 raise bad_id()
         identity, table = caller.identity, self._table
         if not request:
@@ -78,9 +78,9 @@ class Router:
             if find is not None:
                 method = find(admitted, caller) or method
             if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
-                method = self._verified(method, admitted, caller)
+                method = self._verify_state(method, admitted, caller)
         except RpcError as error:
-            method = raising(message.method, error)
+            method = error_method(message.method, error)
         if method is None:
             return None, message
         life = self._dependencies.life
@@ -88,18 +88,18 @@ class Router:
             method = living(life, method, self._service.handler)
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
-    def _verified(self, method: Method | None, admitted: Admitted, caller: Caller) -> Method | None:
+    def _verify_state(self, method: Method | None, admitted: Admitted, caller: Caller) -> Method | None:
         """The method for a call that brings sealed state back. SealError (-32602) for state that is not this call's."""
         state = verify(admitted)
-        return method if state is None or method is None else self._once(method, state, owner_of(caller))
+        return method if state is None or method is None else self._use_once(method, state, owner_of(caller))
 
-    def _once(self, method: Method, state: State, owner: Owner) -> Method:
+    def _use_once(self, method: Method, state: State, owner: Owner) -> Method:
         """A method that first marks a single-use state as used; SealError (-32602) if it was used before, InternalError
         where too many of this owner are remembered."""
         seal, shared = self._surroundings.seal, self._replicas.shared
         inner = self._service.handler(method)
 
-        async def guarded(call: Call) -> Any:
+        async def use_state(call: Call) -> Any:
             if shared is None or shared.store is None:
                 seal.use(state, owner)
             else:
@@ -108,7 +108,7 @@ class Router:
                     raise SealError("used")
             return await inner(call)
 
-        return msgspec.structs.replace(method, handler=guarded, quick=False, runs_inline=False)
+        return msgspec.structs.replace(method, handler=use_state, quick=False, runs_inline=False)
 
 
 def _without_nulls(message: Request | Notification, rows: Mapping[str, Row]) -> Request | Notification:
@@ -122,7 +122,7 @@ def _without_nulls(message: Request | Notification, rows: Mapping[str, Row]) -> 
     return Request(message.method, kept, message.id) if type(message) is Request else Notification(message.method, kept)
 
 
-def _whole(id: Raw) -> bool:
+def _is_integer(id: Raw) -> bool:
     """Whether an id that Python would change is an integer nevertheless (1.0 is; 1.5 and null are not)."""
     try:
         value = msgspec.json.decode(id)

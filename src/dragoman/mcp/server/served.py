@@ -17,14 +17,14 @@ from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.routing.registering import routes_of
 from ...rpc.runner import Runner
 from ...secret import SECRET
-from ..asking.request_state import Seal
+from ..asking.request_state import StateSeal
 from ..protocol.admission import Admitted, Offer
 from ..protocol.dialect import MCP
 from ..protocol.options import HttpOptions
 from ..session.mailbox import Mailboxes
 from .registry import Registry
 from .subscriptions import Subscriptions
-from .table import MethodTable
+from .table import ServerMethods
 
 if TYPE_CHECKING:
     from ...access import Protection
@@ -49,7 +49,7 @@ class ServedServer:
     def __init__(
         self,
         registry: Registry,
-        table: MethodTable,
+        table: ServerMethods,
         subscriptions: Subscriptions,
         replicas: Replicas,
         offered: Offer,
@@ -252,7 +252,7 @@ class Replicas:
         self.shared: Shared | None = None
         """The state that it shares with its replicas; None without a bus."""
 
-    async def join(self, bus: Bus, seal: Seal, offered: Offer, subscriptions: Subscriptions) -> None:
+    async def join(self, bus: Bus, seal: StateSeal, offered: Offer, subscriptions: Subscriptions) -> None:
         """Join this bus as one of several replicas (docs/mcp/replicas.md).
 
         Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.

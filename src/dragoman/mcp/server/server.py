@@ -26,7 +26,7 @@ from ...rpc.including import acyclic
 from ...rpc.middleware import Middleware
 from ...rpc.registering.service_core import ServiceCore
 from ...rpc.service import behind
-from ..asking.request_state import Seal
+from ..asking.request_state import StateSeal
 from ..protocol.admission import EVERYTHING, Admitted, Offer, offer
 from ..protocol.dialect import MCP
 from ..protocol.extension import Extension
@@ -38,8 +38,8 @@ from ..protocol.types import Icon, ServerCapabilities, Tool
 from ..protocol.uri import normal
 from . import builtin
 from .calling import ANYONE, list_all, request
-from .extensions import ServerExtension, declared_by, extension_method
-from .outcomes import demand, finishing, outcomes
+from .extensions import ServerExtension, declarations_of, extension_method
+from .outcomes import demand, outcomes, write_values
 from .registering import (
     METHOD,
     SERVER_OPTIONS,
@@ -58,7 +58,7 @@ from .router import Router
 from .served import Replicas, ServedServer
 from .subscriptions import Subscriptions
 from .surroundings import Surroundings
-from .table import MethodTable
+from .table import ServerMethods
 
 if TYPE_CHECKING:
     from ...access import Verifiers
@@ -126,14 +126,14 @@ class Server:
     ) -> None:
         where = f"Server {name!r}"
         check(where, SERVER_OPTIONS, locals())
-        self._extensions, self._instructions = declared_by(extensions), instructions
+        self._extensions, self._instructions = declarations_of(extensions), instructions
         lenient = without_v1(where, chosen(lenient))
         self._service = service = ServiceCore(
             name, version=version, limits=limits, middleware=middleware, lenient=lenient, debug=debug, discover=False
         )
         service.auth = auth
         shown = stamp(info_of(name, version, title, description, icons, website_url))
-        seal, found = Seal(keys, state_life, audience=name), outcomes(self._extensions)
+        seal, found = StateSeal(keys, state_life, audience=name), outcomes(self._extensions)
         surroundings = Surroundings(
             service, shown, seal, once, argument_errors, found, ttl, cache_scope, self.notify_resource_updated
         )
@@ -152,12 +152,12 @@ class Server:
         """Make what answers clients and notifies them."""
         surroundings = self._registry.surroundings
         self._service.answers = replace(self._service.answers, dialect=MCP)
-        self._service.finishing = finishing(surroundings.stamp)
+        self._service.finishing = write_values(surroundings.stamp)
         self._subscriptions = Subscriptions(self._registry, self._capabilities)
         own = builtin.methods(
             surroundings, self._registry, self._subscriptions, self._capabilities, offered, self._instructions
         )
-        self._table = MethodTable(self._extensions.methods, own, self._registry.lookups(own))
+        self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))
         self._link_table()
         self._functions: dict[str, Callable[..., Any]] = {}
         """Those that answer methods of extensions."""
@@ -229,12 +229,13 @@ class Server:
 
         Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
         """
-        return _by_name(self.add_tool, name, options, "server.tool")
+        return _named_decorator(self.add_tool, name, options, "server.tool")
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
-        """As the decorator `tool`, at any time: clients are told that the list has changed."""
+        """Register a function as a tool, with the options of the decorator `tool`, at any time: clients are
+        notified."""
         return self._registry.add_tool(function, name=name, **options)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
@@ -251,10 +252,10 @@ class Server:
         """
         if not isinstance(uri, str):
             raise LocalError('a resource has a URI: @server.resource("file:///notes.txt")')
-        return _registering(lambda function: self.add_resource(function, uri, **options), "server.resource")
+        return _decorator(lambda function: self.add_resource(function, uri, **options), "server.resource")
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
-        """As the decorator `resource`, at any time."""
+        """Register a function as a resource, with the options of the decorator `resource`, at any time."""
         return self._registry.add_resource(function, uri, **options)
 
     @overload
@@ -268,12 +269,12 @@ class Server:
         `concurrency`, `queue`, `scopes`, `roles`, `allow`. Raises LocalError for a name that is taken, and for
         arguments without names.
         """
-        return _by_name(self.add_prompt, name, options, "server.prompt")
+        return _named_decorator(self.add_prompt, name, options, "server.prompt")
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
-        """As the decorator `prompt`, at any time."""
+        """Register a function as a prompt, with the options of the decorator `prompt`, at any time."""
         return self._registry.add_prompt(function, name=name, **options)
 
     def completion(self, ref: str, argument: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
@@ -284,7 +285,7 @@ class Server:
         `timeout`, `concurrency`, `queue`.
         """
         add = self._registry.add_completion
-        return _registering(lambda function: add(function, ref, argument, **options), "server.completion")
+        return _decorator(lambda function: add(function, ref, argument, **options), "server.completion")
 
     def method(self, name: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
         """Register the function that answers a method of an extension: it takes `(params, context)`, the params as the
@@ -294,7 +295,7 @@ class Server:
 
         Raises LocalError for a method that no extension of this server declares, and for one that is already answered.
         """
-        return _registering(lambda function: self.add_method(function, name, **options), "server.method")
+        return _decorator(lambda function: self.add_method(function, name, **options), "server.method")
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
         """Register the function that answers a method of an extension, with the options of the decorator `method`."""
@@ -330,16 +331,16 @@ class Server:
             self._served.included.append(inner)
 
     def remove_tool(self, name: str, *, version: str | None = None) -> None:
-        """Remove a tool, in all its versions or in this one; clients are told that the list has changed. Raises
-        LocalError when there is none."""
+        """Remove a tool, in all its versions or in this one; clients are notified that the list has changed.
+        Raises LocalError when there is none."""
         self._registry.remove("tool", name, version)
 
     def remove_resource(self, uri: str, *, version: str | None = None) -> None:
-        """Remove a resource or a template, as `remove_tool`."""
+        """Remove a resource or a template, in all its versions or in this one. Raises LocalError when there is none."""
         self._registry.remove("resource", uri, version)
 
     def remove_prompt(self, name: str, *, version: str | None = None) -> None:
-        """Remove a prompt, as `remove_tool`."""
+        """Remove a prompt, in all its versions or in this one. Raises LocalError when there is none."""
         self._registry.remove("prompt", name, version)
 
     def enable(
@@ -362,7 +363,8 @@ class Server:
         version: str | None = None,
     ) -> None:
         """Disable an entry, `key` (a name or URI), in all versions or in one; or all of a kind, or with a tag, later
-        ones too: not listed, unknown in calls. What is disabled here stays so, whatever an included server enables."""
+        ones too: not listed, unknown in calls. What is disabled here stays so, also when an included server enables
+        it."""
         self._registry.turn(kind, key, tag, version, on=False)
 
     def use(self, middleware: Middleware) -> Middleware:
@@ -378,7 +380,7 @@ class Server:
         return self._service.override(function, fake)
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell every client that subscribed to a resource that it has changed. From any thread."""
+        """Notify every client that subscribed to a resource that it has changed. From any thread."""
         uri = normal(uri)
         self._subscriptions.updated(uri)
         for includer in self._registry.includers:
@@ -396,8 +398,9 @@ class Server:
         not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
         text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
 
-        `methods`: those that it answers; GET brings HEAD. `public`: the guard is not asked. `timeout`: as for a method.
-        On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or cannot be.
+        `methods`: those that it answers; GET brings HEAD. `public`: for callers without a token, too. `timeout`: as for
+        a method. On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or
+        cannot be.
         """
         return self._service.route(path, methods=methods, public=public, timeout=timeout)
 
@@ -462,10 +465,10 @@ _ELSEWHERE: Final = {
     "run_stdio_async": "dragoman.serve(server, urls=['stdio:'])",
     "run_streamable_http_async": "dragoman.serve(server, urls=[...])",
 }
-"""What other libraries call otherwise."""
+"""Names in other libraries, and what to write here."""
 
 
-def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
+def _decorator(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
     """A decorator that passes a function to `add` and returns it unchanged. LocalError for what cannot be called."""
 
     def register(function: F) -> F:
@@ -475,9 +478,9 @@ def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) ->
     return register
 
 
-def _by_name(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
-    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it gives where `name` is
+def _named_decorator(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
+    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it returns where `name` is
     the function itself."""
     if name is None or isinstance(name, str):
-        return _registering(lambda function: add(function, name=name, **options), decorator)
-    return _registering(lambda function: add(function, **options), decorator)(name)
+        return _decorator(lambda function: add(function, name=name, **options), decorator)
+    return _decorator(lambda function: add(function, **options), decorator)(name)

@@ -1,15 +1,15 @@
-"""Tells clients of changes: one hub for both eras.
+"""Notifies clients of changes: one hub for both eras.
 
 Rules:
 
 - Stateless (basic/patterns/subscriptions): `subscriptions/listen` is a long call. Its first message is the
   acknowledgment, which lists the changes it will notify about; every message carries the call's id; only requested
   changes are notified; when the server ends it, it sends the result.
-- Stateful: an initialized session is told of changed lists; of resources, those it subscribed to.
+- Stateful: an initialized session is notified of changed lists, and of the resources that it subscribed to.
 - A notification means *look again*. Several changes in one turn of the loop are sent once, and changes that a slow
   reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted. A reader
-  that is far behind is told of the resource that it subscribed to in place of those below it.
-- A change of a list is told to those who may see the entry that changed, and to no others.
+  that is far behind is notified of the resource that it subscribed to instead of those below it.
+- A change of a list is sent to those who may see the entry that changed, and to no others.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
   others too, and their events come in at `hear`. A session that several replicas know gets an event with its number,
@@ -89,7 +89,7 @@ class Subscriptions:
         self._listeners: set[_Listener] = set()
         self._of_peer: Counter[Any] = Counter()
         """The number of subscriptions of each peer."""
-        self._sessions: weakref.WeakKeyDictionary[Any, _Hearer] = weakref.WeakKeyDictionary()
+        self._sessions: weakref.WeakKeyDictionary[Any, _SessionReader] = weakref.WeakKeyDictionary()
         self._by_kind: dict[Kind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
         self._lock = Lock()
@@ -140,11 +140,11 @@ class Subscriptions:
                 return
             self._awake = True
         try:
-            loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._send_changes)
         except RuntimeError:  # the loop is closed, and with it every reader
             self._awake = False
 
-    def _tell(self) -> None:
+    def _send_changes(self) -> None:
         with self._lock:
             changes, self._changes = self._changes, Changes()
             self._awake = False
@@ -177,9 +177,13 @@ class Subscriptions:
                 reader.hint(message, number)
 
     def concerns(self, event: Event, peer: Any) -> bool:
-        """Whether an event of before is to be told to a session that moved here."""
-        hearer = self._sessions.get(peer)
-        return hearer is not None and hearer.reader in self._readers(event) and self._concerns(event, hearer.reader)
+        """Whether an earlier event is to be sent to a session that moved here."""
+        session_reader = self._sessions.get(peer)
+        return (
+            session_reader is not None
+            and session_reader.reader in self._readers(event)
+            and self._concerns(event, session_reader.reader)
+        )
 
     def _concerns(self, event: Event, reader: _Reader) -> bool:
         return not event.entries or self._registry.shows(event.entries, reader.caller())
@@ -281,9 +285,9 @@ class Subscriptions:
 
     def _agreed(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
         """The requested changes, without those that this server does not have, or not for this caller."""
-        asked: SubscriptionFilter = admitted.params.notifications
+        requested: SubscriptionFilter = admitted.params.notifications
         can = self._capabilities.stateful()
-        uris = asked.resource_subscriptions
+        uris = requested.resource_subscriptions
         if uris is not UNSET and len(uris) > self.uris:
             raise _too_many_uris(self.uris)
         if admitted.raw is not UNSET and len(admitted.raw) > self.size:
@@ -291,10 +295,10 @@ class Subscriptions:
         if uris is not UNSET:
             uris = [uri for uri in uris if not self._registry.hides(uri, caller)]
         return SubscriptionFilter(
-            tools_list_changed=_both(asked.tools_list_changed, can.tools, "list_changed"),
-            prompts_list_changed=_both(asked.prompts_list_changed, can.prompts, "list_changed"),
-            resources_list_changed=_both(asked.resources_list_changed, can.resources, "list_changed"),
-            resource_subscriptions=uris if _both(True, can.resources, "subscribe") is True else UNSET,
+            tools_list_changed=_agreed_to(requested.tools_list_changed, can.tools, "list_changed"),
+            prompts_list_changed=_agreed_to(requested.prompts_list_changed, can.prompts, "list_changed"),
+            resources_list_changed=_agreed_to(requested.resources_list_changed, can.resources, "list_changed"),
+            resource_subscriptions=uris if _agreed_to(True, can.resources, "subscribe") is True else UNSET,
         )
 
     def _admit(self, peer: Any) -> None:
@@ -316,14 +320,14 @@ class Subscriptions:
     # -- the stateful era
 
     def join(self, peer: Any) -> None:
-        """A session is initialized: tell its peer of changed lists from now on."""
+        """A session is initialized: notify its peer of changed lists from now on."""
         self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
 
     def leave(self, peer: Any) -> None:
         """A session is over; one whose peer is garbage-collected is removed too."""
-        hearer = None if peer is None else self._sessions.pop(peer, None)
-        if hearer is not None:
-            self.drop(hearer.reader)
+        session_reader = None if peer is None else self._sessions.pop(peer, None)
+        if session_reader is not None:
+            self.drop(session_reader.reader)
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
         """`resources/subscribe`. Raises RpcError for an unknown resource, for too many, and where there is no room for
@@ -355,21 +359,21 @@ class Subscriptions:
         """`resources/unsubscribe`; no effect without a subscription."""
         those = _session_of(admitted).subscriptions
         those.discard(uri)
-        if (hearer := self._sessions.get(peer)) is None:
+        if (session_reader := self._sessions.get(peer)) is None:
             return
-        self._forget(hearer.reader, uri)
-        if hearer.reader.kept is not None:
-            hearer.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
+        self._forget(session_reader.reader, uri)
+        if session_reader.reader.kept is not None:
+            session_reader.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
 
-    def _session(self, peer: Any) -> _Hearer:
-        hearer = self._sessions.get(peer)
-        if hearer is None:
-            hearer = self._sessions[peer] = _Hearer(self, peer)
-        return hearer
+    def _session(self, peer: Any) -> _SessionReader:
+        session_reader = self._sessions.get(peer)
+        if session_reader is None:
+            session_reader = self._sessions[peer] = _SessionReader(self, peer)
+        return session_reader
 
 
-def _both(asked: Any, can: Any, name: str) -> Any:
-    return True if asked is True and can is not UNSET and getattr(can, name) is True else UNSET
+def _agreed_to(requested: Any, can: Any, name: str) -> Any:
+    return True if requested is True and can is not UNSET and getattr(can, name) is True else UNSET
 
 
 def _too_many_uris(allowed: int) -> InvalidParams:
@@ -409,7 +413,7 @@ class _Reader:
     def put(self, event: Event) -> None:
         """Send a notification, after those that wait."""
         if len(self.pending) >= self.hub.uris and event.kind == "updated":
-            # so far behind, it hears of what it named, and not of each resource below
+            # so far behind, it is notified of what it named, and not of each resource below
             event = Event("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
@@ -451,16 +455,16 @@ class _Listener:
         self.over: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when the server ends it."""
         self.gone: asyncio.Future[None] = self.reader.loop.create_future()
-        """Done when it has ended, for whatever reason."""
+        """Done when it has ended, for any reason."""
         self._agreed = agreed
         self._meta = {SUBSCRIPTION_ID: context.id}
 
     def _say(self, event: Event) -> bool:
         if event is _ACKNOWLEDGED:
-            return self._speak(event.uri, {"notifications": self._agreed})
-        return self._speak(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
+            return self._notify(event.uri, {"notifications": self._agreed})
+        return self._notify(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
 
-    def _speak(self, method: str, params: dict[str, Any]) -> bool:
+    def _notify(self, method: str, params: dict[str, Any]) -> bool:
         # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
         return self.context.speak(_encode(Call(method, {"_meta": self._meta, **params})), method)
 
@@ -471,11 +475,11 @@ class _Listener:
         if self.context.peer is not None:
             # "A server MUST send `notifications/cancelled` referencing a `subscriptions/listen` request ID when it
             # tears down that subscription stream" (basic/patterns/cancellation); over HTTP the stream itself ends
-            self._speak("notifications/cancelled", {"requestId": self.context.id})
+            self._notify("notifications/cancelled", {"requestId": self.context.id})
         self.over.set_result(None)
 
 
-class _Hearer:
+class _SessionReader:
     """A session of the stateful era. It holds its peer only weakly."""
 
     __slots__ = ("_hub", "_peer", "reader")
@@ -492,7 +496,7 @@ class _Hearer:
 
     def _say(self, event: Event) -> bool:
         peer = self._peer()
-        if peer is None or peer.closed or peer.lapsed:  # who may not call is told nothing either
+        if peer is None or peer.closed or peer.lapsed:  # without the right to call there are no notifications either
             self._hub.leave(peer)
             return True
         if peer.tell(self._hub.written(event), _METHODS[event.kind]):

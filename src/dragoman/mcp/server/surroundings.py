@@ -15,12 +15,12 @@ from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
 from ...rpc.binding.dependencies import Dependencies
 from ...rpc.registering.service_core import ServiceCore
-from ..asking.request_state import Seal
+from ..asking.request_state import StateSeal
 from ..protocol.options import ArgumentErrors
 from ..protocol.params import CacheScope
 from ..protocol.results import Stamp
 from ..protocol.uri_template import Template
-from .outcomes import Finished
+from .outcomes import ResultWriter
 
 
 def same_uri(uri: str) -> str:
@@ -34,12 +34,12 @@ class Surroundings(Struct, frozen=True, eq=False):
     service: ServiceCore
     """The JSON-RPC side of the server that answers."""
     stamp: Stamp
-    seal: Seal
+    seal: StateSeal
     once: bool
     """Whether a sealed state can be used only once."""
     argument_errors: ArgumentErrors
     """Whether wrong arguments are a result in each revision."""
-    outcomes: Mapping[type, Finished]
+    outcomes: Mapping[type, ResultWriter]
     """Other results that a function may return, by type."""
     ttl: float
     """Seconds for which clients may cache a result without a `ttl` of its own."""

@@ -1,5 +1,5 @@
 """A function as the `Method` of a resource, of all resources of a template, of a prompt or of a completion: what its
-callers give are texts."""
+callers make_context are texts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..protocol.params import CacheScope, CompleteResult, Completion, GetPromptR
 from ..protocol.results import finish, read_back
 from ..protocol.types import PromptArgument
 from ..protocol.uri_template import Template
-from .content import contents, messages, sound
-from .errors import of_others
-from .handlers import bound, giver, handler_of, leaving, method_of
+from .content import check_readable, contents, messages
+from .errors import failures
+from .handlers import bind_function, context_maker, handler_of, method_of, restrict_result
 from .registering import CallOptions
 
 MOST_COMPLETIONS: Final = 100
@@ -42,52 +42,54 @@ def resource_method(
     cache_scope: CacheScope | None = None,
     meta: Mapping[str, Any] | None = None,
 ) -> tuple[Method, str]:
-    """The method of a resource or, with `template`, of all resources of a template; and the function's docstring.
-    `meta`: the `_meta` of what is read.
+    """Return the method of a resource or, with `template`, of all resources of a template; and the function's
+    docstring. `meta`: the `_meta` of what is read.
 
     The function takes the template's variables, and the URI if it has another parameter `uri`. Raises
     LocalError for variables it does not take, and for others that it needs.
     """
-    binding = bound(function, dependencies, options)
+    binding = bind_function(function, dependencies, options)
     names = () if template is None else template.names
     optional = frozenset() if template is None else template.optional
-    _fits(uri, binding, names, optional)
-    gives_uri = "uri" not in names and any(p.name == "uri" for p in binding.parameters)
-    texts = texts_reader(binding)
-    told: Any = UNSET if meta is None else dict(meta)
+    _check_variables(uri, binding, names, optional)
+    takes_uri = "uri" not in names and any(p.name == "uri" for p in binding.parameters)
+    texts = text_reader(binding)
+    meta_sent: Any = UNSET if meta is None else dict(meta)
 
     def read(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         requested, server = admitted.params.uri, admitted.surroundings
         values = {} if server.template is None else server.template.match(requested) or {}
-        return texts(values | {"uri": server.own_uri(requested)} if gives_uri else values, context)
+        return texts(values | {"uri": server.own_uri(requested)} if takes_uri else values, context)
 
-    def finished(value: Any, admitted: Admitted) -> Raw:
+    def write_result(value: Any, admitted: Admitted) -> Raw:
         server = admitted.surroundings
         if isinstance(value, ReadResourceResult):
-            sound(value)
+            check_readable(value)
             if value.ttl_ms < 0:  # "Servers MUST provide a `ttlMs` value that is `>= 0`" (server/utilities/caching)
                 raise LocalError(f"{server.name}: ttl_ms is 0 or more, not {value.ttl_ms}")
         else:
             kept = server.ttl if ttl is None else ttl
             value = ReadResourceResult(
-                contents=contents(value, admitted.params.uri, mime_type, told),
+                contents=contents(value, admitted.params.uri, mime_type, meta_sent),
                 ttl_ms=int(kept * 1000),
                 cache_scope=cache_scope or server.cache_scope,
             )
         return finish(value, admitted.revision, server.stamp)
 
-    handler = handler_of(binding.function, binding.kind, read, leaving(binding, finished), of_others(), giver(binding))
+    handler = handler_of(
+        binding.function, binding.kind, read, restrict_result(binding, write_result), failures(), context_maker(binding)
+    )
     return method_of(uri, binding, handler, options, read), binding.documentation
 
 
-def _fits(uri: str, binding: Binding, names: tuple[str, ...], optional: frozenset[str]) -> None:
+def _check_variables(uri: str, binding: Binding, names: tuple[str, ...], optional: frozenset[str]) -> None:
     known = {p.name: p for p in binding.parameters if p.kind in ("either", "named")}
     free = any(p.kind == "members" for p in binding.parameters)
     for name in names:
         if name not in known and not free:
             raise LocalError(f"{uri}: the function has no parameter {name!r} for the variable of that name")
         if name in optional and name in known and known[name].required:
-            raise LocalError(f"{uri}: a URI may lack {{?{name}}}; give the function's parameter a default")
+            raise LocalError(f"{uri}: a URI may lack {{?{name}}}; make_context the function's parameter a default")
     for p in binding.parameters:
         if p.kind in ("positional", "rest"):
             raise LocalError(f"{uri}, parameter {p.name!r}: values have names here; take away the `/` or the `*`")
@@ -95,7 +97,7 @@ def _fits(uri: str, binding: Binding, names: tuple[str, ...], optional: frozense
             raise LocalError(f"{uri}: nothing in the URI is {p.name!r}, which the function needs")
 
 
-class MadePrompt(Struct, frozen=True, eq=False):
+class PromptParts(Struct, frozen=True, eq=False):
     """A prompt's method and its entry in the list."""
 
     method: Method
@@ -105,38 +107,40 @@ class MadePrompt(Struct, frozen=True, eq=False):
 
 def prompt_method(
     name: str, function: Callable[..., Any], dependencies: Dependencies, options: CallOptions
-) -> MadePrompt:
-    """The method of a prompt. Raises LocalError for arguments without names."""
-    binding = bound(function, dependencies, options)
+) -> PromptParts:
+    """Return the method of a prompt. Raises LocalError for arguments without names."""
+    binding = bind_function(function, dependencies, options)
     arguments: list[PromptArgument] = []
     for p in binding.parameters:
         if p.kind in ("positional", "rest"):
             raise LocalError(f"{name}, parameter {p.name!r}: arguments have names here; take away the `/` or the `*`")
         if p.kind != "members":
             arguments.append(PromptArgument(name=p.name, description=p.description or UNSET, required=p.required))
-    texts = texts_reader(binding)
+    texts = text_reader(binding)
 
     def read(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         given = admitted.params.arguments
         return texts({} if given is UNSET else given, context)
 
-    def finished(value: Any, admitted: Admitted) -> Raw:
+    def write_result(value: Any, admitted: Admitted) -> Raw:
         if isinstance(value, GetPromptResult):
-            sound(value)
+            check_readable(value)
         else:
             value = GetPromptResult(messages=messages(value))
         return finish(value, admitted.revision, admitted.surroundings.stamp)
 
-    handler = handler_of(binding.function, binding.kind, read, leaving(binding, finished), of_others(), giver(binding))
-    return MadePrompt(method_of(name, binding, handler, options, read), arguments, binding.documentation)
+    handler = handler_of(
+        binding.function, binding.kind, read, restrict_result(binding, write_result), failures(), context_maker(binding)
+    )
+    return PromptParts(method_of(name, binding, handler, options, read), arguments, binding.documentation)
 
 
 def completion_method(
     name: str, function: Callable[..., Any], dependencies: Dependencies, options: CallOptions
 ) -> Method:
-    """The method for the completion of an argument: the function takes the text typed so far, and, by the name
+    """Return the method for the completion of an argument: the function takes the text typed so far, and, by the name
     `arguments`, the arguments already known."""
-    binding = bound(function, dependencies, options)
+    binding = bind_function(function, dependencies, options)
     first = next((p for p in binding.parameters if p.name != "arguments"), None)
     others = [p for p in binding.parameters if p is not first and p.name != "arguments" and p.required]
     if first is None or others or any(p.kind in ("positional", "rest") for p in binding.parameters):
@@ -152,10 +156,10 @@ def completion_method(
             values["arguments"] = {} if known is UNSET else known
         return decode(Raw(_encode(values)), context)
 
-    def finished(value: Any, admitted: Admitted) -> Raw:
+    def write_result(value: Any, admitted: Admitted) -> Raw:
         return finish(CompleteResult(completion=_completion(value)), admitted.revision, admitted.surroundings.stamp)
 
-    handler = handler_of(binding.function, binding.kind, read, finished, of_others(name), giver(binding))
+    handler = handler_of(binding.function, binding.kind, read, write_result, failures(name), context_maker(binding))
     return method_of(name, binding, handler, options, read)
 
 
@@ -172,7 +176,7 @@ def _completion(value: Any) -> Completion:
     return Completion(values[:MOST_COMPLETIONS], len(values), len(values) > MOST_COMPLETIONS)
 
 
-def texts_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any, ...]]:
+def text_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any, ...]]:
     """Makes arguments of values that are all text (of a URI, of a prompt): text if the parameter takes text, otherwise
     the text is decoded as JSON."""
     decode = binding.arguments
@@ -181,19 +185,19 @@ def texts_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any,
         return lambda values, context: decode(Raw(_encode(values)), context)
 
     def arguments(values: dict[str, str], context: Any) -> tuple[Any, ...]:
-        given: dict[str, Any] = {name: _given(others.get(name), text) for name, text in values.items()}
+        given: dict[str, Any] = {name: _decoded_text(others.get(name), text) for name, text in values.items()}
         return decode(Raw(_encode(given)), context)
 
     return arguments
 
 
-def _given(parameter: Parameter | None, text: str) -> Any:
+def _decoded_text(parameter: Parameter | None, text: str) -> Any:
     if parameter is None or parameter.kind == "members":
         return text
     for raw in (_encode(text), text.encode()):
         try:
             parameter.decode(raw)
-        except Exception:  # whatever a type raises: the binding reports it as a fault
+        except Exception:  # a type may raise anything: the binding reports it as a fault
             continue
         return Raw(raw)
     return text
