@@ -125,7 +125,7 @@ class Entry(Struct, eq=False):
 
     @property
     def shown_to(self) -> Callable[[Caller], bool] | None:
-        """What says whether lists show it to a caller while it is enabled; None: they show it to every caller."""
+        """Decides whether lists show it to a caller while it is enabled; None: they show it to every caller."""
         visible, access = self.visible, self.method.access
         if access is None or not access.hides:
             return visible

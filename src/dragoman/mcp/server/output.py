@@ -141,14 +141,7 @@ def _checked_result(value: CallToolResult, result: ToolOutput, admitted: Admitte
 
 
 _STATEFUL: Final = b'{"content":[{"type":"text","text":'
-_STATELESS: Final = b'"resultType":"complete","content":[{"type":"text","text":'
 _BETWEEN: Final = b'}],"structuredContent":'
-
-
-def _beginning(admitted: Admitted) -> bytes:
-    """The beginning of a result with one text."""
-    prefix: bytes = admitted.surroundings.stamp.prefix
-    return _STATEFUL if admitted.revision.stateful else prefix + _STATELESS
 
 
 def result_encoder(result: ToolOutput) -> Callable[[Any, Admitted], Raw | LongResult]:
@@ -162,7 +155,8 @@ def result_encoder(result: ToolOutput) -> Callable[[Any, Admitted], Raw | LongRe
         if type(value) is str:
             stateful = admitted.revision.stateful
             if len(value) <= LARGEST_TEXT or not value.isascii():  # it may hold halves of surrogate pairs
-                return Raw(b"".join((_beginning(admitted), _quoted(value), b"}]}")))
+                begins = _STATEFUL if stateful else admitted.surroundings.stamp.text_prefix
+                return Raw(b"".join((begins, _quoted(value), b"}]}")))
             if stateful:
                 return _LongText([_Text(value)])
             return _LongText([_Text(value)], admitted.surroundings.stamp.meta, COMPLETE)
@@ -189,7 +183,7 @@ def result_encoder(result: ToolOutput) -> Callable[[Any, Admitted], Raw | LongRe
         else:  # as a JSON string
             shown = text if isinstance(value, str) else _quoted(text.decode())
         if not revision.stateful:
-            return Raw(b"".join((_beginning(admitted), shown, _BETWEEN, text, b"}")))
+            return Raw(b"".join((admitted.surroundings.stamp.text_prefix, shown, _BETWEEN, text, b"}")))
         if not revision.structured:
             return Raw(_STATEFUL + shown + b"}]}")
         if wraps and not revision.structured_values:

@@ -110,7 +110,7 @@ class Registry:
         return entry
 
     def _define_again(self, entry: Entry) -> None:
-        """Have this in place of the entry of its key, with those completions whose arguments it still has."""
+        """Register this in place of the entry of its key, with those completions whose arguments it still has."""
         _check_listing(entry)
         [before] = self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version)
         self.remove(entry.kind, entry.key, entry.version, back=True)
@@ -198,8 +198,8 @@ class Registry:
             includer.relink([entry])
 
     def remove(self, kind: str, key: str, version: str | None = None, *, back: bool = False) -> None:
-        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`: as
-        of `Switches.remove`. Raises LocalError if there is none."""
+        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`:
+        an included server may put it back, so it stays disabled where it is. Raises LocalError if there is none."""
         where, entries = self._registered(kind, key, version)
         for entry in entries:
             where.remove(entry)
@@ -217,7 +217,7 @@ class Registry:
             watch.removed(_CALLED["resource" if kind == "template" else kind], key)
 
     def drop(self, kind: str, key: str, version: str) -> None:
-        """Remove an entry, if it is still there."""
+        """Follow the included server, which has removed this entry; nothing if it was removed here."""
         if self._lists[LISTINGS[kind]].of(key, version):
             self.remove(kind, key, version, back=True)
 
@@ -249,7 +249,7 @@ class Registry:
                 self._switch(entry)
 
     def switch(self, kind: str, key: str, version: str, on: bool) -> None:
-        """What an entry is included from has enabled or disabled it, if it is still there."""
+        """Follow the included server, which has enabled or disabled this entry; nothing if it was removed here."""
         for entry in self._lists[LISTINGS[kind]].of(key, version):
             self._switches.give(entry.id, on)
             self._switch(entry)
@@ -267,8 +267,8 @@ class Registry:
         self._changed(f"{entry.switched_as}s", entry)
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
-        """What registers these, here and wherever the server is included. LocalError for a key that is taken, and for
-        what cannot be listed."""
+        """Return what registers these, here and wherever the server is included. LocalError for a key that is taken,
+        and for what cannot be listed."""
         found = list(entries)
         for entry in found:
             self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
@@ -277,12 +277,12 @@ class Registry:
         given = [entry.enabled for entry in found]
         for entry in found:
             entry.enabled = entry.enabled and self._switches.takes(entry.id, entry.switched_as, entry.tags)
-        commits: list[Commit] = [partial(self._take, entry, had) for entry, had in zip(found, given, strict=True)]
+        commits: list[Commit] = [partial(self._register, entry, had) for entry, had in zip(found, given, strict=True)]
         for includer in self.includers:
             commits += includer.planned(found)
         return commits
 
-    def _take(self, entry: Entry, given: bool) -> None:
+    def _register(self, entry: Entry, given: bool) -> None:
         where = self._lists[LISTINGS[entry.kind]]
         self._link(entry.method, *entry.completions.values())
         where.add(entry)
@@ -331,7 +331,7 @@ class Registry:
         self._escapes = bool(self._escaping) or any(simple is not template for _, template, simple in self._ranked)
 
     def _index(self, entry: Entry) -> None:
-        """An entry has come or gone."""
+        """Bring up to date what is known of all URIs and templates, after an entry was added or removed."""
         if entry.template is not None:
             self._rank_templates()
         if entry.kind != "resource":
@@ -363,7 +363,7 @@ class Registry:
     # -- finding
 
     def tool(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
-        """The tool of this name, for this caller: the highest version, or the one that the call requests.
+        """Return the tool of this name, for this caller: the highest version, or the one that the call requests.
         InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
         entry = self._tools.find(name, caller, admitted)
         if entry is None:
@@ -371,8 +371,8 @@ class Registry:
         return entry
 
     def called_tool(self, admitted: Admitted, caller: Caller) -> Method:
-        """The method of the tool that is called. Raises as `tool`, and RpcError (-32020) for a stateless call whose
-        headers do not repeat the arguments that the tool marks."""
+        """Return the method of the tool that is called. Raises InvalidParams for an unknown tool, and RpcError (-32020)
+        for a stateless call whose headers do not repeat the arguments that the tool marks."""
         name = admitted.params.name
         entry = self._tools.by_key.get(name)
         if entry is None or entry.versions or entry.visible is not None or not entry.enabled:
@@ -381,19 +381,20 @@ class Registry:
             fault = check_arguments(admitted.params.arguments, entry.marked, caller.headers)
             if fault is not None:
                 raise RpcError.of(HEADER_MISMATCH, fault)
-        return _answering_method(admitted, entry)
+        admitted.version, admitted.surroundings = entry.version, entry.surroundings  # to call a function costs more
+        return entry.method
 
     def prompt(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
-        """The prompt of this name, for this caller, as `tool`. InvalidParams where there is none ("Invalid prompt
-        name", server/prompts)."""
+        """Return the prompt of this name, for this caller: the highest version, or the requested one. InvalidParams
+        where there is none ("Invalid prompt name", server/prompts)."""
         entry = self._prompts.find(name, caller, admitted)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {_short(name)}{self._prompts.other_versions(name, caller)}")
         return entry
 
     def resource(self, uri: str, revision: Revision, caller: Caller, admitted: Admitted | None = None) -> Entry:
-        """The resource with this URI for this caller, or otherwise the most specific template that matches; of several
-        versions as `tool`.
+        """Return the resource with this URI for this caller, or otherwise the most specific template that matches; of
+        several versions the highest, or the requested one.
 
         If there is none, raises the revision's error for it (server/resources, Error Handling).
         """
@@ -407,8 +408,8 @@ class Registry:
         return entry
 
     def known_to_all(self, method: str, name: str) -> Entry | None:
-        """What a call of this method is about, by its name or URI, if lists show it to every stranger; None also where
-        what decides that raises, and for a name above `TO_ALL`."""
+        """Return the entry that a call of this method names, if lists show it to every stranger; None also where a
+        user's function that decides that raises, and for a name above `TO_ALL`."""
         if len(name) > TO_ALL:
             return None
         stranger = Caller()
@@ -424,7 +425,8 @@ class Registry:
             return None
 
     def hides(self, uri: str, caller: Caller) -> bool:
-        """Whether there is a resource of this URI, and none for this caller; also where what decides it raises."""
+        """Whether there is a resource of this URI, and none for this caller; also where a user's function that decides
+        it raises."""
         if not (self._resources.guarded or self._templates.guarded):
             return False
         try:
@@ -447,42 +449,42 @@ class Registry:
                 return True
         return False
 
-    def _entry_for(self, uri: str, there: Callable[[Entry], bool]) -> Entry | None:
+    def _entry_for(self, uri: str, accepts: Callable[[Entry], bool]) -> Entry | None:
         """The entry that answers for a URI in its normal form."""
         for entry in self._resources.of(uri):
-            if there(entry):
+            if accepts(entry):
                 return entry
         for entry, template, _ in self._ranked:
-            if template.match(uri) is not None and there(entry):
-                return None if self._is_overtaken(entry, uri, there) else entry
+            if template.match(uri) is not None and accepts(entry):
+                return None if self._is_overtaken(entry, uri, accepts) else entry
         return None
 
-    def _is_overtaken(self, found: Entry, uri: str, there: Callable[[Entry], bool]) -> bool:
+    def _is_overtaken(self, found: Entry, uri: str, accepts: Callable[[Entry], bool]) -> bool:
         """Whether a URI that a template matches may be read, by a function that decodes its values and makes a path of
         them, as one that a more specific entry has: then that one's demands would count for nothing."""
         said = plain(uri)
-        if (said is not uri or self._escapes) and self._has_more_specific(found, said, there):
+        if (said is not uri or self._escapes) and self._has_more_specific(found, said, accepts):
             return True
         path = without_query(said)
         if len(path) == len(said) or found.template is None or len(found.template.lead) >= len(path):
             return False  # its path is the template's own text
-        return self._has_more_specific(found, path, lambda one: demands_more(one, found) and there(one))
+        return self._has_more_specific(found, path, lambda one: demands_more(one, found) and accepts(one))
 
-    def _has_more_specific(self, found: Entry, said: str, there: Callable[[Entry], bool]) -> bool:
+    def _has_more_specific(self, found: Entry, said: str, accepts: Callable[[Entry], bool]) -> bool:
         """Whether an entry more specific than this template has a URI in its plain form."""
         for key in (said, *self._escaping.get(said, ())):
-            if any(there(one) for one in self._resources.of(key)):
+            if any(accepts(one) for one in self._resources.of(key)):
                 return True
         for entry, _, template in self._ranked:
             if entry.key == found.key:
                 return False
-            if template.match(said) is not None and there(entry):
+            if template.match(said) is not None and accepts(entry):
                 return True
         return False
 
     def completion(self, admitted: Admitted, caller: Caller) -> Method | None:
-        """What completes an argument for this caller; None where nothing does. InvalidParams for what has no such
-        argument."""
+        """Return the method that completes an argument for this caller; None without one. InvalidParams for what has no
+        such argument."""
         ref: PromptReference | ResourceTemplateReference = admitted.params.ref
         argument: str = admitted.params.argument.name
         if isinstance(ref, PromptReference):
@@ -507,7 +509,8 @@ class Registry:
         return msgspec.structs.replace(method, access=access.without_arguments())
 
     def lookups(self, own: Mapping[str, Method]) -> dict[str, Lookup]:
-        """For each method that names entries, the function that finds what answers it. `own`: the server's methods."""
+        """Return, for each method that names entries, the function that finds what answers it. `own`: the server's
+        methods."""
         subscribe, listen = own["resources/subscribe"], own["subscriptions/listen"]
         return {
             "resources/subscribe": lambda admitted, caller: self._subscription(
@@ -533,7 +536,8 @@ class Registry:
         return subscription_method(method, [self._available_entry(uri, caller) for uri in uris[:MOST_URIS]], caller)
 
     def _available_entry(self, uri: str, caller: Caller) -> Entry | None:
-        """The resource of this URI for a caller; None also where what decides it raises."""
+        """The resource of this URI for a caller; None also where a user's function that decides it
+        raises."""
         try:
             return self._entry_for(uri, lambda one: one.available(caller))
         except Exception:
@@ -580,24 +584,21 @@ class Capabilities:
         def has(kind: str) -> bool:
             return kind in self._declared or self._registry.has(kind)
 
-        extensions: Any = self._extensions.declared
         return ServerCapabilities(
             logging={},
             completions={} if has("completions") else UNSET,
             prompts=PromptsCapability(True) if has("prompts") else UNSET,
             resources=ResourcesCapability(True, True) if has("resources") else UNSET,
             tools=ToolsCapability(True) if has("tools") else UNSET,
-            extensions=extensions,
+            extensions=self._extensions.declared,
         )
 
     def stateless(self) -> ServerCapabilities:
         """Return those of the stateless era: logging, which is deprecated there, only where a function may log."""
         found = self.stateful()
-        return (
-            found
-            if "logging" in self._declared or self._registry.contextual
-            else msgspec.structs.replace(found, logging=UNSET)
-        )
+        if "logging" in self._declared or self._registry.contextual:
+            return found
+        return msgspec.structs.replace(found, logging=UNSET)
 
 
 class IncludedServer:
@@ -618,7 +619,7 @@ class IncludedServer:
         return [included_entry(one, outer, inner, self._key(one), self._namespace, self._tags) for one in entries]
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
-        """What registers these there. LocalError for one that cannot be there."""
+        """Return what registers these there. LocalError for one that cannot be registered."""
         return self._outer.planned(self._entries(entries))
 
     def relink(self, entries: Iterable[Entry]) -> None:
@@ -656,7 +657,7 @@ class IncludedMethods:
         return found
 
     def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        """What registers these as tools. LocalError for one that cannot be one."""
+        """Return what registers these as tools. LocalError for one that cannot be a tool."""
         return self._outer.planned(self._entries(methods))
 
     def chained(self) -> None:
@@ -686,7 +687,7 @@ def _rank(entry: Entry) -> tuple[int, ...]:
 
 
 def _answering_method(admitted: Admitted, entry: Entry) -> Method:
-    """Note on a call the entry that answers it; returns the method."""
+    """Note on a call which entry answers it, and return the entry's method."""
     admitted.version, admitted.surroundings = entry.version, entry.surroundings
     return entry.method
 

@@ -319,15 +319,16 @@ class Server:
         """Have what another server offers, the methods of a JSON-RPC service as tools, or what the class of an instance
         marks; what a server or service gets, loses or changes later changes here too (docs/mcp/composition.md).
         `tags`: what all of it has here besides its own.
-        LocalError for a name that is taken, a server that includes this one, and an object without any."""
+        Raises LocalError for a name that is taken, a server that includes this one, and an object without marks."""
         check("Server.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
-        inner = other._served if isinstance(other, Server) else behind(other)
         if isinstance(other, Server):
             acyclic(self._served, other._served)
             self._registry.include_registry(other._registry, namespace, prefix, frozenset(tags))
-        else:
-            self._registry.include(inner, namespace, prefix, frozenset(tags))
-        if isinstance(inner, ServedServer | ServiceCore):
+            self._served.included.append(other._served)
+            return
+        inner = behind(other)
+        self._registry.include(inner, namespace, prefix, frozenset(tags))
+        if isinstance(inner, ServiceCore):
             self._served.included.append(inner)
 
     def remove_tool(self, name: str, *, version: str | None = None) -> None:
@@ -351,7 +352,8 @@ class Server:
         tag: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Enable what `disable` has disabled, but for what another disabled tag or kind holds back; see there."""
+        """Enable what `disable` has disabled: an entry, all of a kind, or all with a tag; what another disabled tag or
+        kind covers stays disabled."""
         self._registry.turn(kind, key, tag, version, on=True)
 
     def disable(
