@@ -65,7 +65,7 @@ def _tool(server: Surroundings, name: str, made: ToolParts, options: Mapping[str
         input_schema=made.input,
         output_schema=UNSET if result.schema is None else result.schema,
         annotations=_unset(options["annotations"]),
-        **_presented(name, options, made.documentation),
+        **_presentation(name, options, made.documentation),
     )
     older = None
     if result.older is not result.schema:
@@ -108,7 +108,7 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
     uri = normal(uri) if template is None else template.text
     caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope", "meta")}
     method, text = resource_method(uri, function, server.dependencies, options, template=template, **caching)
-    shown = _presented(name_for(options["name"], function, uri), options, text) | {
+    shown = _presentation(name_for(options["name"], function, uri), options, text) | {
         "mime_type": options["mime_type"] or UNSET,
         "annotations": _unset(options["annotations"]),
     }
@@ -126,7 +126,7 @@ def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], 
     """The entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
     options = options_of("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
     made = prompt_method(name, function, server.dependencies, options)
-    listed = Prompt(arguments=made.arguments or UNSET, **_presented(name, options, made.documentation))
+    listed = Prompt(arguments=made.arguments or UNSET, **_presentation(name, options, made.documentation))
     return Entry("prompt", name, listed, made.method, **_common(server, name, options))
 
 
@@ -153,7 +153,7 @@ def _common(
     }
 
 
-def _presented(name: str, options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
+def _presentation(name: str, options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
     """What is shown of every entry; without a description what its function's documentation says."""
     description, meta = options["description"], options["meta"]
     return {

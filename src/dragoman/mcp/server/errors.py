@@ -62,17 +62,17 @@ class MalformedCall(InvalidParams):
 def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
     """Return what makes a result of a tool's failure. `declared`: further errors that the model may read."""
 
-    def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
+    def handle_failure(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         questions = _questions(error, admitted)
         if questions is not None:
             return questions
         name, server = admitted.surroundings.name, admitted.surroundings
-        error = _alone(error)
+        error = _only_error(error)
         if isinstance(error, MalformedCall):
             raise error
         faults = None if ran else _faults(error)
         if faults is not None:
-            unfit = unfitting(name, faults)
+            unfit = invalid_arguments(name, faults)
             # 2025-11-25, server/tools, Error Handling: "Input validation errors" are tool execution errors, which a
             # model can read and correct; before, "Invalid arguments" were protocol errors
             if server.argument_errors == "revision" and not admitted.revision.argument_results:
@@ -87,49 +87,49 @@ def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
             text = error.message
         elif isinstance(error, RpcError):
             if not isinstance(error, declared):
-                raise _crossing(error, admitted)
+                raise _error_for_callers(error, admitted)
             text = error.message if error.data is None else f"{error.message}\n{write(leaving(error)).decode()}"
         else:
-            text = _masked(name, error, server.debug)
+            text = _masked_text(name, error, server.debug)
         return finish(CallToolResult(content=[TextContent(text)], is_error=True), admitted.revision, server.stamp)
 
-    return failed
+    return handle_failure
 
 
 def failures(what: str = "") -> FailureHandler:
     """Return what raises a failure of a resource, a prompt or a completion: a JSON-RPC error, masked (-32603) for
     others. `what`: its name in error texts; by default the entry's name or URI."""
 
-    def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
+    def handle_failure(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         questions = _questions(error, admitted)
         if questions is not None:
             return questions
         name = what or admitted.surroundings.name
-        error = _alone(error)
+        error = _only_error(error)
         faults = None if ran else _faults(error)
         if faults is not None:
-            raise unfitting(name, faults) from None
+            raise invalid_arguments(name, faults) from None
         if isinstance(error, RpcError):
-            raise _crossing(error, admitted)
+            raise _error_for_callers(error, admitted)
         if isinstance(error, ResourceNotFound):
             uri = getattr(admitted.params, "uri", None)
             if uri is None:  # a prompt or a completion, of an argument that names no resource
                 raise InvalidParams(str(error) or f"{name}: there is no such resource") from error
-            raise missing(uri, admitted.revision, str(error)) from error
+            raise missing_resource(uri, admitted.revision, str(error)) from error
         if isinstance(error, ToolError):
             raise RpcError.of(INTERNAL_ERROR, str(error) or f"{name} failed") from error
         raise error  # `rpc.responses` masks it
 
-    return failed
+    return handle_failure
 
 
-def missing(uri: str, revision: Revision, why: str = "") -> RpcError:
+def missing_resource(uri: str, revision: Revision, why: str = "") -> RpcError:
     """The error for an unknown resource (server/resources, Error Handling)."""
     text = f"Resource not found: {why}" if why else "Resource not found"
     return RpcError.of(revision.missing_resource, text, {"uri": uri})
 
 
-def unfitting(what: str, faults: list[dict[str, Any]]) -> InvalidParams:
+def invalid_arguments(what: str, faults: list[dict[str, Any]]) -> InvalidParams:
     """The error for wrong arguments."""
     return InvalidParams(f"Invalid arguments for {what}:\n{describe_faults(faults)}", {"errors": faults})
 
@@ -156,7 +156,7 @@ def _questions(error: BaseException, admitted: Admitted) -> Raw | None:
     return None
 
 
-def _alone(error: BaseException) -> BaseException:
+def _only_error(error: BaseException) -> BaseException:
     """The only error of a group: a handler's TaskGroup wraps every exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -173,20 +173,20 @@ def _faults(error: BaseException) -> list[dict[str, Any]] | None:
     return None
 
 
-def _crossing(error: RpcError, admitted: Admitted) -> RpcError:
+def _error_for_callers(error: RpcError, admitted: Admitted) -> RpcError:
     """The error as it goes out. basic/index, Error Codes: "Implementations MUST NOT emit any code from this
     sub-range that is not defined by this specification and MUST use defined codes only with their specified
     meanings"."""
     if isinstance(error, CallRefused):
         return error  # its code is the one that MCP has for it
     code = error.code
-    if code == PARSE_ERROR or (code in RESERVED_CODES and not _defined(code, admitted.revision)):
+    if code == PARSE_ERROR or (code in RESERVED_CODES and not _is_defined(code, admitted.revision)):
         repeats.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)
         return RpcError.of(INTERNAL_ERROR, error.message, leaving(error))
     return error
 
 
-def _defined(code: int, revision: Revision) -> bool:
+def _is_defined(code: int, revision: Revision) -> bool:
     return (
         (code == MISSING_CAPABILITY and not revision.stateful)
         or (code == URL_ELICITATION_REQUIRED and revision.url_elicitation_error)
@@ -194,7 +194,7 @@ def _defined(code: int, revision: Revision) -> bool:
     )
 
 
-def _masked(name: str, error: BaseException, debug: bool) -> str:
+def _masked_text(name: str, error: BaseException, debug: bool) -> str:
     reference = os.urandom(6).hex()
     logger.error("tool %r failed, reference %s", name, reference, exc_info=error)
     text = f"{name} failed (reference {reference})"

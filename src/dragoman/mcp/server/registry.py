@@ -35,7 +35,7 @@ from ..protocol.uri import normal, plain, unescaped, without_query
 from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
 from .entries import arguments_of, completion_for, method_entry, name_for, prompt_entry, resource_entry, tool_entry
-from .errors import missing
+from .errors import missing_resource
 from .including import included_entry, joined_uri, marked_entries
 from .listing import LISTINGS, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry
@@ -404,7 +404,7 @@ class Registry:
 
         entry = self._entry_for(uri, lambda one: one.available(caller) and fits(one))
         if entry is None:
-            raise missing(uri, revision)
+            raise missing_resource(uri, revision)
         return entry
 
     def known_to_all(self, method: str, name: str) -> Entry | None:
