@@ -16,7 +16,8 @@ from dragoman.bus.memory import MemoryBus
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, Revision
 from dragoman.mcp.server.context import Context
-from dragoman.mcp.session import memory, stream
+from dragoman.mcp.session import session as session_room
+from dragoman.mcp.session import stream
 from tests.behind import behind
 from tests.transports.ends import until
 
@@ -125,7 +126,7 @@ async def test_a_home_that_is_resumed_is_not_primed_again(kind: str) -> None:
 async def test_a_leg_that_is_too_old_to_be_known_gets_new_messages_only(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "TURNS", 2)
+    monkeypatch.setattr(session_room, "TURNS", 2)
     async with sessions(kind, http=HttpOptions(log_messages=2)) as place:
         here = place.at(0, await place.begin())
         async with here.get() as home:

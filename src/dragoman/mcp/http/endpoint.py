@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct, field
@@ -35,10 +35,9 @@ from ..protocol import dialect
 from ..protocol.admission import claimed
 from ..protocol.headers import METHOD, NAME, decode_value
 from ..protocol.methods import HEADER_MISMATCH, UNSUPPORTED_VERSION
-from ..session.memory import MemorySessions
+from ..session.refusals import AWAY, NO_BATCHES, NO_SESSION
 from ..session.replica import ReplicaSessions
-from ..session.responder import AWAY, NO_BATCHES, NO_SESSION
-from ..session.session import Session
+from ..session.session import Session, SessionTable
 from .errors import MEDIA_TYPE, refuse, refused
 from .head import RequestHead, facts
 from .legacy_2024 import beside
@@ -46,7 +45,8 @@ from .readers import HttpReader, unfit
 from .serving import Serving
 from .stateless import StatelessExchange
 
-Sessions: TypeAlias = MemorySessions | ReplicaSessions
+if TYPE_CHECKING:
+    from ..session.shared import Shared
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -75,8 +75,9 @@ class McpEndpoint:
         self._stateless = bool(server.offered.stateless)
         self._service = server.service
         self._host = server.host
-        self._memory = MemorySessions(server.host, server.options, server.subscriptions)
-        self._replica: ReplicaSessions | None = None
+        self._table = SessionTable(server.host, server.options, server.subscriptions)
+        self._shared: Shared | None = None
+        """What the table's sessions are shared through."""
 
     def __call__(self, request: HttpRequest, reply: Reply) -> None:
         known: RequestHead | None = request.head.memo
@@ -168,20 +169,22 @@ class McpEndpoint:
 
     # -- the stateful era
 
-    def _sessions(self) -> MemorySessions | ReplicaSessions | None:
+    def _sessions(self) -> SessionTable | None:
         """The table of sessions; None if there are no sessions here."""
         server = self.server
         shared = server.shared
         if not self._spoken or (shared is not None and shared.store is None):
             return None
-        if shared is None:
-            return self._memory
-        if self._replica is None or self._replica.shared is not shared:
-            self._replica = ReplicaSessions(server.host, server.options, shared, server.subscriptions)
-        return self._replica
+        if self._shared is not shared:
+            elsewhere = None if shared is None else ReplicaSessions(shared)
+            self._shared, self._table = (
+                shared,
+                SessionTable(server.host, server.options, server.subscriptions, elsewhere),
+            )
+        return self._table
 
     def _in_session(
-        self, sessions: Sessions, request: HttpRequest, message: Message | None, known: RequestHead, reply: Reply
+        self, sessions: SessionTable, request: HttpRequest, message: Message | None, known: RequestHead, reply: Reply
     ) -> None:
         """An HTTP request that belongs to a session, or begins one. `message`: None except for a POST."""
         asks = type(message) is Request
@@ -210,7 +213,7 @@ class McpEndpoint:
             sessions.run(self._served(sessions, known.session, request, message, known, reply))
 
     def _begin(
-        self, sessions: Sessions, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
+        self, sessions: SessionTable, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
     ) -> None:
         if known.unspoken is not None:
             refuse(reply, 400, self.unsupported(known.unspoken), id=message.id)
@@ -221,7 +224,7 @@ class McpEndpoint:
 
     async def _begin_another(
         self,
-        sessions: Sessions,
+        sessions: SessionTable,
         id: str,
         request: HttpRequest,
         message: Request,
@@ -242,7 +245,7 @@ class McpEndpoint:
 
     async def _served(
         self,
-        sessions: Sessions,
+        sessions: SessionTable,
         id: str,
         request: HttpRequest,
         message: Message | None,

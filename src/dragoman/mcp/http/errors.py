@@ -13,7 +13,7 @@ from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
 from ...transports.http.messages import JSON_LINES, STATUSES, Lines, Reply, retry_after
 from ..protocol.dialect import MCP
 from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from ..session.responder import Refused, failed
+from ..session.refusals import SessionRefusal, failed
 
 _STATUS: Final = {
     METHOD_NOT_FOUND: 404,  # "it MUST respond with 404 Not Found" (2026's basic/transports/streamable-http)
@@ -85,7 +85,7 @@ def refuse(
     reply.respond(status, (*JSON_LINES, *lines), failure(None if id is UNSET and null else id, error))
 
 
-def refused(reply: Reply, refusal: Refused, *, id: Any = UNSET, null: bool = False) -> None:
+def refused(reply: Reply, refusal: SessionRefusal, *, id: Any = UNSET, null: bool = False) -> None:
     """A session's refusal in HTTP."""
     status = _REFUSED[refusal.why]
     lines: Lines = (("Retry-After", "1"),) if status == 503 else ()

@@ -18,7 +18,7 @@ from ...rpc.responses import Answers
 from ...transports.http.messages import JSON_LINES, CommonLines, Lines, Reply
 from ...transports.http.sse import comment, event
 from ..protocol import dialect
-from ..session.responder import FAILED, NO_STREAM, Refused
+from ..session.refusals import FAILED, NO_STREAM, SessionRefusal
 from .authorization import Expiry, expiry_of
 from .errors import refuse, refused, status_in_session, turned_away
 from .serving import Serving
@@ -34,7 +34,7 @@ SSE_LINES: Final = CommonLines(
 
 
 class HttpReader(Struct, eq=False):
-    """One HTTP response of a session: an `Answering`."""
+    """One HTTP response of a session: a `SessionReply`."""
 
     reply: Reply
     whole: bool
@@ -80,7 +80,7 @@ class HttpReader(Struct, eq=False):
         """End the stream without a response."""
         self.reply.respond(200, SSE_LINES)
 
-    def refused(self, refusal: Refused, id: Any = UNSET) -> None:
+    def refused(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
         refused(self.reply, refusal, id=id, null=self.null)
 
     def unfit(self, message: Malformed) -> None:

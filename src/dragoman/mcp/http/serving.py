@@ -10,9 +10,9 @@ from ...rpc.registering.service_core import ServiceCore
 from ...rpc.runner import Runner
 from ..protocol.admission import Offer
 from ..protocol.options import HttpOptions
+from ..session.changes import ChangeHub
 
 if TYPE_CHECKING:
-    from ..session.replica import Subscribed
     from ..session.shared import Shared
 
 
@@ -36,7 +36,7 @@ class Serving(Protocol):
     @property
     def call_limit(self) -> CallLimit: ...
     @property
-    def subscriptions(self) -> Subscribed: ...
+    def subscriptions(self) -> ChangeHub: ...
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
         """The scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none where
         not every stranger may know of it. Raises nothing."""

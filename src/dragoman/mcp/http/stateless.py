@@ -11,7 +11,7 @@ from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...transports.http.messages import JSON_LINES, STATUSES, Reply, retry_after
 from ...transports.http.sse import comment, event
-from ..session.responder import FAILED, failed
+from ..session.refusals import FAILED, failed
 from .authorization import Expiry, expiry_of
 from .errors import status_of, turned_away
 from .head import RequestHead

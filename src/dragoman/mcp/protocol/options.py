@@ -17,7 +17,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """The limits of Streamable HTTP, with their defaults and reasons. Times in seconds, sizes in bytes."""
 
     sessions: int = 10_000
-    """Sessions (`Mcp-Session-Id`) at once, on all replicas together. Above it another one ends for each new one, first
+    """Sessions (`Mcp-Session-Id`) at once, in each process. Above it another one ends for each new one, first
     such whose client sent nothing after `initialize`: of a caller with more than a tenth, then of the address without
     an identity that has most, then of the identity that has most; the one that was silent longest. Callers without an
     identity are refused where all belong to identities with less. Behind a broker, the mailboxes that have one, where

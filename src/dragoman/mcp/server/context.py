@@ -239,7 +239,7 @@ class Context(Generic[State]):
     def close_stream(self, retry: float | None = None) -> Done:
         """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds
         (basic/transports of the revisions that prime their streams). False if that is not possible."""
-        from ..session.responder import Responder  # noqa: PLC0415  (start-up: sessions)
+        from ..session.session import Responder  # noqa: PLC0415  (start-up: sessions)
 
         site: Any = self.rpc._site
         stream = site.reply_stream

@@ -21,7 +21,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from ...bus.contract import Bus, BusLost, Store, Subscription, reader
 from ...jsonrpc.errors import InternalError, LocalError
-from .changes import EntryId, Event, Kind
+from .changes import ChangeEvent, ChangeHub, ChangeKind, EntryId
 
 if TYPE_CHECKING:
     from ..asking.request_state import State
@@ -49,9 +49,6 @@ EVENTS = 512
 """Changes that are kept for replicas that were cut off and sessions that move."""
 KEPT = 1800.0
 """Seconds they are kept."""
-MARKS = 64
-"""Marks kept in one log, by which replicas agree on which one sends a message: the most changes that may be in progress
-at once."""
 NUMBERS = 1 << 16
 """The range of replicas' numbers."""
 TABLES = 16
@@ -70,30 +67,20 @@ class BusMessage(Struct, frozen=True, array_like=True):
     body: bytes = b""
 
 
-class Hub(Protocol):
-    """The server's subscriptions: takes and passes on changes."""
-
-    def spread(self, tell: Callable[[Any], None] | None) -> None:
-        """Call this with every local `Event` from now on; None: stop."""
-
-    def hear(self, event: Event, number: int, *, own: bool) -> None:
-        """An event of all replicas."""
-
-
 class _Told(Struct, frozen=True, array_like=True):
     """A change, in the log."""
 
     origin: str
-    kind: Kind
+    kind: ChangeKind
     uri: str
     entries: tuple[EntryId, ...] = ()
 
     @property
-    def event(self) -> Event:
-        return Event(self.kind, self.uri, self.entries)
+    def event(self) -> ChangeEvent:
+        return ChangeEvent(self.kind, self.uri, self.entries)
 
 
-class Table(Protocol):
+class SharedTable(Protocol):
     """The sessions of one endpoint that are used here."""
 
     def heard(self, word: BusMessage) -> None:
@@ -117,12 +104,12 @@ _packed = msgspec.msgpack.Encoder().encode
 class Shared:
     """One replica of a server, on a bus. `open` makes it."""
 
-    def __init__(self, bus: Bus, server: str, hub: Hub) -> None:
+    def __init__(self, bus: Bus, server: str, hub: ChangeHub) -> None:
         self.bus = bus
         self.store: Store | None = bus.store
         self.number: int = 0
         self.name: str = secrets.token_hex(6)
-        self.tables: list[Table] = []
+        self.tables: list[SharedTable] = []
         self.events: int = 0
         """The number of the last known change."""
         self._hub = hub
@@ -130,7 +117,7 @@ class Shared:
         self._ears: list[Subscription] = []
         self._beating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._unsaid: dict[Event, None] = {}
+        self._unsaid: dict[ChangeEvent, None] = {}
         self._saying = False
         self._looking = False
         self._missed = False
@@ -139,7 +126,7 @@ class Shared:
         self._state_before = bus.on_state
 
     @classmethod
-    async def open(cls, bus: Bus, server: str, hub: Hub) -> Shared:
+    async def open(cls, bus: Bus, server: str, hub: ChangeHub) -> Shared:
         """Join the replicas of this server. Raises BusLost."""
         shared = cls(bus, server, hub)
         if shared.store is not None:
@@ -192,7 +179,7 @@ class Shared:
         """The topic of messages for the replica with this number; None: for all."""
         return f"{self._prefix}-{'all' if number is None else number}"
 
-    def first_id(self, table: Table, used: int) -> int:
+    def first_id(self, table: SharedTable, used: int) -> int:
         """The number after which the ids of questions asked here begin; `used`: how many were used before."""
         return (self.number * TABLES + self.tables.index(table) << 32) + used
 
@@ -327,15 +314,6 @@ class Shared:
     async def put_new(self, key: str, value: bytes, ttl: float) -> bool:
         return await self._soon(self._kept.put_new(key, value, ttl=ttl))
 
-    async def first(self, log: str, mark: str, ttl: float) -> bool:
-        """Whether this mark is written into a log for the first time: of all replicas that ask, one gets True.
-
-        The log keeps the last `MARKS` alone, so that what they agree on takes one key of the store.
-        """
-        number = await self.append(log, mark.encode(), ttl, MARKS)
-        marks = await self.read(log, max(number - MARKS, 0))
-        return next((at for at, one in marks if one == mark.encode()), number) == number
-
     async def delete(self, key: str) -> bool:
         return await self._soon(self._kept.delete(key))
 
@@ -350,7 +328,7 @@ class Shared:
 
     # -- changes of lists and resources
 
-    def _spread(self, event: Event) -> None:
+    def _spread(self, event: ChangeEvent) -> None:
         """Pass on a local change."""
         self._unsaid[event] = None
         self._say_events()
@@ -418,7 +396,7 @@ class Shared:
     def _tell_hub(self, told: _Told, number: int) -> None:
         self._hub.hear(told.event, number, own=told.origin == self.name)
 
-    async def past_events(self, after: int) -> list[tuple[int, Event]]:
+    async def past_events(self, after: int) -> list[tuple[int, ChangeEvent]]:
         """The changes whose number is greater than this, as far as they are kept, with their numbers."""
         read = [(number, _told(raw)) for number, raw in await self.read(self.key("events"), after)]
         return [(number, told.event) for number, told in read if told is not None]

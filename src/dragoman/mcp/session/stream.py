@@ -16,13 +16,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from ...bus.contract import BusLost
 from ...jsonrpc.codec import failure
-from ...jsonrpc.errors import InternalError, LocalError, RpcError
+from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError
+from ...jsonrpc.messages import Malformed
 from ...repeats import Repeats
 from .log import SPARE, StreamLog
+from .refusals import SessionRefusal
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -71,6 +73,36 @@ class StreamReader(Protocol):
 
     def missing(self) -> None:
         """End before the beginning: the stream does not exist."""
+
+
+class SessionReply(StreamReader, Protocol):
+    """Carries the answer to one message: whole, or as a stream."""
+
+    whole: bool
+    """The caller accepts an answer that is not a stream."""
+    streams: bool
+    """The caller accepts a stream."""
+
+    def wait(self) -> None:
+        """The answer is not ready: notice it if the far end goes."""
+
+    def answer(self, answer: bytes, session: str = "") -> None:
+        """Send the answer whole. `session`: the id of a session that begins with it."""
+
+    def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
+        """The message is not accepted: send this answer, None for a notification."""
+
+    def accepted(self) -> None:
+        """No answer is owed."""
+
+    def nothing(self) -> None:
+        """The call was cancelled and has no answer."""
+
+    def refused(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
+        """The message is refused; `id`: of the request."""
+
+    def unfit(self, message: Malformed) -> None:
+        """The body is not a message."""
 
 
 def event_id(name: str, number: int, leg: int = 0) -> str | None:
@@ -254,12 +286,12 @@ class StreamWriter:
     def __len__(self) -> int:
         return len(self._unsaid)
 
-    def put(self, kind: Kind, message: bytes = b"", mark: str = "") -> bool:
-        """Send a message; False when it was dropped. `mark`: see `StreamLog.append`."""
+    def put(self, kind: Kind, message: bytes = b"") -> bool:
+        """Send a message; False when it was dropped."""
         if len(self._unsaid) >= HEADROOM and message.startswith(SPARE):
             self.dropped += 1
             return False
-        position = 0 if kind == "pause" else self.log.append(message, last=kind == "last", mark=mark)
+        position = 0 if kind == "pause" else self.log.append(message, last=kind == "last")
         if position and self.log.immediate and not self._unsaid:
             if kind == "last":
                 self._end(position, message)
@@ -299,10 +331,10 @@ class StreamWriter:
             said(number, "last", message)
 
     async def _stored(self, position: int, kind: Kind, message: bytes) -> int:
-        """The number of a message in the log; -1 if it is not there and need not be passed on."""
+        """Wait until a message is in the log; returns its number, -1 if it is not there and need not be passed on."""
         while True:
             try:
-                return await self.log.stored(position) or -1
+                return await self.log.stored(position)
             except BusLost as lost:
                 if self._said(0, kind, message):
                     break  # the reader that is here has it
@@ -325,24 +357,14 @@ class StreamWriter:
         return -1
 
 
-class Owner(Protocol):
-    """The session of a stream."""
-
-    run: Run
-
-    def left(self, stream: Stream) -> None:
-        """The reader of this stream has gone."""
-
-    def over(self, stream: Stream) -> None:
-        """All of it is in the log, or was sent, and it has no reader here."""
-
-
 class Stream:
     """The answer to one request as a stream, and its reader here."""
 
     __slots__ = (
-        "_owner",
+        "_on_over",
+        "_on_unread",
         "_primed",
+        "_run",
         "_writer",
         "_written",
         "cursor",
@@ -353,8 +375,20 @@ class Stream:
         "resumable",
     )
 
-    def __init__(self, owner: Owner, name: str, log: StreamLog, *, id: bytes, resumable: bool, primed: bool) -> None:
-        """`primed`: it begins with an event that has an id."""
+    def __init__(
+        self,
+        run: Run,
+        name: str,
+        log: StreamLog,
+        *,
+        id: bytes,
+        resumable: bool,
+        primed: bool,
+        on_unread: Callable[[Stream], None],
+        on_over: Callable[[Stream], None],
+    ) -> None:
+        """`primed`: it begins with an event that has an id. `on_unread`: called when its reader has gone. `on_over`:
+        called when all of it is in the log, or was sent, and it has no reader here."""
         self.name: str = name
         self.log: StreamLog = log
         self.resumable: bool = resumable
@@ -364,9 +398,11 @@ class Stream:
         self.cursor: Cursor | None = None
         self.left: float | None = None
         """When its last reader left, or was known to read at another process; None while it has one here."""
-        self._owner = owner
+        self._run = run
+        self._on_unread = on_unread
+        self._on_over = on_over
         self._written = False
-        self._writer = StreamWriter(owner.run, log, self._said, id=id, over=self._over)
+        self._writer = StreamWriter(run, log, self._said, id=id, over=self._over)
 
     @property
     def unsaid(self) -> int:
@@ -392,7 +428,7 @@ class Stream:
     def _cursor(self, reader: StreamReader, sent: int) -> Cursor:
         self.left = None
         name = self.name if self.resumable else ""
-        return Cursor(self._owner.run, self.log, reader, name=name, sent=sent, left=self._left)
+        return Cursor(self._run, self.log, reader, name=name, sent=sent, left=self._left)
 
     def release(self) -> None:
         """Release the reader."""
@@ -434,9 +470,9 @@ class Stream:
     def _over(self) -> None:
         self._written = True
         if self.cursor is None:
-            self._owner.over(self)
+            self._on_over(self)
 
     def _left(self, cursor: Cursor) -> None:
         if self.cursor is cursor:
             self.cursor = None
-            self._owner.over(self) if self._written else self._owner.left(self)
+            self._on_over(self) if self._written else self._on_unread(self)
