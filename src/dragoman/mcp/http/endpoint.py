@@ -35,6 +35,7 @@ from ..protocol import dialect
 from ..protocol.admission import claimed
 from ..protocol.headers import METHOD, NAME, decode_value
 from ..protocol.methods import HEADER_MISMATCH, UNSUPPORTED_VERSION
+from ..session.backend import McpBackend
 from ..session.refusals import AWAY, NO_BATCHES, NO_SESSION
 from ..session.replica import ReplicaSessions
 from ..session.session import Session, SessionTable
@@ -42,7 +43,6 @@ from .errors import MEDIA_TYPE, refuse, refused
 from .head import RequestHead, facts
 from .legacy_2024 import beside
 from .readers import HttpReader, unfit
-from .serving import Serving
 from .stateless import StatelessExchange
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _NAME: Final = NAME.encode()
 _MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
 
 
-def endpoints(server: Serving, at: str) -> Mapping[str, Endpoint]:
+def endpoints(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
     """The endpoint of a server at this path, and the endpoints beside it."""
     found: dict[str, Endpoint] = {at: McpEndpoint(server)}
     if server.options.sse_2024:
@@ -68,7 +68,7 @@ def endpoints(server: Serving, at: str) -> Mapping[str, Endpoint]:
 class McpEndpoint:
     """The MCP endpoint."""
 
-    def __init__(self, server: Serving) -> None:
+    def __init__(self, server: McpBackend) -> None:
         self.server = server
         self._spoken = server.offered.stateful
         """The stateful revisions that this server speaks."""

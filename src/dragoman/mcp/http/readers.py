@@ -1,6 +1,6 @@
 """The HTTP responses that carry a session's messages: one answer as JSON, or a stream as Server-Sent Events.
 
-A quiet stream carries a comment now and then. Statuses and header fields are decided here, and nowhere in the session.
+Statuses and header fields are decided here, and nowhere in the session.
 """
 
 from __future__ import annotations
@@ -15,22 +15,16 @@ from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
 from ...rpc.responses import Answers
-from ...transports.http.messages import JSON_LINES, CommonLines, Lines, Reply
-from ...transports.http.sse import comment, event
+from ...transports.http.messages import JSON_LINES, Lines, Reply
+from ...transports.http.sse import event
 from ..protocol import dialect
+from ..session.backend import McpBackend
 from ..session.refusals import FAILED, NO_STREAM, SessionRefusal
 from .authorization import Expiry, expiry_of
 from .errors import refuse, refused, status_in_session, turned_away
-from .serving import Serving
+from .sse_reply import SSE_LINES, SseReply
 
 SESSION: Final = "Mcp-Session-Id"
-SSE: Final = "text/event-stream"
-SSE_LINES: Final = CommonLines(
-    ("Content-Type", SSE),
-    ("Cache-Control", "no-store"),
-    # "servers SHOULD include the `X-Accel-Buffering: no` header" (2026's basic/transports/streamable-http)
-    ("X-Accel-Buffering", "no"),
-)
 
 
 class HttpReader(Struct, eq=False):
@@ -41,7 +35,7 @@ class HttpReader(Struct, eq=False):
     streams: bool
     null: bool
     """Whether an error without an id has `"id": null`."""
-    server: Serving
+    server: McpBackend
     gone: Callable[[], None] | None = None
     resumed: Callable[[], None] | None = None
     left: bool = False
@@ -49,6 +43,7 @@ class HttpReader(Struct, eq=False):
     standing: Caller | None = None
     """For a stream that is open for as long as this caller is admitted."""
     expiry: Expiry | None = None
+    sse: SseReply | None = None
 
     def wait(self) -> None:
         """The answer is not ready: notice it if the far end goes."""
@@ -100,13 +95,11 @@ class HttpReader(Struct, eq=False):
             return
         reply = self.reply
         reply.gone, reply.resumed = self._gone, self._resumed
-        reply.doubted = self._comment
-        reply.start(200, SSE_LINES)
+        self.sse = SseReply(reply, self.server)
         if id is not None:
-            reply.write(event(b"", id=id, retry=self.server.options.retry))
+            self.sse.write(event(b"", id=id, retry=self.server.options.retry))
         if self.standing is not None:  # from here on: what is refused before has nothing to end
             self.expiry = expiry_of(self.standing, self._expired)
-        self.server.host.clock.set(self, self.server.options.keep_alive)
 
     def send(self, message: bytes, id: str | None) -> None:
         self.reply.write(event(message, id=id))
@@ -118,7 +111,7 @@ class HttpReader(Struct, eq=False):
         self._end(event(message, id=id) if message else b"")
 
     def complete(self, message: bytes, id: str | None, first: str | None) -> None:
-        if self.left:  # who returns for it gets it from the log
+        if self.left:  # a client that returns for it gets it from the log
             return
         begun = b"" if first is None else event(b"", id=first, retry=self.server.options.retry)
         self.reply.respond(200, SSE_LINES, begun + event(message, id=id))
@@ -128,13 +121,13 @@ class HttpReader(Struct, eq=False):
 
     def _end(self, last: bytes) -> None:
         self._over()
-        self.server.host.clock.drop(self)
-        self.reply.finish(last)
+        self.reply.finish(last) if self.sse is None else self.sse.finish(last)
 
     def _gone(self) -> None:
         self.left = True
         self._over()
-        self.server.host.clock.drop(self)
+        if self.sse is not None:
+            self.sse.stop()
         if self.gone is not None:
             self.gone()
 
@@ -145,15 +138,6 @@ class HttpReader(Struct, eq=False):
     def _resumed(self) -> None:
         if self.resumed is not None:
             self.resumed()
-
-    def expired(self) -> None:
-        """The stream was quiet for a while: send a comment."""
-        self._comment()
-        self.server.host.clock.set(self, self.server.options.keep_alive)
-
-    def _comment(self) -> None:
-        if self.reply.writable:
-            self.reply.write(comment())
 
 
 def unfit(reply: Reply, message: Malformed, answers: Answers, *, null: bool = False) -> None:

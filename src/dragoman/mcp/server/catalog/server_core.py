@@ -36,7 +36,7 @@ from ...protocol.params import CacheScope
 from ...protocol.results import finish, stamp
 from ...protocol.revisions import Revision
 from ...protocol.types import Icon, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
-from ...session.mailbox import Mailboxes
+from ...session.mailbox import MailboxSessions
 from .. import builtin
 from ..extensions import ServerExtension, declared_by
 from ..outcomes import outcomes
@@ -139,7 +139,7 @@ class ServerCore(Offering):
         self.call_limit: CallLimit = self.host.call_limit
         """The calls in flight on all wires."""
         self.subscriptions: Subscriptions = Subscriptions(self)
-        self._mailboxes = Mailboxes(self)
+        self._mailboxes = MailboxSessions(self)
         self._functions = {}
         self.extensions: Extensions = declared_by(extensions)
         self.outcomes: dict[type, Finished] = outcomes(self, self.stamp, self.extensions)
@@ -308,7 +308,7 @@ class ServerCore(Offering):
         one = copy(self)
         one.host = Runner(self.service)
         one.call_limit = one.host.call_limit
-        one._mailboxes = Mailboxes(one)
+        one._mailboxes = MailboxSessions(one)
         one._users = 0
         return one
 

@@ -1,4 +1,4 @@
-"""The part of a server that MCP's HTTP side uses."""
+"""The part of an MCP server that its wires use: HTTP, and brokers for sessions by mailboxes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...channel import CallLimit
 from ...jsonrpc.limits import Limits
+from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.registering.service_core import ServiceCore
 from ...rpc.runner import Runner
 from ..protocol.admission import Offer
 from ..protocol.options import HttpOptions
-from ..session.changes import ChangeHub
+from .changes import ChangeHub
 
 if TYPE_CHECKING:
-    from ..session.shared import Shared
+    from .shared import Shared
 
 
-class Serving(Protocol):
-    """An MCP server."""
+class McpBackend(Protocol):
+    """What is behind the wires of an MCP server."""
 
     @property
     def name(self) -> str: ...
@@ -44,3 +45,6 @@ class Serving(Protocol):
     @property
     def shared(self) -> Shared | None:
         """The state shared with other replicas; None without a bus."""
+
+    def peer(self) -> ChannelPeer:
+        """Make a peer for one client."""
