@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -63,9 +63,9 @@ from .extensions import ClientExtension, taken
 from .handlers import Answering, Answers, OnElicit, OnSample, RootsSource
 from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
 from .negotiation import PROBE, ClientProfile
-from .notifications import NotificationRouter, OnLog, OnNotification, OnProgress, steps
-from .options import CLIENT_OPTIONS
-from .session import ASKING, LONGEST, PLAINLY, CallOptions, ClientSession, SessionOptions
+from .notifications import NotificationRouter, OnLog, OnNotification, steps
+from .options import CLIENT_OPTIONS, OnProgress, RequestOptions, VersionedOptions
+from .session import LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
 from .subscriptions import Subscription, SubscriptionManager
 from .tools import KnownTools, typed
 
@@ -160,7 +160,7 @@ class Client:
         self._far.renewed = self._renewed
         self._far.lost = self._lost
         self._far.reauthorized = self._cache.clear
-        self._usual = PLAINLY if timeout is None else ASKING
+        self._usual = PLAIN_CALL if timeout is None else WITH_PROGRESS
         """Of a call without options."""
 
     def __repr__(self) -> str:
@@ -265,11 +265,7 @@ class Client:
         self,
         method: str,
         params: Struct | Mapping[str, Any] | None = None,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Any:
         """Call a method by its name: of an extension of this client, or of the protocol. The options are those of
         `call_tool`. Gives the result as the method's row has it.
@@ -281,9 +277,11 @@ class Client:
             raise LocalError(
                 f"{method} is not a method of {self.revision.date} that this client and its extensions know"
             )
-        body, meta = _apart(params, meta)
+        body, meta = _apart(params, options.get("meta"))
         name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
-        return await self._calls.request(row, body, name, self._how(timeout, total, on_progress, meta))
+        return await self._calls.request(
+            row, body, name, self._plan("request", {**options, "meta": meta}, RequestOptions)
+        )
 
     @overload
     async def call_tool(
@@ -292,11 +290,7 @@ class Client:
         arguments: Mapping[str, Any] | None = ...,
         *,
         result: None = ...,
-        timeout: float | UnsetType | None = ...,
-        total: float | None = ...,
-        on_progress: OnProgress | None = ...,
-        meta: Mapping[str, Any] | None = ...,
-        version: str | None = ...,
+        **options: Unpack[VersionedOptions],
     ) -> CallToolResult: ...
     @overload
     async def call_tool(
@@ -305,11 +299,7 @@ class Client:
         arguments: Mapping[str, Any] | None = ...,
         *,
         result: type[T],
-        timeout: float | UnsetType | None = ...,
-        total: float | None = ...,
-        on_progress: OnProgress | None = ...,
-        meta: Mapping[str, Any] | None = ...,
-        version: str | None = ...,
+        **options: Unpack[VersionedOptions],
     ) -> T: ...
     async def call_tool(
         self,
@@ -317,11 +307,7 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         *,
         result: Any = None,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
+        **options: Unpack[VersionedOptions],
     ) -> Any:
         """Call a tool. `result`: the type of its structured content, which then is what comes back.
 
@@ -333,7 +319,7 @@ class Client:
         not there, BadAnswer for a result that does not fit the tool's output schema or `result`, answering.Declined
         when a question of the tool was turned down here.
         """
-        found, raw = await self._calls.tool(name, arguments, self._how(timeout, total, on_progress, meta, version))
+        found, raw = await self._calls.tool(name, arguments, self._plan("call_tool", options))
         if result is None:
             return found
         if found.is_error is True:
@@ -343,25 +329,20 @@ class Client:
     async def read_resource(
         self,
         uri: str,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
+        **options: Unpack[VersionedOptions],
     ) -> ReadResourceResult:
         """Read a resource (server/resources), from the cache as long as the server allows; the options are those of
         `call_tool`. Raises RpcError (-32602, or -32002 from older servers) if it does not exist, and what `call`
         raises."""
-        method, how = "resources/read", self._how(timeout, total, on_progress, meta, version)
-        chosen = how.meta is not None and "fastmcp" in how.meta  # another version than the one that is kept, maybe
+        method, plan = "resources/read", self._plan("read_resource", options)
+        chosen = plan.meta is not None and "fastmcp" in plan.meta  # another version than the one that is kept, maybe
         key = normal(uri)
         kept: tuple[str, ReadResourceResult] | None = None if chosen else self._cache.get(method, key)
         if kept is not None and kept[0] == uri:  # a server may tell spellings apart that ought to be the same
             return kept[1]
         changes = self._cache.changes(method)
         body = msgspec.json.encode({"uri": uri})
-        found, asked = await self._calls.named(method, body, uri, ReadResourceResult, how)
+        found, asked = await self._calls.named(method, body, uri, ReadResourceResult, plan)
         # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
         if not asked and not chosen:
             self._cache.put(method, key, (uri, found), found.ttl_ms, changes, _size(found))
@@ -371,18 +352,13 @@ class Client:
         self,
         name: str,
         arguments: Mapping[str, str] | None = None,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
+        **options: Unpack[VersionedOptions],
     ) -> GetPromptResult:
         """Get the messages of a prompt (server/prompts); the options are those of `call_tool`. Raises RpcError for an
         unknown prompt, or arguments that do not fit, and what `call` raises."""
         body = to_json({"name": name} if arguments is None else {"name": name, "arguments": arguments})
-        how = self._how(timeout, total, on_progress, meta, version)
-        found, _ = await self._calls.named("prompts/get", body, name, GetPromptResult, how)
+        plan = self._plan("get_prompt", options)
+        found, _ = await self._calls.named("prompts/get", body, name, GetPromptResult, plan)
         return found
 
     async def complete(
@@ -413,7 +389,9 @@ class Client:
         Raises RpcError where the server answers with an error, CallTimeout, BadAnswer for an answer that does not fit,
         ChannelError when the channel is lost, and LocalError before the client is entered."""
         body, meta = _apart(params or {}, None)
-        return _anything(await self._far.call(method, body, how=self._how(timeout, None, None, meta)))
+        return _anything(
+            await self._far.call(method, body, plan=self._plan("call", {"timeout": timeout, "meta": meta}))
+        )
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Receive log messages (`on_log`) from this level on (server/utilities/logging): for the session, or with every
@@ -481,28 +459,35 @@ class Client:
 
     # -- one call
 
-    def _how(
+    def _plan(
         self,
-        timeout: float | UnsetType | None,
-        total: float | None,
-        on_progress: OnProgress | None,
-        meta: Mapping[str, Any] | None,
-        version: str | None = None,
-    ) -> CallOptions:
+        method: str,
+        options: RequestOptions | VersionedOptions,
+        known: type[Any] = VersionedOptions,
+        meta: Mapping[str, Any] | None = None,
+    ) -> CallPlan:
+        """Make the plan of a call. `known`: the options of the method. `meta`: instead of that of the options."""
+        if not (options or meta) and self._on_progress is None:
+            return self._usual
+        if unknown := options.keys() - known.__annotations__.keys():
+            raise TypeError(f"Client.{method}() got an unexpected keyword argument {min(unknown)!r}")
+        timeout, total, on_progress = options.get("timeout", UNSET), options.get("total"), options.get("on_progress")
+        meta = options.get("meta") if meta is None else meta
+        version: Any = options.get("version")
         if version is not None:
             meta = {**(meta or {}), **asking(version)}
         own = meta is not None and _TOKEN in meta
         if own and on_progress is not None:
             raise LocalError(f"meta has a {_TOKEN} of its own, by which on_progress is not told: leave one of them out")
-        told = None if own else on_progress or self._on_progress
-        if told is None and timeout is UNSET and total is None and meta is None:
+        receiver = None if own else on_progress or self._on_progress
+        if receiver is None and timeout is UNSET and total is None and meta is None:
             return self._usual
         within = self._far.timeout if timeout is UNSET else timeout
-        if told is None and (within is None or own):
-            return CallOptions(timeout, total, None, meta)
+        if receiver is None and (within is None or own):
+            return CallPlan(timeout, total, None, meta)
         if total is None and within is None:
             total = LONGEST
-        return CallOptions(timeout, total, None if told is None else steps(told), meta, True)
+        return CallPlan(timeout, total, None if receiver is None else steps(receiver), meta, True)
 
     # -- when the server was lost
 

@@ -27,15 +27,13 @@ from ..protocol.params import (
 from ..protocol.uri import normal
 from .cache import Cache
 from .multi_round_trip import UrlElicitations
+from .options import OnProgress
 from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, SubscriptionManager
 from .tools import KnownTools
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
-OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
-"""Called with each progress of a call: `progress`, `total` and `message`; the last two UNSET if the server did not set
-them."""
 OnLog: TypeAlias = Callable[[LoggingMessageNotificationParams], object]
 OnNotification: TypeAlias = Callable[[str, dict[str, Any]], object]
 """Called with the method and the params of every notification except progress."""

@@ -59,7 +59,7 @@ progress notifications" (basic/patterns/cancellation)."""
 Target: TypeAlias = "str | Sequence[str] | Attachable"
 
 
-class CallOptions(Struct, frozen=True):
+class CallPlan(Struct, frozen=True):
     """The options of one call. Seconds; `on_progress` gets the params of its progress. `progress`: ask the server for
     it; each begins the time-out again."""
 
@@ -70,10 +70,10 @@ class CallOptions(Struct, frozen=True):
     progress: bool = False
 
 
-PLAINLY = CallOptions()
-ASKING = CallOptions(progress=True)
+PLAIN_CALL = CallPlan()
+WITH_PROGRESS = CallPlan(progress=True)
 """Of a call that a time-out ends: progress keeps it from that, whether anybody looks at it or not."""
-ENDLESS = CallOptions(timeout=None)
+ENDLESS_CALL = CallPlan(timeout=None)
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
@@ -263,7 +263,7 @@ class ClientSession:
         method: str,
         body: bytes,
         name: str | None = None,
-        how: CallOptions = PLAINLY,
+        plan: CallPlan = PLAIN_CALL,
         extra: Mapping[str, str] | None = None,
         begun: Callable[[int], None] | None = None,
     ) -> Raw:
@@ -279,7 +279,7 @@ class ClientSession:
             await self._renew(self._handshakes, SessionLost("the session was lost"))
         handshakes = self._handshakes
         try:
-            return await self._send(line, method, body, name, how, extra, begun)
+            return await self._send(line, method, body, name, plan, extra, begun)
         except RpcError as error:
             if error.code != UNSUPPORTED_VERSION or not self._other_revision(error):
                 raise
@@ -287,13 +287,13 @@ class ClientSession:
             # "it MUST start a new session by sending a new `InitializeRequest`" (basic/transports); what was refused
             # so was not done
             await self._renew(handshakes, error)
-        return await self._send(line, method, body, name, how, extra, begun)
+        return await self._send(line, method, body, name, plan, extra, begun)
 
     async def once(self, method: str, body: bytes) -> Raw:
         """One round trip, and no recovery: for what is part of one."""
         line = self._line
         assert line is not None
-        return await self._send(line, method, body, None, PLAINLY, None, None)
+        return await self._send(line, method, body, None, PLAIN_CALL, None, None)
 
     def _send(
         self,
@@ -301,15 +301,15 @@ class ClientSession:
         method: str,
         body: bytes,
         name: str | None,
-        how: CallOptions,
+        plan: CallPlan,
         extra: Mapping[str, str] | None,
         begun: Callable[[int], None] | None,
     ) -> Awaitable[Raw]:
         headers = None if line.streamable is None else line.headers(method, self.era.revision, name, extra)
-        token = how.progress
+        token = plan.progress
         params: Any
-        if begun is not None or how.meta is not None:
-            params = self._with_id(body, how.meta, token, begun)
+        if begun is not None or plan.meta is not None:
+            params = self._with_id(body, plan.meta, token, begun)
         elif token:
             start, rest = self._head_asking, b"}," + body[1:] if len(body) > 2 else b"}}"
             params = lambda id: Raw(b"%b%d%b" % (start, id, rest))  # noqa: E731  (it is made for each call)
@@ -319,9 +319,9 @@ class ClientSession:
             method,
             params,
             result=Raw,
-            timeout=how.timeout,
-            total=how.total,
-            on_progress=how.on_progress,
+            timeout=plan.timeout,
+            total=plan.total,
+            on_progress=plan.on_progress,
             extra=headers,
         )
 

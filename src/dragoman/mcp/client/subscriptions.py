@@ -32,7 +32,7 @@ from ..protocol.params import SubscriptionFilter, SubscriptionsAcknowledgedNotif
 from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri import normal
 from ..protocol.uri_template import above
-from .session import ENDLESS, ClientSession
+from .session import ENDLESS_CALL, ClientSession
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -424,7 +424,7 @@ class Subscription:
             mine.append(id)
             calls[id] = self
 
-        self._call = call = asyncio.ensure_future(far.call(LISTEN, body, how=ENDLESS, begun=begun))
+        self._call = call = asyncio.ensure_future(far.call(LISTEN, body, plan=ENDLESS_CALL, begun=begun))
         try:
             await asyncio.wait([call])
             if not call.cancelled():
