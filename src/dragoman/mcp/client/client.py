@@ -66,7 +66,7 @@ from .negotiation import PROBE, ClientProfile
 from .notifications import NotificationRouter, OnLog, OnNotification, steps
 from .options import CLIENT_OPTIONS, OnProgress, RequestOptions, VersionedOptions
 from .session import LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
-from .subscriptions import Subscription, SubscriptionManager
+from .subscriptions import Subscription, Subscriptions
 from .tools import KnownTools, typed
 
 if TYPE_CHECKING:
@@ -153,8 +153,10 @@ class Client:
         terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=taking)
         self._named = shown_target(target)
         self._far = ClientSession(servable(target), profile, terms)
-        self._listening = SubscriptionManager(self._far)
-        self._hearing = NotificationRouter(self._cache, known, self._listening, urls, on_log, on_notification, taking)
+        self._subscriptions = Subscriptions(self._far)
+        self._hearing = NotificationRouter(
+            self._cache, known, self._subscriptions, urls, on_log, on_notification, taking
+        )
         self._calls = Calls(self._far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
         self._far.heard = self._hearing.heard
         self._far.renewed = self._renewed
@@ -183,9 +185,7 @@ class Client:
 
     async def close(self) -> None:
         """End every subscription and the channel; a command gets end of file, then SIGTERM, then SIGKILL."""
-        self._listening.lost(None)
-        for one in tuple(self._listening.calls.values()):
-            await one.close()
+        await self._subscriptions.close()
         await self._far.close()
 
     @property
@@ -446,7 +446,9 @@ class Client:
         server ends it, as before a restart, and raises ChannelError when the channel is lost, unless `again` is set:
         then it subscribes again, if there is a channel to be had: one that is over comes back with `restart`.
         """
-        return Subscription(self._listening, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again)
+        return Subscription(
+            self._subscriptions, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again
+        )
 
     async def set_roots(self, roots: RootsSource) -> None:
         """Use other roots from now on; a server of the stateful era is notified. Raises LocalError if no roots were
@@ -494,11 +496,11 @@ class Client:
     async def _renewed(self) -> None:
         self._cache.clear()
         self._tools.changed()
-        await self._listening.renewed()
+        await self._subscriptions.in_session.renewed()
 
     def _lost(self, why: Any) -> None:
         self._cache.clear()
-        self._listening.lost(why)
+        self._subscriptions.in_session.lost(why)
 
 
 def _size(found: ReadResourceResult) -> int:

@@ -28,7 +28,7 @@ from ..protocol.uri import normal
 from .cache import Cache
 from .multi_round_trip import UrlElicitations
 from .options import OnProgress
-from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, SubscriptionManager
+from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, Subscriptions
 from .tools import KnownTools
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -57,7 +57,7 @@ class NotificationRouter:
         self,
         cache: Cache,
         tools: KnownTools,
-        listening: SubscriptionManager,
+        subscriptions: Subscriptions,
         errands: UrlElicitations,
         on_log: OnLog | None,
         on_notification: OnNotification | None,
@@ -66,7 +66,7 @@ class NotificationRouter:
         self._null_params = lenient.null_params
         self._cache = cache
         self._tools = tools
-        self._listening = listening
+        self._subscriptions = subscriptions
         self._errands = errands
         self._on_log = on_log
         self._on_notification = on_notification
@@ -89,7 +89,7 @@ class NotificationRouter:
             uri = decode(params, _Uri).uri
             self._cache.drop("resources/read", None if uri is None else normal(uri))
         if method in _LISTENED:
-            self._listening.heard(method, params)
+            self._subscriptions.take(method, params)
         elif method == "notifications/message" and self._on_log is not None and params is not UNSET:
             tell(self._on_log, decode(params, LoggingMessageNotificationParams))
         elif method == "notifications/elicitation/complete" and params is not UNSET:
