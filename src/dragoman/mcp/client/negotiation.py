@@ -19,14 +19,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ...channel import ChannelError, EndedUnread
 from ...jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
-from ...rpc.peering.channel_peer import ChannelPeer
 from ..protocol import lenient
 from ..protocol.encoding import encode
 from ..protocol.extension import NONE, Extensions
@@ -37,7 +36,8 @@ from ..protocol.types import SERVER_INFO, ClientCapabilities, Implementation, Re
 from .http.refusals import HttpRefused
 
 if TYPE_CHECKING:
-    from .handlers import Answering
+    from .connection import ServerConnection
+from .handlers import Answering
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -102,25 +102,7 @@ class ClientProfile(Struct, frozen=True):
         return Raw(encode(params, revision))
 
 
-class Line(Protocol):
-    """A channel with our peer, as the negotiation uses it."""
-
-    peer: ChannelPeer
-    http: bool
-    status: int | None
-    """Over HTTP: the status with which a JSON-RPC error came last that was the answer to a call; None: none came."""
-
-    def turn(self, *, stateless: bool) -> None:
-        """Over HTTP: use this era's form from now on."""
-
-    async def ready(self, revision: Revision) -> None:
-        """Tell the server that the handshake is complete, and speak this revision from now on."""
-
-    def headers(self, method: str, revision: Revision) -> dict[str, str] | None:
-        """HTTP headers of a stateless call; None on other wires."""
-
-
-Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, Line]]
+Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, ServerConnection]]
 """Opens a new channel to the far end; with True over HTTP+SSE."""
 
 
@@ -177,7 +159,7 @@ class Negotiation:
         self._fault: Exception | None = None
         """What spoke for a legacy server, where it may have been a fault of the moment."""
 
-    async def open(self) -> tuple[Line, ServerProfile]:
+    async def open(self) -> tuple[ServerConnection, ServerProfile]:
         """Open a channel; returns it and what is spoken on it.
 
         Raises ChannelError, CallTimeout, RpcError, BadAnswer if the far end cannot be reached or there is no common
@@ -203,17 +185,17 @@ class Negotiation:
 
     # -- the stateless era
 
-    async def _probed(self, revision: Revision, probe: float | None) -> tuple[Line, ServerProfile]:
-        line = await self._reach(False)
+    async def _probed(self, revision: Revision, probe: float | None) -> tuple[ServerConnection, ServerProfile]:
+        connection = await self._reach(False)
         try:
-            return await self._spoken(line, self._either(line, revision, probe))
+            return await self._spoken(connection, self._either(connection, revision, probe))
         except _Legacy as found:
             return await self._stateful(found.revision)
         except _Slow:
             return await self._probed(revision, None)
 
-    async def _either(self, line: Line, revision: Revision, probe: float | None) -> ServerProfile:
-        era = await self._discovered(line, revision, probe)
+    async def _either(self, connection: ServerConnection, revision: Revision, probe: float | None) -> ServerProfile:
+        era = await self._discovered(connection, revision, probe)
         if era is not None:
             return era
         if self._revision is not None and not self._revision.stateful:
@@ -221,30 +203,34 @@ class Negotiation:
             raise BadAnswer(
                 f"the server does not speak revision {self._revision.date}, nor anything as new{why}"
             ) from self._fault
-        return await self._handshake(line, NEWEST_STATEFUL)
+        return await self._handshake(connection, NEWEST_STATEFUL)
 
-    async def _spoken(self, line: Line, words: Awaitable[ServerProfile]) -> tuple[Line, ServerProfile]:
+    async def _spoken(
+        self, connection: ServerConnection, words: Awaitable[ServerProfile]
+    ) -> tuple[ServerConnection, ServerProfile]:
         """The channel, and the outcome of the handshake; the channel is closed if that fails."""
         try:
-            return line, await words
+            return connection, await words
         except HttpRefused as error:
-            await line.peer.close(0)
-            if not line.http or not _may_be_sse(error):
+            await connection.peer.close(0)
+            if not connection.http or not _may_be_sse(error):
                 raise
             return await self._sse(error)
         except BaseException:
-            await line.peer.close(0)
+            await connection.peer.close(0)
             raise
 
-    async def _discovered(self, line: Line, revision: Revision, probe: float | None) -> ServerProfile | None:
+    async def _discovered(
+        self, connection: ServerConnection, revision: Revision, probe: float | None
+    ) -> ServerProfile | None:
         """The answer of a modern server; None: it is a legacy one."""
-        line.turn(stateless=True)
+        connection.turn(stateless=True)
         asked = [revision.date]
         while True:
             try:
-                found = await self._discover(line, revision, probe)
+                found = await self._discover(connection, revision, probe)
             except RpcError as error:
-                if _is_later(error, line.status):
+                if _is_later(error, connection.status):
                     raise
                 other = self._other(error, revision)
             except HttpRefused as error:
@@ -258,7 +244,7 @@ class Negotiation:
                 self._fault = error
                 return None
             except ChannelError as error:
-                if line.http or isinstance(error, EndedUnread):  # another question would not help
+                if connection.http or isinstance(error, EndedUnread):  # another question would not help
                     raise
                 # it died because of a request before `initialize`
                 logger.debug("server/discover: %s", error)
@@ -274,7 +260,7 @@ class Negotiation:
             if other is None:
                 return None
             if other.stateful:
-                return await self._handshake(line, other)
+                return await self._handshake(connection, other)
             # a server that has just been upgraded may refuse a revision and list it: that is worth one more try
             if asked.count(other.date) > 1:
                 raise BadAnswer(f"the server refuses revision {other.date} and says that it speaks it")
@@ -282,40 +268,40 @@ class Negotiation:
             asked.append(revision.date)
 
     async def _discover(
-        self, line: Line, revision: Revision, probe: float | None
+        self, connection: ServerConnection, revision: Revision, probe: float | None
     ) -> DiscoverResult | ServerProfile | None:
         """Ask; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds (None: without that
         limit) and then answered `initialize`."""
-        line.status = None
+        connection.status = None
         params = Raw(b'{"_meta":{' + self._hello.meta(revision, None) + b"}}")
-        call = line.peer.call(
+        call = connection.peer.call(
             "server/discover",
             params,
             result=Raw,
             timeout=self._timeout,
-            extra=line.headers("server/discover", revision),
+            extra=connection.headers("server/discover", revision),
         )
-        if line.http or self._revision is not None or probe is None:
+        if connection.http or self._revision is not None or probe is None:
             return _discovered(await call)
         asking = asyncio.ensure_future(call)
         try:
             done, _ = await asyncio.wait([asking], timeout=probe)
             if done:
                 return _discovered(asking.result())
-            return await self._doubted(line, asking, probe)
+            return await self._doubted(connection, asking, probe)
         finally:
             asking.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asking
 
     async def _doubted(
-        self, line: Line, asking: asyncio.Future[Raw], probe: float
+        self, connection: ServerConnection, asking: asyncio.Future[Raw], probe: float
     ) -> DiscoverResult | ServerProfile | None:
         """ "Does not respond within a reasonable timeout: the server is legacy" (basic/transports/stdio). One that only
         started slowly answers both questions, the first one first: then the answer to that counts."""
         logger.info("server/discover: no answer within %s s, so `initialize` is tried", probe)
         try:
-            era = await self._handshake(line, NEWEST_STATEFUL)
+            era = await self._handshake(connection, NEWEST_STATEFUL)
         except (RpcError, BadAnswer, CallTimeout):
             if not _is_modern(asking):
                 raise
@@ -351,34 +337,39 @@ class Negotiation:
 
     # -- the stateful era
 
-    async def _stateful(self, revision: Revision) -> tuple[Line, ServerProfile]:
-        line = await self._reach(False)
-        return await self._spoken(line, self._handshake(line, revision))
+    async def _stateful(self, revision: Revision) -> tuple[ServerConnection, ServerProfile]:
+        connection = await self._reach(False)
+        return await self._spoken(connection, self._handshake(connection, revision))
 
-    async def _sse(self, error: HttpRefused) -> tuple[Line, ServerProfile]:
+    async def _sse(self, error: HttpRefused) -> tuple[ServerConnection, ServerProfile]:
         """The endpoint refuses POST: find out whether it speaks HTTP+SSE (basic/transports, Backward Compatibility)."""
         try:
-            line = await self._reach(True)
+            connection = await self._reach(True)
         except (ChannelError, BadAnswer) as fault:
             raise error from fault
         try:
-            return line, await self._handshake(line, self._revision or NEWEST_STATEFUL)
+            return connection, await self._handshake(connection, self._revision or NEWEST_STATEFUL)
         except BaseException:
-            await line.peer.close(0)
+            await connection.peer.close(0)
             raise
 
-    async def _handshake(self, line: Line, revision: Revision) -> ServerProfile:
-        line.turn(stateless=False)
-        return await handshake(line, self._hello, revision, timeout=self._timeout, forced=self._revision)
+    async def _handshake(self, connection: ServerConnection, revision: Revision) -> ServerProfile:
+        connection.turn(stateless=False)
+        return await handshake(connection, self._hello, revision, timeout=self._timeout, forced=self._revision)
 
 
 async def handshake(
-    line: Line, hello: ClientProfile, revision: Revision, *, timeout: float | None, forced: Revision | None = None
+    connection: ServerConnection,
+    hello: ClientProfile,
+    revision: Revision,
+    *,
+    timeout: float | None,
+    forced: Revision | None = None,
 ) -> ServerProfile:
     """`initialize` and `notifications/initialized`. Raises BadAnswer when the server chose a revision that this client
     does not speak."""
     try:
-        raw = await line.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
+        raw = await connection.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
     except MethodNotFound as error:
         why = "it has no initialize: this is JSON-RPC, not MCP; use dragoman.connect, on the command methods and call"
         raise BadAnswer(why) from error
@@ -391,7 +382,7 @@ async def handshake(
         # "If the client does not support the version in the server's response, it SHOULD disconnect" (basic/lifecycle)
         ours = forced.date if forced is not None else ", ".join(date for date, one in REVISIONS.items() if one.stateful)
         raise BadAnswer(f"the server answers with revision {found.protocol_version!r}; this client speaks {ours}")
-    await line.ready(spoken)
+    await connection.ready(spoken)
     return ServerProfile(
         revision=spoken,
         capabilities=found.capabilities,
