@@ -47,7 +47,7 @@ def update(two: Ring, number: int, letter: str) -> None:
     two.servers[number].notify_resource_updated(f"file:///{letter}")
 
 
-def of(two: Ring, number: int) -> shared.Shared:
+def of(two: Ring, number: int) -> shared.Replica:
     """What a replica shares."""
     found = behind(two.servers[number]).shared
     assert found is not None

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dragoman.bus.contract import reader
-from dragoman.mcp.session.shared import BusMessage, Shared
+from dragoman.mcp.session.shared import BusMessage, Replica
 from dragoman.store import documents
 from tests.behind import behind
 
@@ -30,9 +30,9 @@ async def two() -> AsyncIterator[Ring]:
         yield found
 
 
-def of(ring_of: Ring, number: int) -> Shared:
+def of(ring_of: Ring, number: int) -> Replica:
     found: Any = behind(ring_of.servers[number]).shared
-    assert isinstance(found, Shared)
+    assert isinstance(found, Replica)
     return found
 
 

@@ -7,9 +7,9 @@ Rules:
   gathers the answers and sends its request again, with the state it was given, and the handler runs again from
   the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
 - An answer belongs to the question with its key *and* its text. A question without a key of its own is identified by
-  its position and a digest of its text. A missing or unfit answer is asked for again; an answer without a question is
-  ignored.
-- A client is never asked for what it has not declared, and in a session not before it is initialized: `CannotAsk`.
+  its position and a digest of its text. Without a fitting answer the question is sent again; an answer without a
+  question is ignored.
+- A client gets no question that it has not declared, and in a session none before it is initialized: `CannotAsk`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..protocol.params import (
 from ..protocol.revisions import Revision
 from .forms import CannotAsk
 from .questions import ElicitUrl, Question, demand, known_in, may_ask
-from .request_state import Known, Seal, State, digest, digest_of
+from .request_state import KnownAnswer, State, StateSeal, digest, digest_of
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -46,17 +46,17 @@ TRIES = 3
 _RECORD = "dragoman.ask"
 
 
-class Sealing(Protocol):
+class StateSealer(Protocol):
     """The part of a server that asking uses."""
 
     @property
-    def seal(self) -> Seal: ...
+    def seal(self) -> StateSeal: ...
     @property
     def once(self) -> bool:
         """Whether states can be used only once."""
 
 
-class Asking(Protocol):
+class QuestionContext(Protocol):
     """The part of a call's context that asking uses. `rpc`: the `dragoman.Context`."""
 
     @property
@@ -64,7 +64,7 @@ class Asking(Protocol):
     @property
     def _admitted(self) -> Admitted: ...
     @property
-    def _server(self) -> Sealing: ...
+    def _server(self) -> StateSealer: ...
 
 
 class QuestionFailed(RpcError):
@@ -113,7 +113,7 @@ def input_required(error: BaseException) -> InputRequired | None:
 
 
 async def ask(
-    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
+    context: QuestionContext, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
     """Ask questions, all at once, for their answers in order; from `async def` handlers.
 
@@ -135,9 +135,9 @@ async def ask(
 
 
 def ask_blocking(
-    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
+    context: QuestionContext, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
-    """As `ask`, for plain functions, which run in threads: it blocks where the server calls."""
+    """Ask questions from plain functions, which run in threads: it blocks where the server calls."""
     turns = _turns(context, questions, once)
     with _client_errors():
         try:
@@ -164,7 +164,7 @@ def _client_errors() -> Iterator[None]:
         raise QuestionFailed(error) from error
 
 
-def _turns(context: Asking, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
+def _turns(context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
     """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
     admitted = context._admitted
     revision = admitted.revision
@@ -198,7 +198,7 @@ def _params(request: InputRequest, revision: Revision) -> Any:
     return UNSET if isinstance(request, ListRootsRequest) else Raw(encode(request.params, revision))
 
 
-# -- what may be asked ----------------------------------------------------------------------------
+# -- which questions are allowed -------------------------------------------------------------------
 
 
 def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[InputRequest]:
@@ -225,18 +225,18 @@ def _named(question: Question[Any]) -> str:
 class _Record:
     """The questions of one run of a handler, and the answers known so far."""
 
-    __slots__ = ("answers", "asked", "count", "has_state", "known", "request", "used")
+    __slots__ = ("answers", "count", "digests", "has_state", "known", "request", "used")
 
-    def __init__(self, context: Asking) -> None:
+    def __init__(self, context: QuestionContext) -> None:
         admitted = context._admitted
         given = getattr(admitted.params, "input_responses", UNSET)
         self.answers: dict[str, Raw] = {} if given is UNSET else given
         self.request, found = opened(admitted, context._server)
         self.has_state = found is not None
         request_state = _NOTHING if found is None else found
-        self.asked = request_state.asked
+        self.digests = request_state.digests
         self.known = request_state.known
-        self.used: dict[str, Known] = {}
+        self.used: dict[str, KnownAnswer] = {}
         self.count = 0
 
     def find(self, key: str, text: str, once: bool) -> Raw | None:
@@ -246,12 +246,12 @@ class _Record:
             return known.answer
         if not self.has_state:  # an answer to a question under another state, or one that the client guessed
             return None if once else self.answers.get(key)
-        return self.answers.get(key) if self.asked.get(key) == text else None
+        return self.answers.get(key) if self.digests.get(key) == text else None
 
     def lost(self) -> list[str]:
-        """Questions that were answered before and were not asked in this run."""
+        """Return the questions that were answered before and did not come in this run."""
         answered = {key: known.digest for key, known in self.known.items()}
-        answered |= {key: text for key, text in self.asked.items() if key in self.answers}
+        answered |= {key: text for key, text in self.digests.items() if key in self.answers}
         return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
 
 
@@ -259,7 +259,7 @@ _NOTHING = State("", None, 0, "", False, {}, {})
 
 
 def _replayed(
-    context: Asking, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
+    context: QuestionContext, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
     """The answers; raises InputRequired for missing ones."""
     record = context.rpc.values.get(_RECORD)
@@ -268,7 +268,7 @@ def _replayed(
     single = context._server.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
-    asked: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for question, request in zip(questions, requests, strict=True):
         text = digest(question.method.encode() + b"\0" + question.text(request))[:16]
         record.count += 1
@@ -279,20 +279,20 @@ def _replayed(
         try:
             if answer is not None:
                 answers.append(question.read(answer))
-                record.used[key] = Known(text, answer)
+                record.used[key] = KnownAnswer(text, answer)
                 continue
         except BadAnswer as error:
             # "respond with a new `InputRequiredResult` requesting the missing information again" (basic/patterns/mrtr)
             logger.info("%s: %s to question %r: asked again", context._admitted.method, error, key)
-            record.asked.pop(key, None)
-        missing[key], asked[key] = request, text
+            record.digests.pop(key, None)
+        missing[key], digests[key] = request, text
     if missing:
-        raise _input_required(context, record, missing, asked, single)
+        raise _input_required(context, record, missing, digests, single)
     return tuple(answers)
 
 
 def _input_required(
-    context: Asking, record: _Record, missing: dict[str, InputRequest], asked: dict[str, str], once: bool
+    context: QuestionContext, record: _Record, missing: dict[str, InputRequest], digests: dict[str, str], once: bool
 ) -> InputRequired:
     admitted = context._admitted
     lost = record.lost()
@@ -301,12 +301,12 @@ def _input_required(
             "%s asks %s before what was answered already (%s): it is asked anew. A handler that runs again asks the "
             "same questions in the same order, and asks before it acts",
             _of(admitted),
-            ", ".join(asked),
+            ", ".join(digests),
             ", ".join(lost),
         )
-    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in asked}
+    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in digests}
     request_state = context._server.seal.seal(
-        record.request, admitted.principal, asked=asked, known=record.used | kept, once=once
+        record.request, admitted.principal, digests=digests, known=record.used | kept, once=once
     )
     return InputRequired(missing, request_state)
 
@@ -316,9 +316,9 @@ def _of(admitted: Admitted) -> str:
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
 
-def opened(admitted: Admitted, server: Sealing) -> tuple[str, State | None]:
+def opened(admitted: Admitted, server: StateSealer) -> tuple[str, State | None]:
     """The digest of a request, and the state that came with it, None without one: opened once, however often it is
-    asked for. Raises SealError as `verify`."""
+    still open. Raises SealError as `verify`."""
     text: Any = getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
@@ -327,7 +327,7 @@ def opened(admitted: Admitted, server: Sealing) -> tuple[str, State | None]:
     return admitted.opened[1], admitted.opened[2]
 
 
-def verify(admitted: Admitted, server: Sealing) -> State | None:
+def verify(admitted: Admitted, server: StateSealer) -> State | None:
     """Verify the state that came with a request, before its handler runs; nothing to do without one.
 
     Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
@@ -341,7 +341,7 @@ def verify(admitted: Admitted, server: Sealing) -> State | None:
 # -- elicitation by URL, where it is announced and ended by messages of its own --------------------
 
 
-def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
+def require_url(context: QuestionContext, /, *questions: ElicitUrl) -> NoReturn:
     """End this call: the user must open these URLs first, and then the client calls again.
 
     The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
@@ -351,7 +351,7 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
     if not admitted.revision.server_calls:
         record = context.rpc.values.get(_RECORD) or _Record(context)
         keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
-        request_state = context._server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
+        request_state = context._server.seal.seal(record.request, admitted.principal, digests={}, known=record.used)
         raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
     # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
     data = URLElicitationRequiredData([question.params() for question in questions])
@@ -359,7 +359,7 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
     raise RpcError(DEFINED_CODES[code], Raw(encode(data, admitted.revision)), code=code)
 
 
-def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
+def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] | None:
     """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
     `async def`.
 
@@ -373,8 +373,8 @@ def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
     params = Raw(
         encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context._admitted.revision)
     )
-    told: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
-    return told
+    sent: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
+    return sent
 
 
 async def _nothing() -> None:

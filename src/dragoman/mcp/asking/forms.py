@@ -63,7 +63,7 @@ _ON_TOP = ("$schema", "type", "properties", "required", "title", "description", 
 
 
 class CannotAsk(RpcError):
-    """This client cannot be asked: it did not declare the capability, its revision has no such question, or its session
+    """This client gets no question: it did not declare the capability, its revision has none such, or its session
     is not initialized yet.
 
     `code` is -32021 if the revision has a code for a missing capability, otherwise -32600. `data` has
@@ -213,7 +213,7 @@ def _of_type(kind: Any) -> Form:
 def _of_value(kind: Any) -> Form:
     """A form of one field."""
     holder: Any = msgspec.defstruct("Value", [(VALUE, kind)])
-    form = _of_type.__wrapped__(holder)  # the holder is not asked for again
+    form = _of_type.__wrapped__(holder)  # the holder is built once
     return Form(form.properties, form.required, lambda content: form.decode(content).value, form.nullable)
 
 

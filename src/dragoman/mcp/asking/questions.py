@@ -68,20 +68,21 @@ class Question(Protocol[A]):
 
     method: ClassVar[str]
     again: ClassVar[bool]
-    """Whether to ask again when the answer does not fit, because a user filled it in."""
+    """Whether the question is sent again when the answer does not fit, because a user filled it in."""
 
     @property
     def key(self) -> str | None:
         """The name of its answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """The request for the question. Raises CannotAsk if the revision cannot express it, LocalError if none can."""
+        """Make the request for the question. Raises CannotAsk if the revision cannot express it, LocalError if none
+        can."""
 
     def text(self, request: InputRequest) -> bytes:
-        """Distinguishes it from other questions."""
+        """Return what distinguishes it from other questions."""
 
     def read(self, answer: Raw) -> A:
-        """The answer. Raises BadAnswer with every fault."""
+        """Decode the answer. Raises BadAnswer with every fault."""
 
 
 class Elicited(Struct, Generic[T], frozen=True):
@@ -122,23 +123,23 @@ class Elicit(Struct, Generic[T], frozen=True):
     method: ClassVar[str] = "elicitation/create"
     """The method of its request."""
     again: ClassVar[bool] = True
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     message: str
     """The question, for the user to read."""
     schema: type[T] | Mapping[str, Any] | None
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`. Raises LocalError for a schema that is not that of a form."""
+        """Make the request for the question. Raises LocalError for a schema that is not that of a form."""
         schema = form_of(self.schema).schema(revision)
         return ElicitRequest(ElicitRequestParams(message=self.message, mode="form", requested_schema=schema))
 
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return _text(request)
 
     def read(self, answer: Raw) -> Elicited[T]:
@@ -159,14 +160,14 @@ class ElicitUrl(Struct, frozen=True):
     method: ClassVar[str] = "elicitation/create"
     """The method of its request."""
     again: ClassVar[bool] = True
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     message: str
     """Why the user should go there."""
     url: str
     """An absolute URL."""
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
     id: str = field(default_factory=lambda: os.urandom(16).hex())
 
     def params(self) -> ElicitRequestParams:
@@ -183,13 +184,13 @@ class ElicitUrl(Struct, frozen=True):
         return ElicitRequestParams(message=self.message, mode="url", url=self.url, elicitation_id=self.id)
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`. Raises LocalError when the URL is invalid."""
+        """Make the request for the question. Raises LocalError when the URL is invalid."""
         return ElicitRequest(self.params())
 
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return b"url\0" + self.message.encode("utf-8", "surrogatepass")
 
     def read(self, answer: Raw) -> Elicited[None]:
@@ -216,7 +217,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     method: ClassVar[str] = "sampling/createMessage"
     """The method of its request."""
     again: ClassVar[bool] = False
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     messages: Messages
     max_tokens: int = MAX_TOKENS
@@ -236,10 +237,10 @@ class Sample(Struct, frozen=True, kw_only=True):
     metadata: Free | None = None
     """For the provider of the model; any JSON object."""
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`. Raises LocalError for a `tool_use` that is not answered."""
+        """Make the request for the question. Raises LocalError for a `tool_use` that is not answered."""
         messages = _listed(self)
         _check_tools(messages)
         if not revision.sampling_tools:
@@ -262,7 +263,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return _text(request)
 
     def read(self, answer: Raw) -> CreateMessageResult:
@@ -281,19 +282,19 @@ class Roots(Struct, frozen=True):
     method: ClassVar[str] = "roots/list"
     """The method of its request."""
     again: ClassVar[bool] = False
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`."""
+        """Make the request for the question."""
         return ListRootsRequest(ListRootsRequestParams())
 
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return b"roots"
 
     def read(self, answer: Raw) -> list[Root]:

@@ -25,8 +25,8 @@ from ..protocol.encoding import READERS
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
-from .extensions import Requests, Taken
-from .handlers import Answering
+from .extensions import ExtensionClient, Taken
+from .handlers import QuestionHandlers
 from .multi_round_trip import UrlElicitations, answered, head, read
 from .session import PATIENCE, CallPlan, ClientSession
 from .tools import KnownTools
@@ -42,19 +42,19 @@ class _Tool(Struct, omit_defaults=True):
     arguments: Mapping[str, Any] | None = None
 
 
-class Calls:
+class ClientCalls:
     """Calls of one client. `rounds`: how often the server may ask within one. `refresh`: list the tools anew."""
 
     def __init__(
         self,
         far: ClientSession,
-        answering: Answering,
+        answering: QuestionHandlers,
         errands: UrlElicitations,
         tools: KnownTools,
         extensions: Taken,
         rounds: int,
         refresh: Callable[[], Awaitable[None]],
-        client: Requests,
+        client: ExtensionClient,
     ) -> None:
         self._far = far
         self._answering = answering
@@ -66,7 +66,7 @@ class Calls:
         self._client = client
 
     async def tool(self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan) -> tuple[CallToolResult, Raw]:
-        """A tool's result, checked against its output schema, and its JSON text."""
+        """Return a tool's result, checked against its output schema, and its JSON text."""
         body = to_json(_Tool(name, arguments))
         known = self._tools.get(name)
         headers = mirror(known.marked, arguments) if known is not None and known.marked else None
@@ -89,11 +89,11 @@ class Calls:
         return found, raw
 
     async def _tool_again(self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan, body: bytes) -> Raw:
-        """A further round trip of a tool's call."""
+        """Make a further round trip of a tool's call."""
         return await self._far.call(TOOL, body, name, plan, self._tools.headers(name, arguments))
 
     async def named(self, method: str, body: bytes, name: str, kind: type[T], plan: CallPlan) -> tuple[T, bool]:
-        """The result of another call by its method's name, and whether the server asked on the way."""
+        """Return the result of another call by its method's name, and whether the server had questions on the way."""
 
         async def trip(body: bytes) -> Raw:
             return await self._far.call(method, body, name, plan)

@@ -58,15 +58,15 @@ from ..protocol.types import (
 )
 from ..protocol.uri import normal
 from .cache import Cache, pages
-from .calls import Calls
+from .calls import ClientCalls
 from .extensions import ClientExtension, taken
-from .handlers import Answering, Answers, OnElicit, OnSample, RootsSource
+from .handlers import AnswerOptions, OnElicit, OnSample, QuestionHandlers, RootsSource
 from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
 from .negotiation import PROBE, ClientProfile
 from .notifications import NotificationRouter, OnLog, OnNotification, steps
 from .options import CLIENT_OPTIONS, OnProgress, RequestOptions, VersionedOptions
 from .session import LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
-from .subscriptions import Subscription, Subscriptions
+from .subscriptions import ClientSubscriptions, Subscription
 from .tools import KnownTools, typed
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Client:
     """A client of one MCP server.
 
     `target`: a URL (http(s):, ws(s):, tcp:, unix:, stdio:), a command as a list or a string, or a `Server` in this
-    process. `name`, `version`, `title`: what the server is told of us. `revision`: speak this one (its date, or a
+    process. `name`, `version`, `title`: how this client names itself. `revision`: speak this one (its date, or a
     `Revision`) and no other. `timeout`: seconds per call without an answer or progress (None: for ever).
 
     `on_elicit`, `on_elicit_url`, `on_sample`, `roots`: functions that answer the server, see `handlers`; each declares
@@ -140,7 +140,9 @@ class Client:
     ) -> None:
         check("Client", CLIENT_OPTIONS, given := locals())
         taking = without_v1("Client", chosen(lenient))
-        self._answering = Answering(among(Answers, given), questions=(limits or CLIENT).questions, lenient=taking)
+        self._answering = QuestionHandlers(
+            among(AnswerOptions, given), questions=(limits or CLIENT).questions, lenient=taking
+        )
         self._limits = limits or CLIENT
         self._on_progress = on_progress
         self._cache = Cache(keeps=cache)
@@ -152,16 +154,14 @@ class Client:
         profile = ClientProfile(info, self._answering, self._extensions.those)
         terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=taking)
         self._named = shown_target(target)
-        self._far = ClientSession(servable(target), profile, terms)
-        self._subscriptions = Subscriptions(self._far)
-        self._hearing = NotificationRouter(
-            self._cache, known, self._subscriptions, urls, on_log, on_notification, taking
-        )
-        self._calls = Calls(self._far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
-        self._far.heard = self._hearing.heard
-        self._far.renewed = self._renewed
-        self._far.lost = self._lost
-        self._far.reauthorized = self._cache.clear
+        far = self._far = ClientSession(servable(target), profile, terms)
+        open = self._subscriptions = ClientSubscriptions(far)
+        self._router = NotificationRouter(self._cache, known, open, urls, on_log, on_notification, taking)
+        self._calls = ClientCalls(far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
+        far.on_notification = self._router.route
+        far.renewed = self._renewed
+        far.lost = self._lost
+        far.reauthorized = self._cache.clear
         self._usual = PLAIN_CALL if timeout is None else WITH_PROGRESS
         """Of a call without options."""
 
@@ -342,9 +342,9 @@ class Client:
             return kept[1]
         changes = self._cache.changes(method)
         body = msgspec.json.encode({"uri": uri})
-        found, asked = await self._calls.named(method, body, uri, ReadResourceResult, plan)
+        found, had_questions = await self._calls.named(method, body, uri, ReadResourceResult, plan)
         # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
-        if not asked and not chosen:
+        if not had_questions and not chosen:
             self._cache.put(method, key, (uri, found), found.ttl_ms, changes, _size(found))
         return found
 
@@ -480,7 +480,9 @@ class Client:
             meta = {**(meta or {}), **asking(version)}
         own = meta is not None and _TOKEN in meta
         if own and on_progress is not None:
-            raise LocalError(f"meta has a {_TOKEN} of its own, by which on_progress is not told: leave one of them out")
+            raise LocalError(
+                f"meta has a {_TOKEN} of its own, whose progress on_progress does not get: leave one of them out"
+            )
         receiver = None if own else on_progress or self._on_progress
         if receiver is None and timeout is UNSET and total is None and meta is None:
             return self._usual

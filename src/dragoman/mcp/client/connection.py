@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .http.posts import StreamableHttp
 
 
-class ServerConnection:
+class McpConnection:
     """A channel and our peer on it. `streamable`: the channel where it is Streamable HTTP; `inside`: a server in this
     process."""
 

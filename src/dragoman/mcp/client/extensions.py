@@ -15,7 +15,7 @@ from ...jsonrpc.errors import LocalError
 from ..protocol.extension import Extension, Extensions
 
 
-class Requests(Protocol):
+class ExtensionClient(Protocol):
     """The part of a client that an extension may use."""
 
     async def request(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> Any: ...
@@ -29,7 +29,7 @@ class ClientExtension(Protocol):
     def declares(self) -> Extension:
         """The declaration for both ends."""
 
-    async def settle(self, method: str, result: Struct, client: Requests) -> Struct | Mapping[str, Any]:
+    async def settle(self, method: str, result: Struct, client: ExtensionClient) -> Struct | Mapping[str, Any]:
         """The complete result of a call that ended in one of this extension's results, as its type or as JSON values.
         What it raises, the call raises."""
 

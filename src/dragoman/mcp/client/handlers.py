@@ -57,7 +57,7 @@ defaults), False (declined) or None (cancelled); or an awaitable of one."""
 OnSample: TypeAlias = Callable[[CreateMessageRequestParams], Any]
 """Answers a sampling: a `CreateMessageResult`, the model's text, or None (declined); or an awaitable of one."""
 RootsSource: TypeAlias = Sequence[Root | str | PathLike[str]] | Callable[[], Any]
-"""Roots, folders or file: URIs; or a function, plain or async, that lists them when asked."""
+"""Roots, folders or file: URIs; or a function, plain or async, that lists them on request."""
 
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
@@ -71,7 +71,7 @@ class Declined(Exception):
     raises it. It never crosses the wire as it is."""
 
 
-class Answers(Struct, frozen=True, kw_only=True):
+class AnswerOptions(Struct, frozen=True, kw_only=True):
     """The functions that answer, by the names of their options."""
 
     on_elicit: OnElicit | None
@@ -81,10 +81,10 @@ class Answers(Struct, frozen=True, kw_only=True):
     roots: RootsSource | None
 
 
-class Answering:
+class QuestionHandlers:
     """The functions that answer a server's questions, and the capabilities they declare."""
 
-    def __init__(self, given: Answers, *, questions: int = CLIENT.questions, lenient: Leniency = STRICT) -> None:
+    def __init__(self, given: AnswerOptions, *, questions: int = CLIENT.questions, lenient: Leniency = STRICT) -> None:
         if given.sample_tools and given.on_sample is None:
             raise LocalError("sample_tools says that on_sample takes tools: give on_sample too")
         self._null_params = lenient.null_params
@@ -128,28 +128,28 @@ class Answering:
         return encode(answer, revision)
 
     async def _elicit(self, params: Raw | UnsetType, revision: Revision) -> ElicitResult:
-        asked = self._read(ELICIT, params, ElicitRequestParams)
+        request = self._read(ELICIT, params, ElicitRequestParams)
         # "Clients MUST treat requests without a `mode` field as form mode" (client/elicitation)
-        mode = "form" if asked.mode is UNSET else asked.mode
+        mode = "form" if request.mode is UNSET else request.mode
         function = self._form if mode == "form" else self._url if revision.elicitation_modes else None
         if function is None:
             # "Server sends an elicitation/create request with a mode not declared in client capabilities: -32602"
             raise InvalidParams(f"{ELICIT}: mode {mode!r} was not declared", {"reason": "undeclared mode"})
-        if mode == "url" and not _is_url(asked.url):
+        if mode == "url" and not _is_url(request.url):
             raise InvalidParams(f"{ELICIT}: the url is missing or no http(s) URL")
-        if mode == "form" and not isinstance(asked.requested_schema, dict):
+        if mode == "form" and not isinstance(request.requested_schema, dict):
             raise InvalidParams(f"{ELICIT}: requestedSchema is missing")
-        return _elicited(await _called(function, asked), asked if mode == "form" else None)
+        return _elicited(await _called(function, request), request if mode == "form" else None)
 
     async def _sampled(self, params: Raw | UnsetType, function: OnSample) -> CreateMessageResult:
-        asked = self._read(SAMPLE, params, CreateMessageRequestParams)
-        if not self._sample_tools and (asked.tools is not UNSET or asked.tool_choice is not UNSET):
+        request = self._read(SAMPLE, params, CreateMessageRequestParams)
+        if not self._sample_tools and (request.tools is not UNSET or request.tool_choice is not UNSET):
             # "The client MUST return an error if this field is provided but `sampling.tools` is not declared"
             raise InvalidParams(f"{SAMPLE}: tools were not declared", {"reason": "sampling.tools is not declared"})
-        fault = _unbalanced(asked.messages)
+        fault = _unbalanced(request.messages)
         if fault is not None:
             raise InvalidParams(f"{SAMPLE}: {fault}")
-        found = await _called(function, asked)
+        found = await _called(function, request)
         if found is None:
             raise Declined("User rejected sampling request")
         if isinstance(found, str):

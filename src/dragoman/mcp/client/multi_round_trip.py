@@ -22,7 +22,7 @@ from ..protocol import lenient
 from ..protocol.encoding import decode
 from ..protocol.params import COMPLETE, INPUT_REQUIRED
 from ..protocol.revisions import Revision
-from .handlers import ELICIT, ROOTS, SAMPLE, Answering
+from .handlers import ELICIT, ROOTS, SAMPLE, QuestionHandlers
 from .salvage import salvaged
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ async def answered(
     raw: Raw,
     body: bytes,
     trip: Trip,
-    answering: Answering,
+    answering: QuestionHandlers,
     revision: Revision,
     rounds: int,
     known: Container[str] = (),
@@ -112,7 +112,7 @@ async def answered(
     return raw, found.result_type
 
 
-async def _retry(method: str, found: _Head, body: bytes, answering: Answering, revision: Revision) -> bytes:
+async def _retry(method: str, found: _Head, body: bytes, answering: QuestionHandlers, revision: Revision) -> bytes:
     """The params of the next round trip."""
     if found.input_requests is UNSET and found.request_state is UNSET:
         # "Servers MUST include at least one of `inputRequests` or `requestState`"
@@ -138,7 +138,7 @@ async def _retry(method: str, found: _Head, body: bytes, answering: Answering, r
     return b"{" + b",".join(parts) + b"}"
 
 
-async def _answer(method: str, question: _Question, answering: Answering, revision: Revision) -> bytes:
+async def _answer(method: str, question: _Question, answering: QuestionHandlers, revision: Revision) -> bytes:
     if question.method not in QUESTIONS:
         raise BadAnswer(f"{method}: inputRequests has {question.method!r}, which no server may ask")
     try:
@@ -169,19 +169,21 @@ class UrlElicitations:
         elif not future.done():
             future.set_result(None)
 
-    async def run(self, error: RpcError, answering: Answering, revision: Revision, patience: float | None) -> bool:
+    async def run(
+        self, error: RpcError, answering: QuestionHandlers, revision: Revision, patience: float | None
+    ) -> bool:
         """Send the user where a URL_ELICITATION_REQUIRED error says, and wait until the server says that it is done, or
         `patience` seconds: "Servers MAY send" that. False when the user did not want to go there, or the error makes no
         sense."""
         try:
-            asked = msgspec.convert(error.data, _Required).elicitations
+            required = msgspec.convert(error.data, _Required).elicitations
         except msgspec.ValidationError:
             return False
-        ids = [one.get("elicitationId") for one in asked]
+        ids = [one.get("elicitationId") for one in required]
         if (
-            not asked
+            not required
             or not all(isinstance(id, str) for id in ids)
-            or not all(one.get("mode") == "url" for one in asked)
+            or not all(one.get("mode") == "url" for one in required)
         ):
             return False
         loop = asyncio.get_running_loop()
@@ -190,7 +192,7 @@ class UrlElicitations:
             del self._early[id]
             self.done(id)
         try:
-            for one in asked:
+            for one in required:
                 answer = await answering.answer(ELICIT, Raw(msgspec.json.encode(one)), revision)
                 if msgspec.json.decode(answer).get("action") != "accept":
                     return False

@@ -2,11 +2,11 @@
 
 Rules (basic/versioning and the bindings' "Backward Compatibility"):
 
-- `server/discover` is sent first, with the newest revision. A recognised modern error means a modern server, which
-  is asked again with the newest common revision. Any other error, or silence on a stream, means a legacy server, and
-  `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
+- `server/discover` is sent first, with the newest revision. A recognised modern error means a modern server, which gets
+  the question again with the newest common revision. Any other error, or silence on a stream, means a legacy server,
+  and `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
 - A server that was only slow is modern: if its answer to `server/discover` comes before its answer to `initialize`, it
-  is connected again and asked once more, without the shorter timeout.
+  is connected again and gets the question once more, without the shorter timeout.
 - An answer that says "later" (a 503, a 429, an error with `retry_after`) says nothing of the era: it is raised.
 - The outcome is remembered for the process, per URL or command, and determined again when it fails. It is not where
   only a fault spoke for it: a crash, an answer that makes no sense, a process that died.
@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -33,11 +33,9 @@ from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_
 from ..protocol.params import DiscoverResult, InitializeRequestParams, InitializeResult
 from ..protocol.revisions import NEWEST, NEWEST_STATEFUL, REVISIONS, Revision, by_age
 from ..protocol.types import SERVER_INFO, ClientCapabilities, Implementation, RequestMeta, ServerCapabilities
+from .connection import McpConnection
+from .handlers import QuestionHandlers
 from .http.refusals import HttpRefused
-
-if TYPE_CHECKING:
-    from .connection import ServerConnection
-from .handlers import Answering
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -45,12 +43,12 @@ PROBE = 10.0
 """Seconds without an answer on a stream after which the server is taken to be a legacy one: longer than most commands
 need to start. Most legacy servers answer at once, with an error."""
 
-Place: TypeAlias = "str | tuple[str, ...] | None"
+ServerKey: TypeAlias = "str | tuple[str, ...] | None"
 """A URL or a command; None: a server that no other client can reach."""
 
 
-def place_of(target: Any) -> Place:
-    """The key under which an era is remembered: the URL without credentials and query, or the command."""
+def server_key_of(target: Any) -> ServerKey:
+    """Return the key under which an era is remembered: the URL without credentials and query, or the command."""
     if isinstance(target, str):
         scheme, mark, rest = target.partition("://")
         if not mark:
@@ -74,7 +72,7 @@ class ClientProfile(Struct, frozen=True):
     """How this client describes itself."""
 
     info: Implementation
-    answering: Answering
+    answering: QuestionHandlers
     extensions: Extensions = NONE
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
@@ -102,39 +100,39 @@ class ClientProfile(Struct, frozen=True):
         return Raw(encode(params, revision))
 
 
-Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, ServerConnection]]
+Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, McpConnection]]
 """Opens a new channel to the far end; with True over HTTP+SSE."""
 
 
-class Memory:
-    """The revision that each place spoke last; beyond `most` places the oldest is dropped."""
+class RevisionMemory:
+    """The revision that each server spoke last; beyond `most` servers the oldest is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: dict[str | tuple[str, ...], Revision] = {}
 
-    def get(self, place: Place) -> Revision | None:
-        """What a place spoke; None if unknown."""
-        return None if place is None else self._known.get(place)
+    def get(self, server_key: ServerKey) -> Revision | None:
+        """Return what a server spoke; None if unknown."""
+        return None if server_key is None else self._known.get(server_key)
 
-    def put(self, place: Place, revision: Revision | None) -> None:
-        """Remember what a place speaks; None: forget it."""
-        if place is None:
+    def put(self, server_key: ServerKey, revision: Revision | None) -> None:
+        """Remember what a server speaks; None: forget it."""
+        if server_key is None:
             return
-        self._known.pop(place, None)
+        self._known.pop(server_key, None)
         if revision is not None:
-            self._known[place] = revision
+            self._known[server_key] = revision
             if len(self._known) > self._most:
                 del self._known[next(iter(self._known))]
 
     def clear(self) -> None:
-        """Forget every place."""
+        """Forget every server."""
         self._known.clear()
 
 
-PLACES = 1_000
+REMEMBERED = 1_000
 """Servers whose revision a process remembers; beyond that some are negotiated again."""
-_remembered = Memory(PLACES)
+_remembered = RevisionMemory(REMEMBERED)
 
 
 class Negotiation:
@@ -145,21 +143,21 @@ class Negotiation:
         reach: Dial,
         hello: ClientProfile,
         *,
-        place: Place,
+        server_key: ServerKey,
         revision: Revision | None,
         timeout: float | None,
         probe: float,
     ) -> None:
         self._reach = reach
         self._hello = hello
-        self._place = place
+        self._place = server_key
         self._revision = revision
         self._timeout = timeout
         self._probe = probe
         self._fault: Exception | None = None
         """What spoke for a legacy server, where it may have been a fault of the moment."""
 
-    async def open(self) -> tuple[ServerConnection, ServerProfile]:
+    async def open(self) -> tuple[McpConnection, ServerProfile]:
         """Open a channel; returns it and what is spoken on it.
 
         Raises ChannelError, CallTimeout, RpcError, BadAnswer if the far end cannot be reached or there is no common
@@ -185,7 +183,7 @@ class Negotiation:
 
     # -- the stateless era
 
-    async def _probed(self, revision: Revision, probe: float | None) -> tuple[ServerConnection, ServerProfile]:
+    async def _probed(self, revision: Revision, probe: float | None) -> tuple[McpConnection, ServerProfile]:
         connection = await self._reach(False)
         try:
             return await self._spoken(connection, self._either(connection, revision, probe))
@@ -194,7 +192,7 @@ class Negotiation:
         except _Slow:
             return await self._probed(revision, None)
 
-    async def _either(self, connection: ServerConnection, revision: Revision, probe: float | None) -> ServerProfile:
+    async def _either(self, connection: McpConnection, revision: Revision, probe: float | None) -> ServerProfile:
         era = await self._discovered(connection, revision, probe)
         if era is not None:
             return era
@@ -206,8 +204,8 @@ class Negotiation:
         return await self._handshake(connection, NEWEST_STATEFUL)
 
     async def _spoken(
-        self, connection: ServerConnection, words: Awaitable[ServerProfile]
-    ) -> tuple[ServerConnection, ServerProfile]:
+        self, connection: McpConnection, words: Awaitable[ServerProfile]
+    ) -> tuple[McpConnection, ServerProfile]:
         """The channel, and the outcome of the handshake; the channel is closed if that fails."""
         try:
             return connection, await words
@@ -221,11 +219,11 @@ class Negotiation:
             raise
 
     async def _discovered(
-        self, connection: ServerConnection, revision: Revision, probe: float | None
+        self, connection: McpConnection, revision: Revision, probe: float | None
     ) -> ServerProfile | None:
         """The answer of a modern server; None: it is a legacy one."""
         connection.turn(stateless=True)
-        asked = [revision.date]
+        tried = [revision.date]
         while True:
             try:
                 found = await self._discover(connection, revision, probe)
@@ -262,13 +260,13 @@ class Negotiation:
             if other.stateful:
                 return await self._handshake(connection, other)
             # a server that has just been upgraded may refuse a revision and list it: that is worth one more try
-            if asked.count(other.date) > 1:
+            if tried.count(other.date) > 1:
                 raise BadAnswer(f"the server refuses revision {other.date} and says that it speaks it")
             revision = other
-            asked.append(revision.date)
+            tried.append(revision.date)
 
     async def _discover(
-        self, connection: ServerConnection, revision: Revision, probe: float | None
+        self, connection: McpConnection, revision: Revision, probe: float | None
     ) -> DiscoverResult | ServerProfile | None:
         """Ask; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds (None: without that
         limit) and then answered `initialize`."""
@@ -295,7 +293,7 @@ class Negotiation:
                 await asking
 
     async def _doubted(
-        self, connection: ServerConnection, asking: asyncio.Future[Raw], probe: float
+        self, connection: McpConnection, asking: asyncio.Future[Raw], probe: float
     ) -> DiscoverResult | ServerProfile | None:
         """ "Does not respond within a reasonable timeout: the server is legacy" (basic/transports/stdio). One that only
         started slowly answers both questions, the first one first: then the answer to that counts."""
@@ -337,11 +335,11 @@ class Negotiation:
 
     # -- the stateful era
 
-    async def _stateful(self, revision: Revision) -> tuple[ServerConnection, ServerProfile]:
+    async def _stateful(self, revision: Revision) -> tuple[McpConnection, ServerProfile]:
         connection = await self._reach(False)
         return await self._spoken(connection, self._handshake(connection, revision))
 
-    async def _sse(self, error: HttpRefused) -> tuple[ServerConnection, ServerProfile]:
+    async def _sse(self, error: HttpRefused) -> tuple[McpConnection, ServerProfile]:
         """The endpoint refuses POST: find out whether it speaks HTTP+SSE (basic/transports, Backward Compatibility)."""
         try:
             connection = await self._reach(True)
@@ -353,13 +351,13 @@ class Negotiation:
             await connection.peer.close(0)
             raise
 
-    async def _handshake(self, connection: ServerConnection, revision: Revision) -> ServerProfile:
+    async def _handshake(self, connection: McpConnection, revision: Revision) -> ServerProfile:
         connection.turn(stateless=False)
         return await handshake(connection, self._hello, revision, timeout=self._timeout, forced=self._revision)
 
 
 async def handshake(
-    connection: ServerConnection,
+    connection: McpConnection,
     hello: ClientProfile,
     revision: Revision,
     *,

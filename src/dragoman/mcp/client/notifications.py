@@ -28,7 +28,7 @@ from ..protocol.uri import normal
 from .cache import Cache
 from .multi_round_trip import UrlElicitations
 from .options import OnProgress
-from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, Subscriptions
+from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, ClientSubscriptions
 from .tools import KnownTools
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -57,7 +57,7 @@ class NotificationRouter:
         self,
         cache: Cache,
         tools: KnownTools,
-        subscriptions: Subscriptions,
+        subscriptions: ClientSubscriptions,
         errands: UrlElicitations,
         on_log: OnLog | None,
         on_notification: OnNotification | None,
@@ -71,7 +71,7 @@ class NotificationRouter:
         self._on_log = on_log
         self._on_notification = on_notification
 
-    def heard(self, method: str, params: Raw | UnsetType) -> None:
+    def route(self, method: str, params: Raw | UnsetType) -> None:
         """A notification has come. One that does not fit is logged and ignored."""
         try:
             self._take(method, params)
@@ -98,7 +98,7 @@ class NotificationRouter:
             tell(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
 
 
-_tellings: set[asyncio.Future[Any]] = set()
+_running: set[asyncio.Future[Any]] = set()
 
 
 def tell(function: Callable[..., Any], *arguments: Any) -> None:
@@ -109,18 +109,18 @@ def tell(function: Callable[..., Any], *arguments: Any) -> None:
         repeats.error("%r failed", function, exc_info=True)
         return
     if inspect.isawaitable(found):
-        telling = asyncio.ensure_future(found)
-        _tellings.add(telling)
-        telling.add_done_callback(_told)
+        future = asyncio.ensure_future(found)
+        _running.add(future)
+        future.add_done_callback(_finished)
 
 
-def _told(telling: asyncio.Future[Any]) -> None:
-    _tellings.discard(telling)
-    if not telling.cancelled() and (error := telling.exception()) is not None:
-        repeats.error("what the server told could not be taken", exc_info=error)
+def _finished(future: asyncio.Future[Any]) -> None:
+    _running.discard(future)
+    if not future.cancelled() and (error := future.exception()) is not None:
+        repeats.error("a function for notifications failed", exc_info=error)
 
 
-def steps(told: OnProgress) -> Callable[[Any], None]:
+def steps(receiver: OnProgress) -> Callable[[Any], None]:
     """The function that takes the params of a call's progress notifications."""
 
     def step(progress: Any) -> None:
@@ -129,6 +129,6 @@ def steps(told: OnProgress) -> Callable[[Any], None]:
         except msgspec.ValidationError as error:
             logger.debug("notifications/progress cannot be read: %s", error)
             return
-        tell(told, found)
+        tell(receiver, found)
 
     return step

@@ -6,7 +6,7 @@ Rules:
   its body; in the stateful era the handshake has exchanged this.
 - A refused revision, an ended HTTP session and a dead process are each recovered once: the call
   is sent again only when the far end cannot have run it.
-- Requests of the server go to `Answering`, its notifications to the router.
+- Requests of the server go to `QuestionHandlers`, its notifications to the router.
 """
 
 from __future__ import annotations
@@ -37,10 +37,19 @@ from ...transports.inside import InProcessChannel
 from ..protocol.dialect import MCP, of
 from ..protocol.methods import UNSUPPORTED_VERSION
 from ..protocol.revisions import Revision
-from .connection import ServerConnection
+from .connection import McpConnection
 from .handlers import Declined, refused
 from .http.refusals import SessionLost
-from .negotiation import ClientProfile, Negotiation, Place, ServerProfile, handshake, newest, place_of, supported
+from .negotiation import (
+    ClientProfile,
+    Negotiation,
+    ServerKey,
+    ServerProfile,
+    handshake,
+    newest,
+    server_key_of,
+    supported,
+)
 
 if TYPE_CHECKING:
     from ...rpc.tracing import Hook
@@ -90,18 +99,18 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 
 
 class ClientSession:
-    """A client's session. `heard(method, params)` gets every notification, in order; `renewed` is awaited after a new
-    handshake with the same server, `lost` called when the channel is over (None: closed by us), or a new session cannot
-    be had; `reauthorized` before a request with another token."""
+    """A client's session. `on_notification(method, params)` gets every notification, in order; `renewed` is awaited
+    after a new handshake with the same server, `lost` called when the channel is over (None: closed by us), or a new
+    session cannot be had; `reauthorized` before a request with another token."""
 
-    heard: Callable[[str, Raw | UnsetType], None]
+    on_notification: Callable[[str, Raw | UnsetType], None]
     renewed: Callable[[], Awaitable[None]]
     lost: Callable[[Exception | None], None]
     reauthorized: Callable[[], None]
 
     def __init__(self, target: Target, hello: ClientProfile, options: SessionOptions) -> None:
         self.target = target
-        self.place: Place = place_of(target)
+        self.server_key: ServerKey = server_key_of(target)
         self.http: bool = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
         self.timeout: float | None = options.timeout
         self.level: str | None = None
@@ -110,13 +119,13 @@ class ClientSession:
         self._opening = Negotiation(
             self._reach,
             hello,
-            place=self.place,
+            server_key=self.server_key,
             revision=options.revision,
             timeout=options.timeout,
             probe=options.probe,
         )
         self._lock = asyncio.Lock()
-        self._connection: ServerConnection | None = None
+        self._connection: McpConnection | None = None
         self._era: ServerProfile | None = None
         self._handshakes = 0
         self._questions = 0
@@ -214,7 +223,7 @@ class ClientSession:
             await self._connection.peer.close(0)
         await self._unuse()
 
-    async def _reach(self, sse: bool) -> ServerConnection:
+    async def _reach(self, sse: bool) -> McpConnection:
         """Open a new channel, with our peer."""
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
@@ -235,7 +244,7 @@ class ClientSession:
             if http.authorized is not None:
                 http.authorized.on_token = self.reauthorized
         peer.attach(channel)
-        return ServerConnection(peer, channel, http, self.http, served)
+        return McpConnection(peer, channel, http, self.http, served)
 
     async def _dial(self, sse: bool) -> tuple[Channel, StreamableHttp | None]:
         if sse:
@@ -296,7 +305,7 @@ class ClientSession:
 
     def _send(
         self,
-        connection: ServerConnection,
+        connection: McpConnection,
         method: str,
         body: bytes,
         name: str | None,
@@ -362,7 +371,7 @@ class ClientSession:
 
     # -- making good
 
-    async def alive(self) -> ServerConnection:
+    async def alive(self) -> McpConnection:
         """The channel; opened again if it is over and `restart` is set."""
         connection = self._connection
         if connection is None:
@@ -411,7 +420,7 @@ class ClientSession:
             except (RpcError, CallTimeout, BadAnswer) as error:
                 repeats.warning("the level of log messages is lost with the old session: %s", error)
         await self.renewed()
-        if not self._whole:  # the home stream has told it, and no call
+        if not self._whole:  # the home stream reported it, and no call
             raise SessionLost("the new session was lost while it was restored")
 
     def _state(self, peer: ChannelPeer, state: str, why: ChannelError | None) -> None:
@@ -435,31 +444,31 @@ class ClientSession:
 
     def _make_service(self) -> ServiceCore:
         service = ServiceCore("mcp client", discover=False, limits=self._options.wire.limits)
-        heard = _method("heard", "inline", self._take)
-        asked = _method("asked", "async", self._ask, timeout=PATIENCE)
+        on_notification = _method("notification", "inline", self._take)
+        question = _method("question", "async", self._ask, timeout=PATIENCE)
         ping = _method("ping", "inline", lambda message, context: {})
 
         def route(
             message: Request | Notification, caller: Caller, peer: Any
         ) -> tuple[Method | None, Request | Notification]:
             if isinstance(message, Notification):
-                return heard, Notification(message.method, message)
+                return on_notification, Notification(message.method, message)
             revision: Revision | None = peer.state
             if message.method == "ping":
                 return ping, msgspec.structs.replace(message, params=message)
             row = self._hello.extensions.methods.get(message.method)
             if revision is None or row is None or row.direction == "client" or not row.within(revision):
                 raise MethodNotFound(data={"method": message.method})
-            return asked, msgspec.structs.replace(message, params=(message, revision))
+            return question, msgspec.structs.replace(message, params=(message, revision))
 
         service.router = route
         return service
 
     def _take(self, message: Notification, context: None) -> None:
-        self.heard(message.method, message.params)
+        self.on_notification(message.method, message.params)
 
-    async def _ask(self, asked: tuple[Request, Revision], context: None) -> Raw:
-        message, revision = asked
+    async def _ask(self, question: tuple[Request, Revision], context: None) -> Raw:
+        message, revision = question
         allowed = self._options.wire.limits.questions
         if self._questions >= allowed:
             data = {"limit": "questions", "allowed": allowed, "retry_after": 1}

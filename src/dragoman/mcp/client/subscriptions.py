@@ -10,8 +10,8 @@ Rules (basic/patterns/subscriptions; server/resources, Subscriptions, of the sta
 - Only the last state counts: a change that was not read yet is not reported twice.
 
 A `Subscription` is what the user has: a feed of changes with an end. What fills it is a strategy: a `ListenCall` of its
-own in the stateless era, the `SessionSubscriptions` of all in the stateful one. `Subscriptions` passes notifications to
-both.
+own in the stateless era, the `SessionSubscriptions` of all in the stateful one. `ClientSubscriptions` passes
+notifications to both.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Subscription:
 
     def __init__(
         self,
-        all: Subscriptions,
+        all: ClientSubscriptions,
         *,
         uris: Iterable[str] = (),
         tools: bool = False,
@@ -198,7 +198,7 @@ class Subscription:
             self._wake.set()
 
 
-class Subscriptions:
+class ClientSubscriptions:
     """All subscriptions of one client."""
 
     def __init__(self, far: ClientSession) -> None:
@@ -359,7 +359,7 @@ class SessionSubscriptions:
 class ListenCall:
     """The strategy of the stateless era: one long call for one subscription, and another one when it has ended."""
 
-    def __init__(self, all: Subscriptions, subscription: Subscription) -> None:
+    def __init__(self, all: ClientSubscriptions, subscription: Subscription) -> None:
         self.subscription = subscription
         self._far = all.far
         self._calls = all.calls
@@ -416,8 +416,8 @@ class ListenCall:
             later: float | None = 0.0
             try:
                 await self._once()
-                # "the subscription closed cleanly" says nothing of why: a server that drains for another one to take
-                # its place ends it so, too
+                # "the subscription closed cleanly" says nothing of why: a server that drains for another one to
+                # take over ends it so, too
                 in_order = True
                 if not one._again or one._over or not far.comes_back:
                     one._end(None)

@@ -34,7 +34,7 @@ _SHOWN = 10
 """Tools of one page whose faults the log has."""
 
 
-class Known(Struct):
+class KnownTool(Struct):
     """One tool."""
 
     marked: tuple[HeaderParam, ...]
@@ -46,8 +46,8 @@ class KnownTools:
     """The listed tools, by name."""
 
     def __init__(self) -> None:
-        self._tools: dict[str, Known] = {}
-        self.get: Callable[[str], Known | None] = self._tools.get
+        self._tools: dict[str, KnownTool] = {}
+        self.get: Callable[[str], KnownTool | None] = self._tools.get
         """A tool by its name, or None."""
         self.listed: bool = False
         """Whether the tools were listed since the last notification that they changed."""
@@ -65,7 +65,7 @@ class KnownTools:
             schema = tool.output_schema if isinstance(tool.output_schema, dict) else None
             old = self._tools.get(tool.name)
             check = old.check if old is not None and old.schema == schema else None
-            self._tools[tool.name] = Known(found, schema, check)
+            self._tools[tool.name] = KnownTool(found, schema, check)
             fine.append(tool)
         if bad:
             # "Clients SHOULD log a warning when rejecting a tool definition"
@@ -104,8 +104,8 @@ class KnownTools:
             check = known.check = checker(known.schema)
         faults = check(found.structured_content)
         if faults:
-            told = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in faults[:5])
-            raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {told}")
+            texts = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in faults[:5])
+            raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {texts}")
 
 
 class _Structured(Struct, rename="camel"):

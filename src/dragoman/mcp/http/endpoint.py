@@ -46,7 +46,7 @@ from .readers import HttpReader, unfit
 from .stateless import StatelessExchange
 
 if TYPE_CHECKING:
-    from ..session.shared import Shared
+    from ..session.shared import Replica
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -76,7 +76,7 @@ class McpEndpoint:
         self._service = server.service
         self._host = server.host
         self._table = SessionTable(server.host, server.options, server.subscriptions)
-        self._shared: Shared | None = None
+        self._shared: Replica | None = None
         """What the table's sessions are shared through."""
 
     def __call__(self, request: HttpRequest, reply: Reply) -> None:
@@ -102,7 +102,7 @@ class McpEndpoint:
                 self._misses_version(message, reply)
 
     def scopes_of(self, head: Head) -> frozenset[str]:
-        """As `NamesScopes`, by the headers that repeat what the body says."""
+        """Return the scopes that a call needs, by the headers that repeat what the body says."""
         method = head.headers.get(_METHOD)
         if method is None or head.method != "POST":
             return frozenset()

@@ -1,7 +1,7 @@
 """The caller, its revision and what it can do: the handshake of the stateful era, the envelope of the
 stateless one. Pure.
 
-A request whose `_meta` names its revision is stateless, whatever came before it on its channel; any other belongs to
+A request whose `_meta` names its revision is stateless, also after others on its channel; any other belongs to
 the `SessionState` that `initialize` began there. All messages go through `admit`. Over HTTP it compares the headers
 with the same `_meta` and params that are served, so that a message cannot show a proxy one thing and its method
 another. Then the URIs in the params take their normal form (`uri`), so that nothing behind this sees another spelling.
@@ -179,7 +179,7 @@ def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Conden
     if whole is not None and whole.raw is message.params:
         try:
             params = read(whole.text)
-        except UNREADABLE:  # the whole text tells what is wrong
+        except UNREADABLE:  # the whole text says what is wrong
             return read(message.params), None
         if type(params) is CallToolRequestParams and (short := whole.member(params.arguments)) is not None:
             return structs.replace(params, arguments=short.raw), short
@@ -273,7 +273,7 @@ def _served(
     elif session is not None and row.name != "initialize":
         revision, client, level = session.revision, session.client, session.log_level
         capabilities = session.capabilities
-    else:  # `initialize` begins a session, and on a channel also a new one in the place of another
+    else:  # `initialize` begins a session, and on a channel also a new one instead of another
         session = None
         revision, client, level, capabilities = _unbegun(row, params, meta, offered, channel), None, None, NOTHING
     if revision is None or not row.within(revision):
@@ -376,7 +376,7 @@ _WITH_URIS: Mapping[type[Struct], Callable[[Any], Any]] = {
     SubscriptionsListenRequestParams: _listened,
     CompleteRequestParams: _completed,
 }
-"""By their type, what gives the URIs in some params their normal form."""
+"""By the type of some params, the function that normalises their URIs."""
 
 
 class _MetaAlone(Struct):

@@ -2,7 +2,7 @@
 
 The revisions share one vocabulary. Of the codes, -32000 to -32019 should not be used at all and
 -32020 to -32099 belong to the specification (2026's basic/index, "Error Codes"), so our own
-refusals are standard errors, told apart by their text and data.
+refusals are standard errors, distinguished by their text and data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions of an entry: their order, how a request asks for one, and how a list tells them. Pure.
+"""Versions of an entry: their order, how a request names one, and how a list shows them. Pure.
 
 The field is that of FastMCP, so that its clients and ours ask alike: `_meta.fastmcp.version` of a request, and
 `_meta.fastmcp` of what is listed, `{"version": "2", "versions": ["2", "1"]}`.
@@ -49,7 +49,7 @@ def order(version: str) -> Order:
     return tuple(found)
 
 
-def asked(params: Raw | UnsetType) -> Order | None:
+def requested(params: Raw | UnsetType) -> Order | None:
     """The version that a request with these params asks for; None: the highest. InvalidParams for one that cannot
     be."""
     meta = b"{}" if params is UNSET else _members(params).get("_meta", b"{}")

@@ -257,7 +257,7 @@ def check_arguments(
     try:
         values = _read(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # the reader of the arguments may pass over the place
+        # the reader of the arguments may pass over it
         return f"Header mismatch: no header can agree with arguments that cannot be read: {error}"
     for one in parameters:
         if fault := _parameter(one, _at(values, one.path), headers.get(PARAM + one.name.lower())):
@@ -274,29 +274,29 @@ def _parameter(one: HeaderParam, value: Any, header: str | None) -> str | None:
     if abs(value) > SAFE_INTEGER:
         return f"Header mismatch: {one.header}: the body's value is beyond the integers that a header carries safely"
     try:
-        told = decode_value(header)
+        found = decode_value(header)
     except ValueError as error:
         return f"Header mismatch: {one.header} header value {error}"
     # "servers SHOULD compare the header value and the body value numerically rather than as strings"
-    match = re.fullmatch(_INTEGER, told)
-    return None if match is not None and int(match[1]) == value else _differs(one.header, told, text)
+    match = re.fullmatch(_INTEGER, found)
+    return None if match is not None and int(match[1]) == value else _differs(one.header, found, text)
 
 
 def _compared(label: str, header: str | None, body: str | None, sentinel: bool) -> str | None:
     if header is None:
         return f"Header mismatch: {label} header is missing"
     try:
-        told = decode_value(header)
+        found = decode_value(header)
     except ValueError as error:
         return f"Header mismatch: {label} header value {error}"
-    if (told if sentinel else header.strip(" \t")) == body:
+    if (found if sentinel else header.strip(" \t")) == body:
         return None
-    return _differs(label, told, body)
+    return _differs(label, found, body)
 
 
 def _differs(label: str, header: str, body: str | None) -> str:
-    told = f"Header mismatch: {label} header value {_short(header)}"
-    return f"{told} is not in the body" if body is None else f"{told} does not match body value {_short(body)}"
+    start = f"Header mismatch: {label} header value {_short(header)}"
+    return f"{start} is not in the body" if body is None else f"{start} does not match body value {_short(body)}"
 
 
 def _short(text: str) -> str:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def decode(raw: Raw, kind: type[T]) -> T:
-    """As `encoding.decode`; it raises what that raises."""
+    """Decode params leniently. Raises what `encoding.decode` raises."""
     try:
         return strictly(raw, kind)
     except msgspec.ValidationError as error:

@@ -78,7 +78,7 @@ def members_of(kind: type[Struct]) -> dict[str, str]:
 
 def read_back(value: S) -> S:
     """A value of the protocol's types that a user made, as a client reads it. Raises LocalError for what no client can
-    read: a Struct takes whatever it is given."""
+    read: a Struct takes any value."""
     try:
         return decode(encode(value, NEWEST), type(value))
     except msgspec.DecodeError as error:

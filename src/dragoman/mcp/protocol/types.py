@@ -20,7 +20,7 @@ Members that many types have are explained here and not in each of them:
 * `name`: the identifier that calls use; `title`: a name for people, shown instead of it where there is one;
   `description`: what it is for, written for a model; `icons`: pictures for people, in any order;
 * `uri`: a URI (RFC 3986) as text; `mime_type`: a media type such as "text/plain";
-* `annotations`: hints for whom a content is and how much it matters; `type`: the tag that tells content blocks apart;
+* `annotations`: hints for whom a content is and how much it matters; `type`: the tag that distinguishes content blocks;
 * `meta`: a JSON object for clients, servers and extensions, by keys with a prefix; the protocol's own keys are the
   constants below PREFIX.
 
@@ -122,7 +122,7 @@ class Implementation(Struct, frozen=True, rename="camel"):
 
 
 class RootsCapability(Struct, frozen=True, rename="camel"):
-    """The client lists its roots; `list_changed`: and tells when they change."""
+    """The client lists its roots; `list_changed`: and notifies when they change."""
 
     list_changed: Annotated[bool | UnsetType, UNTIL_2025_11] = UNSET
 
@@ -159,20 +159,20 @@ class ClientCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PromptsCapability(Struct, frozen=True, rename="camel"):
-    """The server has prompts; `list_changed`: and tells when they change."""
+    """The server has prompts; `list_changed`: and notifies when they change."""
 
     list_changed: bool | UnsetType = UNSET
 
 
 class ResourcesCapability(Struct, frozen=True, rename="camel"):
-    """The server has resources; `subscribe`: it tells when one changes; `list_changed`: when the list does."""
+    """The server has resources; `subscribe`: it notifies when one changes; `list_changed`: when the list does."""
 
     subscribe: bool | UnsetType = UNSET
     list_changed: bool | UnsetType = UNSET
 
 
 class ToolsCapability(Struct, frozen=True, rename="camel"):
-    """The server has tools; `list_changed`: and tells when they change."""
+    """The server has tools; `list_changed`: and notifies when they change."""
 
     list_changed: bool | UnsetType = UNSET
 
@@ -457,7 +457,7 @@ class PromptMessage(Struct, frozen=True, rename="camel"):
 
 
 class Root(Struct, frozen=True, rename="camel"):
-    """A place the client lets the server work in. `uri`: file:."""
+    """A folder in which the client lets the server work. `uri`: file:."""
 
     uri: str
     name: str | UnsetType = UNSET

@@ -1,7 +1,7 @@
 """The normal form of a URI (RFC 3986, section 6.2.2). Pure.
 
 A URI has many spellings: `Config://App`, `config://%61pp`, `config://app`. Each that comes in, from a peer or from the
-server's own code, is normalised once, and only its normal form is matched, compared, kept and told: what one spelling
+server's own code, is normalised once, and only its normal form is matched, compared, kept and shown: what one spelling
 is refused, no other gets.
 
 Rules:
@@ -80,7 +80,7 @@ def _with_case(uri: str) -> str:
 def unescaped(uri: str) -> str:
     """Return a normal URI, or template, with the delimiters in its path that are percent-encoded as they are.
 
-    RFC 3986 tells `a%2Bb` and `a+b` apart, and a function that gets values decoded cannot.
+    RFC 3986 distinguishes `a%2Bb` and `a+b`, and a function that gets values decoded cannot.
     """
     if "%" not in uri:
         return uri

@@ -12,7 +12,7 @@ Rules:
 - A change of a list is told to those who may see the entry that changed, and to no others.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
-  others too, and their events come in at `hear`. A session that several replicas know gets an event with its number,
+  others too, and their events come in at `take`. A session that several replicas know gets an event with its number,
   once.
 """
 
@@ -170,7 +170,7 @@ class Subscriptions:
         if tell is not None:
             self._here()
 
-    def hear(self, event: ChangeEvent, number: int, *, own: bool) -> None:
+    def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
         """An event of all replicas. `number`: the event's, if they are counted; `own`: it came from here."""
         message = b""
         for reader in self._readers(event):

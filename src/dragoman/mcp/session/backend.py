@@ -14,7 +14,7 @@ from ..protocol.options import HttpOptions
 from .changes import ChangeHub
 
 if TYPE_CHECKING:
-    from .shared import Shared
+    from .shared import Replica
 
 
 class McpBackend(Protocol):
@@ -43,7 +43,7 @@ class McpBackend(Protocol):
         not every stranger may know of it. Raises nothing."""
 
     @property
-    def shared(self) -> Shared | None:
+    def shared(self) -> Replica | None:
         """The state shared with other replicas; None without a bus."""
 
     def peer(self) -> ChannelPeer:

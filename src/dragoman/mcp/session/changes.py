@@ -49,7 +49,7 @@ class ChangeHub(Protocol):
     def spread(self, tell: Callable[[ChangeEvent], None] | None) -> None:
         """Call this with every local event from now on; None: stop."""
 
-    def hear(self, event: ChangeEvent, number: int, *, own: bool) -> None:
+    def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
         """Take an event of all replicas. `number`: of it, 0 if they are not counted; `own`: it came from here."""
 
     def restore(self, peer: Any, session: SessionState) -> None:

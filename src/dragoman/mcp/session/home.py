@@ -29,7 +29,7 @@ HOME: Final = "h"
 """The name of this stream, in event ids."""
 
 
-class Home:
+class HomeStream:
     """The home stream. `on_left` is called when a reader has gone; `on_turn` and `on_free` notify other processes that
     a reader began here, and that the last one has gone."""
 

@@ -8,14 +8,14 @@ from ...rpc.peering.channel_peer import ChannelPeer
 from ..protocol.uri_template import above
 from .changes import ChangeEvent, ChangeHub
 from .record import SessionRecord, Snapshot
-from .shared import Shared
+from .shared import Replica
 
 
 class MissedChanges:
     """`record`: what is known of the session."""
 
     def __init__(
-        self, shared: Shared, hub: ChangeHub, peer: ChannelPeer, record: Callable[[], SessionRecord | None]
+        self, shared: Replica, hub: ChangeHub, peer: ChannelPeer, record: Callable[[], SessionRecord | None]
     ) -> None:
         self._shared = shared
         self._hub = hub

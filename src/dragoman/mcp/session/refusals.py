@@ -11,7 +11,7 @@ from ...jsonrpc.errors import INVALID_REQUEST, InternalError, Refusal, RpcError
 from ..protocol.dialect import MCP
 
 TURNED_AWAY: Final = frozenset({"busy", "draining", "rate_limited", "too_large", "forbidden"})
-"""Refusals that a wire tells in its own way, where nothing was sent yet."""
+"""Refusals for which each wire has its own form, where nothing was sent yet."""
 FAILED: Final = b'{"jsonrpc":"2.0","error":'
 
 
@@ -36,15 +36,15 @@ AWAY: Final = SessionRefusal(
 
 
 def too_much(refusal: Refusal) -> SessionRefusal:
-    """A client says more of itself than is kept, or its share is used up."""
+    """Refuse a client that says more of itself than is kept, or whose share is used up."""
     return SessionRefusal("too large" if refusal.kind == "too_large" else "full", MCP.error(refusal))
 
 
 def full(sessions: int) -> SessionRefusal:
-    """The limit of sessions is reached."""
+    """Refuse a session because the limit is reached."""
     return SessionRefusal("full", MCP.error(busy("sessions", sessions)))
 
 
 def failed(answer: bytes) -> bool:
-    """Whether an answer is an error."""
+    """Return whether an answer is an error."""
     return answer.startswith(FAILED)

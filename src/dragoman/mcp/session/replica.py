@@ -5,7 +5,7 @@ Used where the server has a bus with a store. Rules:
 - Every request of a session reads the store: what one replica did, also a DELETE, holds at all.
 - A replica keeps copies of the sessions for which it got requests, as long as they are used here.
 - An answer to a question, and a cancel, is stored before it is accepted, and then passed to the
-  replica that asked, or to all; a replica that was cut off reads it when it is back.
+  replica with the question, or to all; a replica that was cut off reads it when it is back.
 - A stream is resumed where its client returns. If the replica that wrote it is dead, or could not store its end, the
   one that reads it ends it with an error.
 - Without the store, operations that need it raise BusLost, at once or after `shared.PATIENCE`.
@@ -29,12 +29,12 @@ from ...jsonrpc.messages import Batch, Failure, Malformed, Notification, Request
 from ..protocol import dialect
 from ..protocol.options import HttpOptions
 from . import record as records
-from .home import Home
+from .home import HomeStream
 from .log import StreamLog
 from .missed import MissedChanges
 from .record import Delta
 from .session import Session, SessionTable
-from .shared import BEAT, TABLES, BusMessage, Shared
+from .shared import BEAT, TABLES, BusMessage, Replica
 from .store_log import HAD, StoreLog, parts, written
 from .stream import Cursor, failing
 
@@ -53,9 +53,9 @@ _PARTS: Final = ("home", f"home/{HAD}", "turn", "inbox")
 
 
 class ReplicaSessions:
-    """An `Elsewhere`: the store and the other replicas, for one endpoint. Also a `SharedTable` of `Shared`."""
+    """An `Elsewhere`: the store and the other replicas, for one endpoint. Also a `SharedTable` of `Replica`."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Replica) -> None:
         self.shared = shared
         self.run: Callable[[Coroutine[Any, Any, Any]], None] = shared.later
         self.table: SessionTable
@@ -110,14 +110,14 @@ class ReplicaSessions:
         except BusLost:
             session.record = None  # it may have been stored or not: read it again
             raise
-        shared.say(BusMessage("changed", shared.name, session.id))
+        shared.send_soon(BusMessage("changed", shared.name, session.id))
 
     async def erase(self, session: Session) -> None:
         shared = self.shared
         await shared.delete(self._key(session.id))
         for part in _PARTS:
             await shared.delete(self._key(session.id, part))
-        shared.say(BusMessage("end", shared.name, session.id))
+        shared.send_soon(BusMessage("end", shared.name, session.id))
 
     def erase_soon(self, session: Session) -> None:
         self.run(_unless_away(self.erase(session)))
@@ -160,7 +160,7 @@ class ReplicaSessions:
         """Extend the life of a session in the store."""
         copy.touched = copy.used
         await self.shared.touch(self._key(copy.id), self._options.session_idle)
-        self.shared.say(BusMessage("used", self.shared.name, copy.id))
+        self.shared.send_soon(BusMessage("used", self.shared.name, copy.id))
 
     async def _adopt(self, id: str, found: records.SessionRecord, caller: Caller) -> Session | None:
         """Make a copy of a session that was not used here; None where there is no room for it."""
@@ -237,7 +237,7 @@ class ReplicaSessions:
                 options.log_messages,
                 options.log_bytes,
             )
-            await shared.tell(BusMessage("answer", shared.name, session.id, number=number, body=raw), to)
+            await shared.send(BusMessage("answer", shared.name, session.id, number=number, body=raw), to)
 
     def _take_forwarded(self, session: Session, raw: bytes) -> None:
         service = self.table.host.service
@@ -264,28 +264,28 @@ class ReplicaSessions:
 
         def grew(log: StoreLog) -> None:
             if log.reader_at is not None:
-                shared.say(BusMessage("grew", shared.name, session.id, name), log.reader_at)
+                shared.send_soon(BusMessage("grew", shared.name, session.id, name), log.reader_at)
 
         def release(log: StoreLog, at: int) -> None:
-            shared.say(BusMessage("gone", shared.name, session.id, name), at)
+            shared.send_soon(BusMessage("gone", shared.name, session.id, name), at)
 
         key = self._key(session.id, "stream", name)
         return name, StoreLog(shared, key, self._options, id=id, grew=grew, release=release)
 
-    def home(self, session: Session) -> Home:
+    def home(self, session: Session) -> HomeStream:
         shared = self.shared
 
         def grew(log: StoreLog) -> None:
             if not session.home.has_turn:  # another replica may have the reader
-                shared.say(BusMessage("home", shared.name, session.id))
+                shared.send_soon(BusMessage("home", shared.name, session.id))
 
-        return Home(
+        return HomeStream(
             self.run,
             StoreLog(shared, self._key(session.id, "home"), self._options, grew=grew),
             StoreLog(shared, self._key(session.id, "turn"), self._options),
             session.rest,
-            lambda leg: shared.say(BusMessage("turn", shared.name, session.id, number=leg)),
-            lambda: shared.say(BusMessage("free", shared.name, session.id)),
+            lambda leg: shared.send_soon(BusMessage("turn", shared.name, session.id, number=leg)),
+            lambda: shared.send_soon(BusMessage("free", shared.name, session.id)),
             MissedChanges(shared, self.table.hub, session.peer, lambda: session.record),
         )
 
@@ -304,17 +304,19 @@ class ReplicaSessions:
         if cursor.reader is None:
             return
         self.foreign[session.id, cursor.name] = cursor
-        await _unless_away(self._ask("taken", session.id, cursor))  # the stream has begun; `beat` asks again
+        await _unless_away(
+            self._notify_writer("taken", session.id, cursor)
+        )  # the stream has begun; `beat` notifies again
 
     def end_reading(self, session: Session, cursor: Cursor) -> None:
         if self.foreign.get((session.id, cursor.name)) is cursor:
             del self.foreign[session.id, cursor.name]
 
-    async def _ask(self, kind: str, id: str, cursor: Cursor) -> None:
-        """Tell the writer of a stream that it is read here, or end the stream if the writer is dead."""
+    async def _notify_writer(self, kind: str, id: str, cursor: Cursor) -> None:
+        """Notify the writer of a stream that it is read here, or end the stream if the writer is dead."""
         shared = self.shared
         number, name = _writer(cursor.name)
-        shared.say(BusMessage(kind, shared.name, id, cursor.name, shared.number), number)
+        shared.send_soon(BusMessage(kind, shared.name, id, cursor.name, shared.number), number)
         if not await shared.lives(number, name):
             await self._end(id, cursor, GONE)
 
@@ -325,19 +327,19 @@ class ReplicaSessions:
         if not entries:  # its time is over, or it was dropped
             cursor.release()
             return
-        _, last, asked = parts(entries[-1][1])  # it may have ended in order meanwhile
+        _, last, id_text = parts(entries[-1][1])  # it may have ended in order meanwhile
         if not last and await shared.put_new(f"{key}/mourned", b"", self._options.resume):
-            await shared.append(key, written(failing(asked, why), True, asked), self._options.resume)
+            await shared.append(key, written(failing(id_text, why), True, id_text), self._options.resume)
         cursor.wake()
 
     # -- the SharedTable
 
-    def heard(self, word: BusMessage) -> None:
+    def receive(self, word: BusMessage) -> None:
         """A message of another replica."""
         session = self.table.sessions.get(word.session)
         if word.kind in ("grew", "gone", "over"):
             self._from_writer(word)
-        elif word.kind in ("taken", "asked"):
+        elif word.kind in ("taken", "reading"):
             self._from_reader(session, word)
         elif session is None:
             return
@@ -359,7 +361,7 @@ class ReplicaSessions:
             session.home.look()
         elif word.kind == "turn":
             if session.home.lose_turn(word.number):
-                self.shared.say(BusMessage("home", self.shared.name, session.id))
+                self.shared.send_soon(BusMessage("home", self.shared.name, session.id))
         elif word.kind == "free":
             session.home.free()
 
@@ -376,7 +378,7 @@ class ReplicaSessions:
             self.run(_unless_away(self._end(word.session, cursor, LOST)))
 
     def _from_reader(self, session: Session | None, word: BusMessage) -> None:
-        """A stream is read elsewhere: "taken", from now on; "asked", still."""
+        """A stream is read elsewhere: "taken", from now on; "reading", still."""
         shared = self.shared
         if _NAME.fullmatch(word.stream) is None:
             return
@@ -388,12 +390,12 @@ class ReplicaSessions:
             stream.release()
             stream.log.read_at(word.number)
         if stream is not None and stream.cursor is None:
-            stream.left = monotonic() + 3 * BEAT  # it is read there, and we are told so at each of its beats
+            stream.left = monotonic() + 3 * BEAT  # it is read there, and each of its beats reports so
         # While this replica drains, sessions go before their streams have ended
         over = stream is None and not self.table.draining
         if over or word.kind == "taken":  # it may have grown meanwhile
             kind = "over" if over else "grew"
-            shared.say(BusMessage(kind, shared.name, word.session, word.stream), word.number)
+            shared.send_soon(BusMessage(kind, shared.name, word.session, word.stream), word.number)
 
     async def _refresh(self, session: Session) -> None:
         """Apply changes of a session that were made elsewhere."""
@@ -407,7 +409,7 @@ class ReplicaSessions:
                 stream.wake()
                 if isinstance(stream.log, StoreLog) and stream.log.reader_at is not None:
                     word = BusMessage("grew", self.shared.name, session.id, stream.name)
-                    self.shared.say(word, stream.log.reader_at)
+                    self.shared.send_soon(word, stream.log.reader_at)
             self.run(self._refresh(session))
             self.run(_unless_away(self._read_forwarded(session)))
         for cursor in self.foreign.values():
@@ -428,7 +430,7 @@ class ReplicaSessions:
                 await self._read_forwarded(session)
         for (id, _), cursor in tuple(self.foreign.items()):
             cursor.wake()  # the message that it is read here, or that it has grown or is over, may have been lost
-            await self._ask("asked", id, cursor)
+            await self._notify_writer("reading", id, cursor)
 
     async def leave(self) -> None:
         """The replica leaves."""

@@ -18,7 +18,6 @@ Management"):
 from __future__ import annotations
 
 import os
-import re
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
@@ -46,7 +45,7 @@ from ..protocol.revisions import Revision
 from .batches import take_batch
 from .changes import ChangeHub
 from .client_info import keep_client
-from .home import HOME, Home
+from .home import HOME, HomeStream
 from .log import KeptLogs, MemoryLog, StreamLog
 from .record import Delta, SessionRecord
 from .refusals import (
@@ -61,16 +60,13 @@ from .refusals import (
     full,
     too_much,
 )
-from .stream import Cursor, Run, SessionReply, Stream, event_id
+from .stream import AnswerStream, Cursor, Run, SessionReply, event_id, parse_event_id, run_at_once
 from .unheard import Unheard
 
 CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """Requests that change the session."""
 TURNS: Final = 64
 """Legs of a home stream that are remembered: a reader that returns to an older one gets only new messages."""
-_EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
-"""The id of an event: its stream, its number there, and the leg of the home stream."""
-
 _json = msgspec.json.Encoder().encode
 
 
@@ -111,7 +107,7 @@ class Elsewhere(Protocol):
     def log(self, session: Session, id: bytes) -> tuple[str, StreamLog]:
         """Make a unique name of a resumable stream, and its log; `id` as in `StreamWriter`."""
 
-    def home(self, session: Session) -> Home:
+    def home(self, session: Session) -> HomeStream:
         """Make the home stream of a session."""
 
     def drop(self, session: Session, name: str) -> None:
@@ -183,7 +179,7 @@ class Session:
         """The number of the last message that another process forwarded."""
         self.responders: dict[Responder, None] = {}
         """Responders whose answers are not streams."""
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, AnswerStream] = {}
         """Streams that are written or read here."""
         self.streamed: int = 0
         """The number of streams it has had here."""
@@ -192,7 +188,7 @@ class Session:
         self._resting: dict[str, None] = {}
         self._receiver: Receiver | None = None
         self._ended = False
-        self._home: Home | None = None
+        self._home: HomeStream | None = None
         self.peer: ChannelPeer = ChannelPeer(table.host, dialect=MCP)
         self.peer.attach(self)
         if table.elsewhere is not None:
@@ -203,7 +199,7 @@ class Session:
         return self._ended
 
     @property
-    def home(self) -> Home:
+    def home(self) -> HomeStream:
         """The home stream."""
         if self._home is None:
             self._home = self.table.home(self)
@@ -243,10 +239,8 @@ class Session:
     @property
     def unsaid(self) -> int:
         """Messages of its streams that are on their way into their logs."""
-        home = 0 if self._home is None else self._home.unsaid
-        return home + sum(one.unsaid for one in tuple(self.streams.values()))
-
-    # -- its state
+        waiting = sum(one.unsaid for one in self.streams.values())
+        return waiting if self._home is None else waiting + self._home.unsaid
 
     def changed(self) -> Delta | None:
         """Changes that other processes do not know yet; None without changes or other processes."""
@@ -283,7 +277,7 @@ class Session:
             self._home.say_change(message, number)
 
     async def flush(self) -> None:
-        """Returns at once: nothing to wait for."""
+        """Return at once: nothing to wait for."""
 
     async def close(self) -> None:
         """The peer was closed."""
@@ -330,20 +324,18 @@ class Session:
 
     # -- its streams
 
-    def stream(self, id: bytes) -> Stream:
+    def stream(self, id: bytes) -> AnswerStream:
         """A new stream, for the answer to the request with this id."""
         return self._stream(id, *self._log(id))
 
     def _log(self, id: bytes) -> tuple[str, StreamLog, bool, bool]:
         """The name and the log of a new stream, and whether it is resumable, and primed."""
         self.streamed += 1
-        revision = self.revision
-        resumable = revision is not None and revision.resumable
-        name, log = self.table.log(self, id, resumable)
-        return name, log, resumable, resumable and revision is not None and revision.primed
+        resumable = self.resumable
+        return *self.table.log(self, id, resumable), resumable, resumable and self.primed
 
-    def _stream(self, id: bytes, name: str, log: StreamLog, resumable: bool, primed: bool) -> Stream:
-        stream = self.streams[name] = Stream(
+    def _stream(self, id: bytes, name: str, log: StreamLog, resumable: bool, primed: bool) -> AnswerStream:
+        stream = self.streams[name] = AnswerStream(
             self.run,
             name,
             log,
@@ -373,7 +365,7 @@ class Session:
             log.close()
         reader.complete(answer, event_id(shown, last), first)
 
-    def _unread(self, stream: Stream) -> None:
+    def _unread(self, stream: AnswerStream) -> None:
         self.rest()
         if not self._ended:
             stream.left = monotonic()
@@ -399,7 +391,7 @@ class Session:
                 if not isinstance(question.reply_stream, Responder) or question.reply_stream.stream is None:
                     yield since, question
 
-    def _over(self, stream: Stream) -> None:
+    def _over(self, stream: AnswerStream) -> None:
         self.streams.pop(stream.name, None)
         self.rest()
         if stream.resumable and not self._ended:
@@ -422,13 +414,11 @@ class Session:
             if not await self._open_home(reader):
                 reader.refused(NO_SESSION)
             return
-        found = _EVENT.fullmatch(event)
-        if found is None:
-            reader.refused(NO_STREAM)
-        elif found[1] == HOME and found[3]:
-            if not await self._open_home(reader, (int(found[2]), int(found[3]))):
+        name, number, leg = parse_event_id(event)
+        if name == HOME and leg is not None:
+            if not await self._open_home(reader, (number, leg)):
                 reader.refused(NO_SESSION)
-        elif not await self._resume(reader, found[1], int(found[2])):
+        elif not (name and await self._resume(reader, name, number)):
             reader.refused(NO_STREAM)
 
     async def _open_home(self, reader: SessionReply, back: tuple[int, int] | None = None) -> bool:
@@ -525,7 +515,7 @@ class Responder(Struct, eq=False):
     """It is the `initialize` of the session."""
     saves: bool = True
     """It may change the session."""
-    stream: Stream | None = None
+    stream: AnswerStream | None = None
     over: bool = False
 
     def __call__(self, message: bytes) -> bool:
@@ -773,7 +763,7 @@ class SessionTable:
 
     def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
         """Make a unique name of a stream, and its log. `id` as in `StreamWriter`."""
-        if self.elsewhere is not None and resumable:  # no other process is ever asked for one that is not
+        if self.elsewhere is not None and resumable:  # no other process ever looks for one that is not
             return self.elsewhere.log(session, id)
         return f"{session.streamed:x}", self._memory_log(session)
 
@@ -781,11 +771,11 @@ class SessionTable:
         account = self.host.call_limit.budget.account(session.caller.owner)
         return MemoryLog(self.options.log_messages, self.options.log_bytes, account)
 
-    def home(self, session: Session) -> Home:
+    def home(self, session: Session) -> HomeStream:
         """Make the home stream of a session."""
         if self.elsewhere is not None:
             return self.elsewhere.home(session)
-        return Home(self.run, self._memory_log(session), MemoryLog(TURNS, TURNS * 16), session.rest)
+        return HomeStream(self.run, self._memory_log(session), MemoryLog(TURNS, TURNS * 16), session.rest)
 
     def keep_log(self, session: Session, name: str, log: StreamLog) -> None:
         """A stream has ended: keep its log for a while. A store does so by itself."""
@@ -809,13 +799,3 @@ class SessionTable:
         kept = self._kept.get(session)
         found = None if kept is None else kept.logs.get(name)
         return None if found is None else found[1]
-
-
-def run_at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end: what sessions in memory do waits for nothing."""
-    try:
-        work.send(None)
-    except StopIteration:
-        return
-    work.close()
-    raise AssertionError("a session that is kept in memory waited for something")

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..protocol.options import HttpOptions
 from .log import LogEntry, Position, number_in
-from .shared import Shared
+from .shared import Replica
 
 AGAIN: Final = 0.1
 """Seconds between two tries to store a message."""
@@ -49,7 +49,7 @@ class StoreLog:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: Replica,
         key: str,
         options: HttpOptions,
         *,

@@ -1,8 +1,8 @@
 """Streams of a session: the messages of each, in order, and its readers.
 
 A `StreamWriter` puts messages into a log and passes them on once they are stored; a `Cursor` sends a log to one reader,
-wherever it is written; a `Stream` is the writer and the reader of the answer to one request. Rules (basic/transports,
-"Resumability and Redelivery"):
+wherever it is written; an `AnswerStream` is the writer and the reader of the answer to one request. Rules
+(basic/transports, "Resumability and Redelivery"):
 
 - A message of one stream is never sent on another one.
 - A message has its number in the log before it is sent with it. While the engine is away it goes to a local reader,
@@ -13,6 +13,7 @@ wherever it is written; a `Stream` is the writer and the reader of the answer to
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -37,6 +38,16 @@ Kind: TypeAlias = Literal["open", "message", "last", "pause"]
 while (the message has the milliseconds); it is not in the log."""
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 """Runs a coroutine that may wait for an engine: to its end at once if nothing waits, otherwise as a task."""
+
+
+def run_at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end: what sessions in memory do waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    work.close()
+    raise AssertionError("a session that is kept in memory waited for something")
 
 
 def failing(id: bytes, error: RpcError) -> bytes:
@@ -110,6 +121,15 @@ def event_id(name: str, number: int, leg: int = 0) -> str | None:
     if not name:
         return None
     return f"{name}-{number}.{leg}" if leg else f"{name}-{number}"
+
+
+_EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
+
+
+def parse_event_id(text: str) -> tuple[str, int, int | None]:
+    """Return the stream, the number and the leg of an event's id; ("", 0, None) for another text."""
+    found = _EVENT.fullmatch(text)
+    return ("", 0, None) if found is None else (found[1], int(found[2]), int(found[3]) if found[3] else None)
 
 
 class Cursor:
@@ -322,7 +342,7 @@ class StreamWriter:
         self._over, self._said = None, _unheard
 
     def _end(self, number: int, message: bytes) -> None:
-        """The last message has its place: pass it on."""
+        """The last message has its number: pass it on."""
         over, said = self._over, self._said
         self.forget()
         if over is not None:
@@ -357,7 +377,7 @@ class StreamWriter:
         return -1
 
 
-class Stream:
+class AnswerStream:
     """The answer to one request as a stream, and its reader here."""
 
     __slots__ = (
@@ -384,8 +404,8 @@ class Stream:
         id: bytes,
         resumable: bool,
         primed: bool,
-        on_unread: Callable[[Stream], None],
-        on_over: Callable[[Stream], None],
+        on_unread: Callable[[AnswerStream], None],
+        on_over: Callable[[AnswerStream], None],
     ) -> None:
         """`primed`: it begins with an event that has an id. `on_unread`: called when its reader has gone. `on_over`:
         called when all of it is in the log, or was sent, and it has no reader here."""

@@ -1,4 +1,4 @@
-"""Questions whose client may have gone: their calls are ended once nobody can answer them."""
+"""Questions whose client may have gone: their calls are ended once no client can answer them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _end(peer: ChannelPeer, question: OutboundCall) -> None:
     peer.conversation.forget(question.id)
     for run in tuple(_waiting_calls(peer, question)):
         run.abandon()
-    question.fail(Ended("the client that was asked has gone"))
+    question.fail(Ended("the client has gone that was to answer"))
 
 
 def _waiting_calls(peer: ChannelPeer, question: OutboundCall) -> Iterator[InboundCall]:

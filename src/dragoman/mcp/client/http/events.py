@@ -20,7 +20,7 @@ RETRY = 1.0
 """Seconds before a stream is resumed, unless the server says otherwise."""
 SHORTEST_PAUSE = 0.1
 """Seconds at least, also where the server asks for less: with `retry: 0` a server that ends each stream at once, or is
-gone, would be asked thousands of times a second."""
+gone, would get thousands of requests a second."""
 LONGEST_PAUSE = 30.0
 """Seconds at most between attempts that fail, unless the server asks for more."""
 
@@ -65,10 +65,10 @@ class Events:
     def pause(self) -> float:
         """Seconds to wait before the next connection, which counts as a miss until it brings something."""
         # "The client MUST respect the `retry` field, waiting the given number of milliseconds"
-        asked = RETRY if self.retry is None else max(self.retry, SHORTEST_PAUSE)
-        grown = min(asked * 2**self.misses, LONGEST_PAUSE) if self.misses else asked
+        shortest = RETRY if self.retry is None else max(self.retry, SHORTEST_PAUSE)
+        grown = min(shortest * 2**self.misses, LONGEST_PAUSE) if self.misses else shortest
         self.misses = min(self.misses + 1, 10)
-        return max(asked, grown)
+        return max(shortest, grown)
 
 
 async def stay(

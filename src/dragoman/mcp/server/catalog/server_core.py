@@ -27,7 +27,7 @@ from ....rpc.peering.channel_peer import ChannelPeer
 from ....rpc.registering.service_core import ServiceCore
 from ....rpc.runner import Runner
 from ....secret import SECRET
-from ...asking.request_state import Seal
+from ...asking.request_state import StateSeal
 from ...protocol.admission import EVERYTHING, offer
 from ...protocol.dialect import MCP
 from ...protocol.extension import Extension
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ...protocol.extension import Extensions
     from ...protocol.results import Stamp
     from ...protocol.types import Implementation
-    from ...session.shared import Shared
+    from ...session.shared import Replica
     from ..outcomes import Finished
 
 
@@ -114,7 +114,7 @@ class ServerCore(Offering):
         self.offered: Offer = EVERYTHING if revisions is None else offer(revisions_of(revisions))
         self.options: HttpOptions = HttpOptions() if http is None else http
         self.stamp: Stamp = stamp(self.info)
-        self.seal: Seal = Seal(keys, state_life, audience=name)
+        self.seal: StateSeal = StateSeal(keys, state_life, audience=name)
         self.once = once
         self.ttl: float = ttl
         self.cache_scope: CacheScope = cache_scope
@@ -159,7 +159,7 @@ class ServerCore(Offering):
         self._common = _Common()
 
     @property
-    def shared(self) -> Shared | None:
+    def shared(self) -> Replica | None:
         """The state that this server shares with its replicas; None without a bus."""
         return self._common.shared
 
@@ -289,11 +289,11 @@ class ServerCore(Offering):
                 f"of them the same {SECRET} (or keys=), made with: "
                 "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
-        from ...session.shared import Shared  # noqa: PLC0415  (start-up: what only replicas need)
+        from ...session.shared import Replica  # noqa: PLC0415  (start-up: what only replicas need)
 
         if not self.seal.keys:
             tell_unsealed(bus)
-        self._common.shared = await Shared.open(bus, self.name, self.subscriptions)
+        self._common.shared = await Replica.open(bus, self.name, self.subscriptions)
         if bus.store is None and self.offered.stateful:
             logger.warning(
                 "%s: the bus %s keeps nothing, so there are no sessions over HTTP: %s alone is spoken there",
@@ -353,4 +353,4 @@ class _Common:
 
     def __init__(self) -> None:
         self.users = 0
-        self.shared: Shared | None = None
+        self.shared: Replica | None = None
