@@ -16,7 +16,7 @@ from dragoman.mcp.protocol.types import ClientCapabilities, ElicitationCapabilit
 from dragoman.mcp.session import record as records
 from dragoman.mcp.session.log import SPARE, MemoryLog, StreamLog
 from dragoman.mcp.session.record import Delta
-from dragoman.mcp.session.store_log import StoreLog, parts, written
+from dragoman.mcp.session.store_log import StoreLog, decode_entry, encode_entry
 from tests.behind import behind
 
 from ..http_tools import tools
@@ -48,7 +48,7 @@ SESSIONS = st.builds(
 @given(MESSAGES, st.booleans(), IDS)
 def test_an_entry_of_a_streams_log(message: bytes, last: bool, id: object) -> None:
     raw = msgspec.json.encode(id)
-    assert parts(written(message, last, raw)) == (message, last, raw)
+    assert decode_entry(encode_entry(message, last, raw)) == (message, last, raw)
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=12), st.integers(1, 6), st.integers(1, 200))
@@ -106,9 +106,9 @@ def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[bytes], id: obj
 
 @given(SESSIONS)
 def test_a_session_that_another_replica_reads(state: SessionState) -> None:
-    found = records.record([(1, records.written(records.begun(state)))])
+    found = records.read_record([(1, records.encode_entry(records.first_snapshot(state)))])
     assert found is not None
-    assert records.session(found.whole) == state
+    assert records.session_state(found.whole) == state
 
 
 @given(SESSIONS, DELTAS, st.data())
@@ -116,11 +116,11 @@ def test_a_sessions_log_read_at_once_or_bit_by_bit(
     state: SessionState, deltas: list[Delta], data: st.DataObject
 ) -> None:
     """A replica that follows it, one that reads all of it, and the one that wrote it know the same."""
-    entries = [(1, records.written(records.begun(state)))]
-    entries += [(number, records.written(delta)) for number, delta in enumerate(deltas, 2)]
-    whole = records.record(entries)
-    first = records.record(entries[:1])
-    wrote = records.record(entries[:1])
+    entries = [(1, records.encode_entry(records.first_snapshot(state)))]
+    entries += [(number, records.encode_entry(delta)) for number, delta in enumerate(deltas, 2)]
+    whole = records.read_record(entries)
+    first = records.read_record(entries[:1])
+    wrote = records.read_record(entries[:1])
     assert whole is not None
     assert first is not None
     assert wrote is not None
@@ -132,7 +132,7 @@ def test_a_sessions_log_read_at_once_or_bit_by_bit(
     assert first.whole == whole.whole == wrote.whole
     assert (first.number, whole.number) == (len(entries), len(entries))
     if len(entries) > 2:
-        behind = records.record(entries[:1])
+        behind = records.read_record(entries[:1])
         assert behind is not None
         assert not behind.take(entries[2:])  # something is missing: it reads all of it
 
@@ -144,10 +144,10 @@ def begun(revision: str = "2025-11-25", upto: int = 0) -> records.Snapshot:
 
 def test_what_is_no_session() -> None:
     """A late change came after its end, or a newer version of this library wrote it."""
-    late = records.written(Delta(log_level="debug"))
-    newer = records.written(begun("2099-01-01"))
+    late = records.encode_entry(Delta(log_level="debug"))
+    newer = records.encode_entry(begun("2099-01-01"))
     for entries in ([], [(7, late)], [(1, newer)], [(1, newer), (2, late)]):
-        assert records.record(entries) is None
+        assert records.read_record(entries) is None
 
 
 def test_a_change_between_the_reading_and_the_writing_of_a_snapshot_is_kept() -> None:
@@ -160,7 +160,7 @@ def test_a_change_between_the_reading_and_the_writing_of_a_snapshot_is_kept() ->
         Delta(log_level="error"),
     ]
     for first in (0, 3, 4):  # what came before has been removed, or not
-        found = records.record([(at, records.written(one)) for at, one in enumerate(entries, 1)][first:])
+        found = records.read_record([(at, records.encode_entry(one)) for at, one in enumerate(entries, 1)][first:])
         assert found is not None
         assert found.number == 6
         assert found.whole.log_level == "error"

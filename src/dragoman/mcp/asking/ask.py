@@ -96,12 +96,13 @@ class InputRequired(BaseException):
         self.request_state = request_state
 
     def result(self) -> InputRequiredResult:
-        """The answer to the request that was being served."""
+        """Return the answer to the request that was being served."""
         return InputRequiredResult(input_requests=self.requests, request_state=self.request_state)
 
 
 def input_required(error: BaseException) -> InputRequired | None:
-    """The `InputRequired` that an exception is or that a group contains (a TaskGroup makes one); otherwise None."""
+    """Return the `InputRequired` that an exception is or that a group contains (a TaskGroup makes one); otherwise
+    None."""
     if isinstance(error, InputRequired):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -155,7 +156,7 @@ Turns: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
 
 @contextmanager
 def _client_errors() -> Iterator[None]:
-    """What the client answers as an error is QuestionFailed in the handler."""
+    """Raise what the client answers as an error: QuestionFailed in the handler."""
     try:
         yield
     except RpcError as error:
@@ -165,12 +166,12 @@ def _client_errors() -> Iterator[None]:
 
 
 def _turns(context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
-    """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
+    """Return the steps of asking: yields the calls to make, receives their results, and returns the answers."""
     admitted = context._admitted
     revision = admitted.revision
     requests = _requests(admitted, questions)
     if not revision.server_calls:
-        return _replayed(context, questions, requests, once)
+        return _replay(context, questions, requests, once)
     if admitted.session is not None and not admitted.session.initialized:
         # "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
         # notification" (basic/lifecycle)
@@ -202,12 +203,12 @@ def _params(request: InputRequest, revision: Revision) -> Any:
 
 
 def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[InputRequest]:
-    """The requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it declared
-    what they need."""
+    """Return the requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it
+    declared what they need."""
     revision = admitted.revision
     for question in questions:
         if not known_in(question, revision):
-            raise CannotAsk(f"This client's revision of MCP has no {_named(question)}")
+            raise CannotAsk(f"This client's revision of MCP has no {_name_of(question)}")
     if not revision.server_calls:
         may_ask(admitted)
     requests = [question.request(revision) for question in questions]
@@ -215,7 +216,7 @@ def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[In
     return requests
 
 
-def _named(question: Question[Any]) -> str:
+def _name_of(question: Question[Any]) -> str:
     return "elicitation by URL" if isinstance(question, ElicitUrl) else question.method
 
 
@@ -240,7 +241,7 @@ class _Record:
         self.count = 0
 
     def find(self, key: str, text: str, once: bool) -> Raw | None:
-        """The answer to a question, or None."""
+        """Return the answer to a question, or None."""
         known = self.known.get(key)
         if known is not None and known.digest == text:
             return known.answer
@@ -258,10 +259,10 @@ class _Record:
 _NOTHING = State("", None, 0, "", False, {}, {})
 
 
-def _replayed(
+def _replay(
     context: QuestionContext, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
-    """The answers; raises InputRequired for missing ones."""
+    """Return the answers; raises InputRequired for missing ones."""
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
@@ -317,8 +318,8 @@ def _of(admitted: Admitted) -> str:
 
 
 def opened(admitted: Admitted, server: StateSealer) -> tuple[str, State | None]:
-    """The digest of a request, and the state that came with it, None without one: opened once, however often it is
-    still open. Raises SealError as `verify`."""
+    """Return the digest of a request, and the state that came with it, None without one: opened once, however often it
+    is still open. Raises SealError as `verify`."""
     text: Any = getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)

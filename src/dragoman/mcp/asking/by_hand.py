@@ -21,7 +21,7 @@ _OWN: Final = "dragoman.own"
 
 
 def by_hand(result: InputRequiredResult, admitted: Admitted, server: StateSealer) -> InputRequiredResult:
-    """The result for a function that returned questions of its own: its `requestState` is sealed like ours.
+    """Return the result for a function that returned questions of its own: its `requestState` is sealed like ours.
 
     The next run has the answers in `input_responses`, and the state in `own_state`. Raises CannotAsk if the call may
     not be answered so, or the client did not declare the question; LocalError for a result without questions and
@@ -45,7 +45,7 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: StateSealer
 
 
 def own_state(context: QuestionContext) -> str | None:
-    """The `requestState` of a function's own questions, as it returned it; None if this run does not follow such
+    """Return the `requestState` of a function's own questions, as it returned it; None if this run does not follow such
     questions."""
     _, state = opened(context._admitted, context._server)
     if state is None:

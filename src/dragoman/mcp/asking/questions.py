@@ -58,7 +58,7 @@ Lacks: TypeAlias = dict[str, Any]
 
 
 def _later(type: Any) -> Callable[[Any], Any]:
-    """The decoder of a type, made on first use: making it takes longer than importing this module."""
+    """Return the decoder of a type, made on first use: making it takes longer than importing this module."""
     made = cache(lambda: result_decoder(type))
     return lambda answer: made()(answer)
 
@@ -108,7 +108,7 @@ _text = msgspec.json.Encoder().encode
 
 
 def _lacks_of(question: Question[Any], declared: ClientCapabilities, revision: Revision) -> Lacks:
-    """The capabilities that this client would need for a question and has not declared."""
+    """Return the capabilities that this client would need for a question and has not declared."""
     return _lacks(question.request(revision), declared, revision)
 
 
@@ -143,7 +143,7 @@ class Elicit(Struct, Generic[T], frozen=True):
         return _text(request)
 
     def read(self, answer: Raw) -> Elicited[T]:
-        """The decision, with the form in the type of `schema`. Raises BadAnswer with every fault."""
+        """Return the decision, with the form in the type of `schema`. Raises BadAnswer with every fault."""
         given: _Filled = _filled(answer)
         content = form_of(self.schema).read(given.content) if given.action == "accept" else None
         return Elicited(given.action, content)
@@ -171,7 +171,7 @@ class ElicitUrl(Struct, frozen=True):
     id: str = field(default_factory=lambda: os.urandom(16).hex())
 
     def params(self) -> ElicitRequestParams:
-        """The params of `elicitation/create`. Raises LocalError when the URL is invalid."""
+        """Return the params of `elicitation/create`. Raises LocalError when the URL is invalid."""
         from urllib.parse import urlsplit  # noqa: PLC0415  (start-up: for such a question)
 
         # "The `url` parameter MUST contain a valid URL" (client/elicitation)
@@ -194,7 +194,7 @@ class ElicitUrl(Struct, frozen=True):
         return b"url\0" + self.message.encode("utf-8", "surrogatepass")
 
     def read(self, answer: Raw) -> Elicited[None]:
-        """The decision, without content. Raises BadAnswer."""
+        """Return the decision, without content. Raises BadAnswer."""
         given: _Filled = _filled(answer)
         return Elicited(given.action)
 
@@ -267,7 +267,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return _text(request)
 
     def read(self, answer: Raw) -> CreateMessageResult:
-        """The result of the model. Raises BadAnswer with every fault."""
+        """Return the result of the model. Raises BadAnswer with every fault."""
         result: CreateMessageResult = _sampled(answer)
         return result
 
@@ -298,7 +298,8 @@ class Roots(Struct, frozen=True):
         return b"roots"
 
     def read(self, answer: Raw) -> list[Root]:
-        """The roots. Raises BadAnswer with every fault, also for a root that is not a `file://` URI (client/roots)."""
+        """Return the roots. Raises BadAnswer with every fault, also for a root that is not a `file://` URI
+        (client/roots)."""
         result: ListRootsResult = _rooted(answer)
         for root in result.roots:
             # "This MUST be a `file://` URI" (client/roots)
@@ -308,7 +309,7 @@ class Roots(Struct, frozen=True):
 
 
 def known_in(question: Question[Any], revision: Revision) -> bool:
-    """Whether the revision has this question."""
+    """Return whether the revision has this question."""
     if isinstance(question, ElicitUrl) and not revision.elicitation_modes:
         return False
     # where the server may not call, these are not methods but questions inside `input_required`
@@ -403,7 +404,7 @@ def _has_tools(message: SamplingMessage) -> bool:
 
 
 def _parts(message: SamplingMessage) -> list[SamplingMessage]:
-    """The message for older revisions, in which a message has one block."""
+    """Return the message for older revisions, in which a message has one block."""
     return [msgspec.structs.replace(message, content=block) for block in _blocks(message)]
 
 

@@ -109,8 +109,8 @@ class State(Struct, frozen=True, array_like=True):
 
 
 def digest_of(method: str, params: Raw | UnsetType) -> str:
-    """A digest of a request's content, independent of the order of members; members that differ between tries are left
-    out. Raises InvalidParams for a number that no double holds, where nothing else reads it."""
+    """Return a digest of a request's content, independent of the order of members; members that differ between tries
+    are left out. Raises InvalidParams for a number that no double holds, where nothing else reads it."""
     try:
         given = {} if params is UNSET else decode(params, dict[str, Raw])
         members = {name: msgspec.json.decode(value) for name, value in given.items() if name not in _OF_ONE_TRY}
@@ -173,7 +173,7 @@ class StateSeal:
         known: Mapping[str, KnownAnswer],
         once: bool = False,
     ) -> str:
-        """A state for the request with this digest (see `digest_of`), as text; no two are equal.
+        """Return a state for the request with this digest (see `digest_of`), as text; no two are equal.
 
         Raises LocalError when the state is longer than `size`.
         """
@@ -190,7 +190,8 @@ class StateSeal:
         return text
 
     def open(self, text: str, request: str, principal: str | None) -> State:
-        """The state in a text that came with a request. Raises SealError when it is not valid for that request."""
+        """Return the state in a text that came with a request. Raises SealError when it is not valid for that
+        request."""
         box = self._open_box()
         if len(text) > self.size:
             raise SealError("tampered")

@@ -37,7 +37,7 @@ T = TypeVar("T")
 def _blocked(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingClient, P], T]:
-    """A method of `Client` with its signature and docstring, blocking."""
+    """Return a method of `Client` with its signature and docstring, blocking."""
 
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> T:

@@ -25,9 +25,9 @@ from ..protocol.encoding import READERS
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
-from .extensions import ExtensionClient, Taken
+from .extensions import ClientExtensions, ExtensionClient
 from .handlers import QuestionHandlers
-from .multi_round_trip import UrlElicitations, answered, head, read
+from .multi_round_trip import UrlElicitations, head, read, run_rounds
 from .session import PATIENCE, CallPlan, ClientSession
 from .tools import KnownTools
 
@@ -51,7 +51,7 @@ class ClientCalls:
         answering: QuestionHandlers,
         errands: UrlElicitations,
         tools: KnownTools,
-        extensions: Taken,
+        extensions: ClientExtensions,
         rounds: int,
         refresh: Callable[[], Awaitable[None]],
         client: ExtensionClient,
@@ -65,7 +65,9 @@ class ClientCalls:
         self._extensions = extensions
         self._client = client
 
-    async def tool(self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan) -> tuple[CallToolResult, Raw]:
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan
+    ) -> tuple[CallToolResult, Raw]:
         """Return a tool's result, checked against its output schema, and its JSON text."""
         body = to_json(_Tool(name, arguments))
         known = self._tools.get(name)
@@ -74,14 +76,14 @@ class ClientCalls:
         try:
             raw = await self._far.call(TOOL, body, name, plan, headers)
         except RpcError as error:
-            plan = await self._helped(TOOL, error, plan, began)
+            plan = await self._resolve_refusal(TOOL, error, plan, began)
             raw = await self._tool_again(name, arguments, plan, body)
         at_once = self._at_once(raw, CallToolResult)
         if at_once is not None:
             found = at_once
         else:
             trip = partial(self._tool_again, name, arguments, plan)
-            found, raw = await self._settled(TOOL, raw, body, CallToolResult, trip)
+            found, raw = await self._settle(TOOL, raw, body, CallToolResult, trip)
         if known is None and found.structured_content is not UNSET and not self._tools.listed:
             await self._schemas()
         if plan.meta is None or "fastmcp" not in plan.meta:  # of another version the output schema is not known
@@ -92,7 +94,7 @@ class ClientCalls:
         """Make a further round trip of a tool's call."""
         return await self._far.call(TOOL, body, name, plan, self._tools.headers(name, arguments))
 
-    async def named(self, method: str, body: bytes, name: str, kind: type[T], plan: CallPlan) -> tuple[T, bool]:
+    async def call_named(self, method: str, body: bytes, name: str, kind: type[T], plan: CallPlan) -> tuple[T, bool]:
         """Return the result of another call by its method's name, and whether the server had questions on the way."""
 
         async def trip(body: bytes) -> Raw:
@@ -102,15 +104,15 @@ class ClientCalls:
         try:
             raw = await trip(body)
         except RpcError as error:
-            plan = await self._helped(method, error, plan, began)
+            plan = await self._resolve_refusal(method, error, plan, began)
             raw = await trip(body)
         at_once = self._at_once(raw, kind)
         if at_once is not None:
             return at_once, False
-        found, whole = await self._settled(method, raw, body, kind, trip)
+        found, whole = await self._settle(method, raw, body, kind, trip)
         return found, whole is not raw
 
-    async def _helped(self, method: str, error: RpcError, plan: CallPlan, began: float) -> CallPlan:
+    async def _resolve_refusal(self, method: str, error: RpcError, plan: CallPlan, began: float) -> CallPlan:
         """Resolve a refusal, and return how the call is to be made again. Raises the refusal if that is not possible,
         CallTimeout if the call's `total` is over meanwhile."""
         try:
@@ -146,33 +148,33 @@ class ClientCalls:
             self._tools.listed = True
 
     def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
-        """A result that is complete after one round trip, as most are."""
+        """Return a result that is complete after one round trip, as most are."""
         try:
             found: Any = READERS[kind](raw)
         except (msgspec.DecodeError, RecursionError):
             return None
         return found if found.result_type == COMPLETE or self._far.era.revision.server_calls else None
 
-    async def _settled(
+    async def _settle(
         self, method: str, raw: Raw, body: bytes, kind: type[T], trip: Callable[[bytes], Awaitable[Raw]]
     ) -> tuple[T, Raw]:
-        """A result after all rounds, and its text."""
+        """Return a result after all rounds, and its text."""
         revision = self._far.era.revision
         if not revision.server_calls:
             known = self._extensions.those.results
-            raw, ended = await answered(method, raw, body, trip, self._answering, revision, self._rounds, known)
+            raw, ended = await run_rounds(method, raw, body, trip, self._answering, revision, self._rounds, known)
             raw = await self._complete(method, raw, ended)
         return read(method, raw, kind), raw
 
     async def _complete(self, method: str, raw: Raw, ended: str) -> Raw:
-        """The complete result; if the call ended in an extension's result, the extension settles it."""
+        """Return the complete result; if the call ended in an extension's result, the extension settles it."""
         if ended == COMPLETE:
             return raw
         result = read(method, raw, self._extensions.those.results[ended])
         return Raw(to_json(await self._extensions.settlers[ended].settle(method, result, self._client)))
 
     async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
-        """The result of any method, in the type of its row."""
+        """Return the result of any method, in the type of its row."""
 
         async def trip(body: bytes) -> Raw:
             return await self._far.call(row.name, body, name, plan)
@@ -180,7 +182,7 @@ class ClientCalls:
         assert row.result is not None
         raw = await trip(body)
         if row.ask:
-            return (await self._settled(row.name, raw, body, row.result, trip))[0]
+            return (await self._settle(row.name, raw, body, row.result, trip))[0]
         ended = head(row.name, raw, self._extensions.those.results).result_type
         if ended == INPUT_REQUIRED:
             raise BadAnswer(f"{row.name}: the server must not ask here")

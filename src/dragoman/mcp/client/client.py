@@ -59,15 +59,15 @@ from ..protocol.types import (
 from ..protocol.uri import normal
 from .cache import Cache, pages
 from .calls import ClientCalls
-from .extensions import ClientExtension, taken
+from .extensions import ClientExtension, check_extensions
 from .handlers import AnswerOptions, OnElicit, OnSample, QuestionHandlers, RootsSource
 from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
 from .negotiation import PROBE, ClientProfile
-from .notifications import NotificationRouter, OnLog, OnNotification, steps
+from .notifications import NotificationRouter, OnLog, OnNotification, progress_receiver
 from .options import CLIENT_OPTIONS, OnProgress, RequestOptions, VersionedOptions
 from .session import LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
 from .subscriptions import ClientSubscriptions, Subscription
-from .tools import KnownTools, typed
+from .tools import KnownTools, convert_result
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -148,7 +148,7 @@ class Client:
         self._cache = Cache(keeps=cache)
         known = self._tools = KnownTools()
         urls = UrlElicitations()
-        self._extensions = taken(extensions)
+        self._extensions = check_extensions(extensions)
         info = Implementation(name, version, title=UNSET if title is None else title)
         wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
         profile = ClientProfile(info, self._answering, self._extensions.those)
@@ -211,19 +211,19 @@ class Client:
     # -- lists
 
     async def list_tools(self) -> list[Tool]:
-        """All tools, from all pages (server/tools), from the cache as long as the server allows; over HTTP without
-        those whose `x-mcp-header` is invalid. Raises what `call` raises; MethodNotFound from a server that has no such
-        method."""
+        """Return all tools, from all pages (server/tools), from the cache as long as the server allows; over HTTP
+        without those whose `x-mcp-header` is invalid. Raises what `call` raises; MethodNotFound from a server that has
+        no such method."""
         found = await self._list("tools/list", ListToolsResult, lambda page: page.tools, self._learn)
         self._tools.complete(found)
         return found
 
     async def list_resources(self) -> list[Resource]:
-        """All resources, from all pages (server/resources), as `list_tools`."""
+        """Return all resources, from all pages (server/resources), as `list_tools`."""
         return await self._list("resources/list", ListResourcesResult, lambda page: page.resources)
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
-        """All resource templates, from all pages, as `list_tools`; empty if the server has no such method."""
+        """Return all resource templates, from all pages, as `list_tools`; empty if the server has no such method."""
         method = "resources/templates/list"
         try:
             return await self._list(method, ListResourceTemplatesResult, lambda page: page.resource_templates)
@@ -231,7 +231,7 @@ class Client:
             return []
 
     async def list_prompts(self) -> list[Prompt]:
-        """All prompts, from all pages (server/prompts), as `list_tools`."""
+        """Return all prompts, from all pages (server/prompts), as `list_tools`."""
         return await self._list("prompts/list", ListPromptsResult, lambda page: page.prompts)
 
     async def _refresh(self) -> None:
@@ -319,12 +319,12 @@ class Client:
         not there, BadAnswer for a result that does not fit the tool's output schema or `result`, answering.Declined
         when a question of the tool was turned down here.
         """
-        found, raw = await self._calls.tool(name, arguments, self._plan("call_tool", options))
+        found, raw = await self._calls.call_tool(name, arguments, self._plan("call_tool", options))
         if result is None:
             return found
         if found.is_error is True:
             raise ToolError(found.text)
-        return typed(result, raw, found)
+        return convert_result(result, raw, found)
 
     async def read_resource(
         self,
@@ -342,7 +342,7 @@ class Client:
             return kept[1]
         changes = self._cache.changes(method)
         body = msgspec.json.encode({"uri": uri})
-        found, had_questions = await self._calls.named(method, body, uri, ReadResourceResult, plan)
+        found, had_questions = await self._calls.call_named(method, body, uri, ReadResourceResult, plan)
         # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
         if not had_questions and not chosen:
             self._cache.put(method, key, (uri, found), found.ttl_ms, changes, _size(found))
@@ -358,7 +358,7 @@ class Client:
         unknown prompt, or arguments that do not fit, and what `call` raises."""
         body = to_json({"name": name} if arguments is None else {"name": name, "arguments": arguments})
         plan = self._plan("get_prompt", options)
-        found, _ = await self._calls.named("prompts/get", body, name, GetPromptResult, plan)
+        found, _ = await self._calls.call_named("prompts/get", body, name, GetPromptResult, plan)
         return found
 
     async def complete(
@@ -411,7 +411,7 @@ class Client:
             await self._far.call("server/discover", b"{}")
 
     async def discover(self) -> DiscoverResult:
-        """The server's revisions and capabilities; in an era without that question, what its handshake said."""
+        """Return the server's revisions and capabilities; in an era without that question, what its handshake said."""
         era = self._far.era
         if era.revision.stateful:
             return DiscoverResult(
@@ -491,7 +491,7 @@ class Client:
             return CallPlan(timeout, total, None, meta)
         if total is None and within is None:
             total = LONGEST
-        return CallPlan(timeout, total, None if receiver is None else steps(receiver), meta, True)
+        return CallPlan(timeout, total, None if receiver is None else progress_receiver(receiver), meta, True)
 
     # -- when the server was lost
 
@@ -506,14 +506,14 @@ class Client:
 
 
 def _size(found: ReadResourceResult) -> int:
-    """The bytes of a resource, but for some."""
+    """Return the bytes of a resource, but for some."""
     texts = [part for one in found.contents for part in (one.text, one.blob) if isinstance(part, str)]
     return sum(map(len, texts))
 
 
 def _apart(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
-    """The params of a call as JSON text without their `_meta`, and this with what `meta` has: a message has each member
-    once, and the revision adds to it. Raises LocalError for a `_meta` that is no object."""
+    """Return the params of a call as JSON text without their `_meta`, and this with what `meta` has: a message has each
+    member once, and the revision adds to it. Raises LocalError for a `_meta` that is no object."""
     body = b"{}" if params is None else to_json(params)
     if b'"_meta"' not in body:
         return body, meta

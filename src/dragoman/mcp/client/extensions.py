@@ -30,18 +30,18 @@ class ClientExtension(Protocol):
         """The declaration for both ends."""
 
     async def settle(self, method: str, result: Struct, client: ExtensionClient) -> Struct | Mapping[str, Any]:
-        """The complete result of a call that ended in one of this extension's results, as its type or as JSON values.
-        What it raises, the call raises."""
+        """Return the complete result of a call that ended in one of this extension's results, as its type or as JSON
+        values. What it raises, the call raises."""
 
 
-class Taken(Struct, frozen=True):
+class ClientExtensions(Struct, frozen=True):
     """The extensions of one client, and which of them settles each `resultType`."""
 
     those: Extensions
     settlers: dict[str, ClientExtension]
 
 
-def taken(given: Iterable[Extension | ClientExtension]) -> Taken:
+def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExtensions:
     """Check the extensions. Raises LocalError for an invalid one, for two that conflict, and for results that none
     settles."""
     declared, settlers = [], {}
@@ -58,4 +58,4 @@ def taken(given: Iterable[Extension | ClientExtension]) -> Taken:
             declared.append(one)
         else:
             raise LocalError(f"an extension is an Extension, or has `declares` and `settle`; {one!r:.100} has not")
-    return Taken(Extensions(declared), settlers)
+    return ClientExtensions(Extensions(declared), settlers)

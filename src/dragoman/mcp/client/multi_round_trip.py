@@ -23,7 +23,7 @@ from ..protocol.encoding import decode
 from ..protocol.params import COMPLETE, INPUT_REQUIRED
 from ..protocol.revisions import Revision
 from .handlers import ELICIT, ROOTS, SAMPLE, QuestionHandlers
-from .salvage import salvaged
+from .salvage import salvage
 
 T = TypeVar("T")
 
@@ -68,25 +68,25 @@ def head(method: str, raw: Raw, known: Container[str] = ()) -> _Head:
 
 
 def read(method: str, raw: Raw, kind: type[T]) -> T:
-    """A result of a type. Raises BadAnswer when it does not fit."""
+    """Return a result of a type. Raises BadAnswer when it does not fit."""
     try:
         return lenient.decode(raw, kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        known = salvaged(method, raw, kind)
+        known = salvage(method, raw, kind)
         if known is not None:
             return known
         raise BadAnswer(f"{method}: the result does not fit: {error}") from error
 
 
 def complete_result(method: str, raw: Raw, kind: type[Any]) -> Any:
-    """A result of a method that asks nothing."""
+    """Return a result of a method that asks nothing."""
     if head(method, raw).result_type != COMPLETE:
         # "Servers MUST NOT send `InputRequiredResult` responses on any other client requests" (basic/patterns/mrtr)
         raise BadAnswer(f"{method}: the server must not ask here")
     return read(method, raw, kind)
 
 
-async def answered(
+async def run_rounds(
     method: str,
     raw: Raw,
     body: bytes,
@@ -96,7 +96,7 @@ async def answered(
     rounds: int,
     known: Container[str] = (),
 ) -> tuple[Raw, str]:
-    """The final result after this first one, and its type: complete, or one of `known`.
+    """Return the final result after this first one, and its type: complete, or one of `known`.
 
     Raises BadAnswer for a server that asks wrongly or without end, Declined when a question was declined,
     LocalError for answers of ours that do not fit, and what a round trip raises.
@@ -113,7 +113,7 @@ async def answered(
 
 
 async def _retry(method: str, found: _Head, body: bytes, answering: QuestionHandlers, revision: Revision) -> bytes:
-    """The params of the next round trip."""
+    """Return the params of the next round trip."""
     if found.input_requests is UNSET and found.request_state is UNSET:
         # "Servers MUST include at least one of `inputRequests` or `requestState`"
         raise BadAnswer(f"{method}: input_required without inputRequests and without requestState")

@@ -76,12 +76,12 @@ class ClientProfile(Struct, frozen=True):
     extensions: Extensions = NONE
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """The capabilities declared to a server of this revision."""
+        """Return the capabilities declared to a server of this revision."""
         found = self.answering.capabilities(revision)
         return msgspec.structs.replace(found, extensions=self.extensions.declared) if self.extensions.all else found
 
     def meta(self, revision: Revision, level: str | None) -> bytes:
-        """The members of `_meta` that every request carries, without braces; b"" if there are none."""
+        """Return the members of `_meta` that every request carries, without braces; b"" if there are none."""
         if revision.stateful:
             return b""
         meta = RequestMeta(
@@ -93,7 +93,7 @@ class ClientProfile(Struct, frozen=True):
         return encode(meta, revision)[1:-1]
 
     def initialize(self, revision: Revision) -> Raw:
-        """The params of `initialize`."""
+        """Return the params of `initialize`."""
         params = InitializeRequestParams(
             protocol_version=revision.date, capabilities=self.capabilities(revision), client_info=self.info
         )
@@ -176,24 +176,24 @@ class Negotiation:
             else:
                 return found
         self._fault = None
-        found = await self._probed(known or NEWEST, self._probe)
+        found = await self._open_probing(known or NEWEST, self._probe)
         if self._fault is None:
             _remembered.put(self._place, found[1].revision)
         return found
 
     # -- the stateless era
 
-    async def _probed(self, revision: Revision, probe: float | None) -> tuple[McpConnection, ServerProfile]:
+    async def _open_probing(self, revision: Revision, probe: float | None) -> tuple[McpConnection, ServerProfile]:
         connection = await self._reach(False)
         try:
             return await self._spoken(connection, self._either(connection, revision, probe))
         except _Legacy as found:
             return await self._stateful(found.revision)
         except _Slow:
-            return await self._probed(revision, None)
+            return await self._open_probing(revision, None)
 
     async def _either(self, connection: McpConnection, revision: Revision, probe: float | None) -> ServerProfile:
-        era = await self._discovered(connection, revision, probe)
+        era = await self._try_stateless(connection, revision, probe)
         if era is not None:
             return era
         if self._revision is not None and not self._revision.stateful:
@@ -206,7 +206,7 @@ class Negotiation:
     async def _spoken(
         self, connection: McpConnection, words: Awaitable[ServerProfile]
     ) -> tuple[McpConnection, ServerProfile]:
-        """The channel, and the outcome of the handshake; the channel is closed if that fails."""
+        """Return the channel, and the outcome of the handshake; the channel is closed if that fails."""
         try:
             return connection, await words
         except HttpRefused as error:
@@ -218,10 +218,10 @@ class Negotiation:
             await connection.peer.close(0)
             raise
 
-    async def _discovered(
+    async def _try_stateless(
         self, connection: McpConnection, revision: Revision, probe: float | None
     ) -> ServerProfile | None:
-        """The answer of a modern server; None: it is a legacy one."""
+        """Return the answer of a modern server; None: it is a legacy one."""
         connection.turn(stateless=True)
         tried = [revision.date]
         while True:
@@ -268,8 +268,8 @@ class Negotiation:
     async def _discover(
         self, connection: McpConnection, revision: Revision, probe: float | None
     ) -> DiscoverResult | ServerProfile | None:
-        """Ask; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds (None: without that
-        limit) and then answered `initialize`."""
+        """Send `server/discover`; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds
+        (None: without that limit) and then answered `initialize`."""
         connection.status = None
         params = Raw(b'{"_meta":{' + self._hello.meta(revision, None) + b"}}")
         call = connection.peer.call(
@@ -280,19 +280,19 @@ class Negotiation:
             extra=connection.headers("server/discover", revision),
         )
         if connection.http or self._revision is not None or probe is None:
-            return _discovered(await call)
+            return _read_discovery(await call)
         asking = asyncio.ensure_future(call)
         try:
             done, _ = await asyncio.wait([asking], timeout=probe)
             if done:
-                return _discovered(asking.result())
-            return await self._doubted(connection, asking, probe)
+                return _read_discovery(asking.result())
+            return await self._doubt(connection, asking, probe)
         finally:
             asking.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asking
 
-    async def _doubted(
+    async def _doubt(
         self, connection: McpConnection, asking: asyncio.Future[Raw], probe: float
     ) -> DiscoverResult | ServerProfile | None:
         """ "Does not respond within a reasonable timeout: the server is legacy" (basic/transports/stdio). One that only
@@ -303,14 +303,15 @@ class Negotiation:
         except (RpcError, BadAnswer, CallTimeout):
             if not _is_modern(asking):
                 raise
-            return _discovered(asking.result())
+            return _read_discovery(asking.result())
         if _is_modern(asking):
             # "An `initialize` request selects legacy semantics, scoped to the stdio process" (basic/versioning)
             raise _Slow
         return era
 
     def _other(self, error: RpcError, revision: Revision) -> Revision | None:
-        """The revision for the next try; None: a legacy server. Raises an error that a modern server will repeat."""
+        """Return the revision for the next try; None: a legacy server. Raises an error that a modern server will
+        repeat."""
         if error.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
             raise error
         if error.code != UNSUPPORTED_VERSION:
@@ -323,7 +324,7 @@ class Negotiation:
         return other
 
     def _common(self, dates: Iterable[str]) -> Revision | None:
-        """The newest common revision. Raises BadAnswer when there is none."""
+        """Return the newest common revision. Raises BadAnswer when there is none."""
         dates = list(dates)
         if self._revision is not None and self._revision.date in dates:
             return self._revision
@@ -401,18 +402,18 @@ class _Slow(Exception):
 
 
 def newest(dates: Iterable[str]) -> Revision | None:
-    """The newest of these that this client speaks."""
+    """Return the newest of these that this client speaks."""
     known = [REVISIONS[date] for date in dates if date in REVISIONS]
     return by_age(known)[-1] if known else None
 
 
 def supported(error: RpcError) -> list[str]:
-    """The revisions that an UNSUPPORTED_VERSION error lists."""
+    """Return the revisions that an UNSUPPORTED_VERSION error lists."""
     dates = error.data.get("supported") if isinstance(error.data, dict) else None
     return [date for date in dates if isinstance(date, str)] if isinstance(dates, list) else []
 
 
-def _discovered(raw: Any) -> DiscoverResult | None:
+def _read_discovery(raw: Any) -> DiscoverResult | None:
     """None if the result is not a discovery: a legacy server may answer anything with a result."""
     try:
         found = lenient.decode(raw, DiscoverResult)
@@ -423,15 +424,15 @@ def _discovered(raw: Any) -> DiscoverResult | None:
 
 
 def _is_modern(asking: asyncio.Future[Raw]) -> bool:
-    """Whether `server/discover` has been answered by now, as only a modern server answers, and with a revision of the
-    stateless era that this client speaks."""
+    """Return whether `server/discover` has been answered by now, as only a modern server answers, and with a revision
+    of the stateless era that this client speaks."""
     if not asking.done():
         return False
     error = asking.exception()
     if error is not None:
         dates = supported(error) if isinstance(error, RpcError) and error.code == UNSUPPORTED_VERSION else []
     else:
-        found = _discovered(asking.result())
+        found = _read_discovery(asking.result())
         dates = [] if found is None else found.supported_versions
     common = newest(dates)
     return common is not None and not common.stateful
@@ -454,8 +455,8 @@ _LATER = (401, 403, 407, 408, 425, 429)
 
 
 def _is_later(error: Exception, status: int | None) -> bool:
-    """Whether an answer says that the server may answer otherwise at another time, or to another caller. `status`: the
-    HTTP status that a JSON-RPC error came with."""
+    """Return whether an answer says that the server may answer otherwise at another time, or to another caller.
+    `status`: the HTTP status that a JSON-RPC error came with."""
     if isinstance(error, HttpRefused):
         return error.status in _LATER or error.status in (502, 503, 504)
     if not isinstance(error, RpcError):
@@ -467,8 +468,8 @@ def _is_later(error: Exception, status: int | None) -> bool:
 
 
 def _is_legacy(error: HttpRefused) -> bool:
-    """Whether this is how a legacy server refuses a modern request: a 4xx, or a crash, but not for authorization or
-    load."""
+    """Return whether this is how a legacy server refuses a modern request: a 4xx, or a crash, but not for authorization
+    or load."""
     return (400 <= error.status < 500 and error.status not in _LATER) or error.status in (500, 501)
 
 

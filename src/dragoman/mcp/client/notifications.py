@@ -91,17 +91,17 @@ class NotificationRouter:
         if method in _LISTENED:
             self._subscriptions.take(method, params)
         elif method == "notifications/message" and self._on_log is not None and params is not UNSET:
-            tell(self._on_log, decode(params, LoggingMessageNotificationParams))
+            call_function(self._on_log, decode(params, LoggingMessageNotificationParams))
         elif method == "notifications/elicitation/complete" and params is not UNSET:
             self._errands.done(decode(params, ElicitationCompleteNotificationParams).elicitation_id)
         if self._on_notification is not None:
-            tell(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
+            call_function(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
 
 
 _running: set[asyncio.Future[Any]] = set()
 
 
-def tell(function: Callable[..., Any], *arguments: Any) -> None:
+def call_function(function: Callable[..., Any], *arguments: Any) -> None:
     """Call a function of the user's."""
     try:
         found = function(*arguments)
@@ -120,8 +120,8 @@ def _finished(future: asyncio.Future[Any]) -> None:
         repeats.error("a function for notifications failed", exc_info=error)
 
 
-def steps(receiver: OnProgress) -> Callable[[Any], None]:
-    """The function that takes the params of a call's progress notifications."""
+def progress_receiver(receiver: OnProgress) -> Callable[[Any], None]:
+    """Return the function that takes the params of a call's progress notifications."""
 
     def step(progress: Any) -> None:
         try:
@@ -129,6 +129,6 @@ def steps(receiver: OnProgress) -> Callable[[Any], None]:
         except msgspec.ValidationError as error:
             logger.debug("notifications/progress cannot be read: %s", error)
             return
-        tell(receiver, found)
+        call_function(receiver, found)
 
     return step

@@ -38,7 +38,7 @@ from ..protocol.dialect import MCP, of
 from ..protocol.methods import UNSUPPORTED_VERSION
 from ..protocol.revisions import Revision
 from .connection import McpConnection
-from .handlers import Declined, refused
+from .handlers import Declined, declined_error
 from .http.refusals import SessionLost
 from .negotiation import (
     ClientProfile,
@@ -347,7 +347,8 @@ class ClientSession:
         return params
 
     def params(self, body: bytes, meta: bytes = b"", token: int | None = None) -> Raw:
-        """A request's params: its members, and `_meta` with the members for the revision, the user and the call."""
+        """Return a request's params: its members, and `_meta` with the members for the revision, the user and the
+        call."""
         head = self._head
         if meta or token is not None:
             parts = [meta, self._members, b"" if token is None else b'"progressToken":%d' % token]
@@ -361,7 +362,7 @@ class ClientSession:
         await self.peer.notify(method, params)
 
     def _other_revision(self, error: RpcError) -> bool:
-        """Whether the server lists a stateless revision that this client speaks too; it is used from now on."""
+        """Return whether the server lists a stateless revision that this client speaks too; it is used from now on."""
         era = self.era
         found = newest(supported(error))
         if era.revision.stateful or found is None or found.stateful:
@@ -372,7 +373,7 @@ class ClientSession:
     # -- making good
 
     async def alive(self) -> McpConnection:
-        """The channel; opened again if it is over and `restart` is set."""
+        """Return the channel; opened again if it is over and `restart` is set."""
         connection = self._connection
         if connection is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
@@ -396,7 +397,7 @@ class ClientSession:
             raise Closed("the channel was lost again")
 
     async def _renew(self, handshakes: int, lost: SessionLost) -> None:
-        """A new handshake on the same channel, unless another task has made one meanwhile."""
+        """Make a new handshake on the same channel, unless another task has made one meanwhile."""
         async with self._lock:
             connection = self._connection
             if self._closing or connection is None:
@@ -477,7 +478,7 @@ class ClientSession:
         try:
             answer = await self._hello.answering.answer(message.method, message.params, revision)
         except Declined as error:
-            raise refused(error) from error
+            raise declined_error(error) from error
         finally:
             self._questions -= 1
         return Raw(answer)
@@ -486,6 +487,6 @@ class ClientSession:
 def _method(
     name: str, kind: Literal["inline", "async"], function: Callable[[Any, Any], Any], timeout: float | None = None
 ) -> Method:
-    """A method that takes the whole message, put there by the router as its params."""
+    """Return a method that takes the whole message, put there by the router as its params."""
     passed = Passed(function, "async" if kind == "async" else "plain", wants_context=False)
     return Method(name, passed, kind, timeout=timeout, quick=kind == "inline")

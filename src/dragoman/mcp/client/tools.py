@@ -85,7 +85,7 @@ class KnownTools:
         self.listed = False
 
     def headers(self, name: str, arguments: Mapping[str, Any] | None) -> dict[str, str] | None:
-        """The `Mcp-Param-*` headers of a call; None for none."""
+        """Return the `Mcp-Param-*` headers of a call; None for none."""
         known = self._tools.get(name)
         if known is None or not known.marked:
             return None
@@ -116,9 +116,9 @@ class _Wrapped(Struct, forbid_unknown_fields=True):
     result: Raw
 
 
-def typed(kind: Any, raw: Raw, result: CallToolResult) -> Any:
-    """A tool's result as `kind`: its structured content (also wrapped as `{"result": ...}`), otherwise its text as
-    JSON, otherwise its text. Raises BadAnswer when none fits."""
+def convert_result(kind: Any, raw: Raw, result: CallToolResult) -> Any:
+    """Return a tool's result as `kind`: its structured content (also wrapped as `{"result": ...}`), otherwise its text
+    as JSON, otherwise its text. Raises BadAnswer when none fits."""
     read = result_decoder(kind)
     structured = decode(raw, _Structured).structured_content
     if structured is UNSET:

@@ -39,10 +39,10 @@ from ..session.backend import McpBackend
 from ..session.refusals import AWAY, NO_BATCHES, NO_SESSION
 from ..session.replica import ReplicaSessions
 from ..session.session import Session, SessionTable
-from .errors import MEDIA_TYPE, refuse, refused
-from .head import RequestHead, facts
-from .legacy_2024 import beside
-from .readers import HttpReader, unfit
+from .errors import MEDIA_TYPE, refuse, send_refusal
+from .head import RequestHead, read_head
+from .legacy_2024 import endpoints_2024
+from .readers import HttpReader, refuse_malformed
 from .stateless import StatelessExchange
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ _MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
 
 
 def endpoints(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
-    """The endpoint of a server at this path, and the endpoints beside it."""
+    """Return the endpoint of a server at this path, and the endpoints beside it."""
     found: dict[str, Endpoint] = {at: McpEndpoint(server)}
     if server.options.sse_2024:
-        found |= beside(server, at)
+        found |= endpoints_2024(server, at)
     return found
 
 
@@ -82,7 +82,7 @@ class McpEndpoint:
     def __call__(self, request: HttpRequest, reply: Reply) -> None:
         known: RequestHead | None = request.head.memo
         if known is None:
-            known = facts(request.head, request.headers, self._spoken)
+            known = read_head(request.head, request.headers, self._spoken)
         if request.method != "POST":
             self._other(request, known, reply)
         elif not (known.body or self._service.lenient.any_media_type):
@@ -130,7 +130,7 @@ class McpEndpoint:
         if type(message) is Request and message.method == "initialize":
             # "SHOULD name the protocol versions it supports in any error it returns to an `initialize`"
             # (basic/versioning)
-            refuse(reply, 400, self.unsupported(_asked(message)), id=message.id)
+            refuse(reply, 400, self.unsupported(_requested_version(message)), id=message.id)
         else:
             refuse(reply, 400, RpcError.of(HEADER_MISMATCH, _MISSING), id=_id(message))
 
@@ -149,7 +149,7 @@ class McpEndpoint:
     def _alone(self, request: HttpRequest, message: Message, known: RequestHead, reply: Reply) -> None:
         kind = type(message)
         if kind is not Request and kind is not Notification:
-            self._unfit(message, reply)
+            self._refuse_unfit(message, reply)
             return
         exchange = StatelessExchange(reply, request.body, request.caller, known, self.server, kind is Request)
         if kind is Request and message.method == _LISTEN:  # type: ignore[union-attr]
@@ -158,19 +158,19 @@ class McpEndpoint:
         if not exchange.over:
             reply.gone = exchange.left
 
-    def _unfit(self, message: Message, reply: Reply) -> None:
+    def _refuse_unfit(self, message: Message, reply: Reply) -> None:
         """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"."""
         if isinstance(message, Malformed):
-            unfit(reply, message, self._service.answers)
+            refuse_malformed(reply, message, self._service.answers)
         elif type(message) is Batch:
-            refused(reply, NO_BATCHES)
+            send_refusal(reply, NO_BATCHES)
         else:
             refuse(reply, 400, "Invalid Request: no request of this server waits for a response")
 
     # -- the stateful era
 
     def _sessions(self) -> SessionTable | None:
-        """The table of sessions; None if there are no sessions here."""
+        """Return the table of sessions; None if there are no sessions here."""
         server = self.server
         shared = server.shared
         if not self._spoken or (shared is not None and shared.store is None):
@@ -191,7 +191,7 @@ class McpEndpoint:
         identity = request.caller.identity
         principal = None if identity is None else identity.principal
         if self.server.call_limit.draining and (asks or type(message) is Batch or request.method == "GET"):
-            self._draining(reply, _id(message))
+            self._refuse_draining(reply, _id(message))
         elif known.session is None and asks and message.method == "initialize":  # type: ignore[union-attr]
             self._begin(sessions, request, message, known, reply)  # type: ignore[arg-type]
         # "If the server receives a request with an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with
@@ -208,9 +208,9 @@ class McpEndpoint:
                 reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
                 session.request(message, request.body, reader, request.caller)  # type: ignore[arg-type]
             except Exception:
-                self._raised(reply, message.id)  # type: ignore[union-attr]
+                self._refuse_raised(reply, message.id)  # type: ignore[union-attr]
         else:
-            sessions.run(self._served(sessions, known.session, request, message, known, reply))
+            sessions.run(self._serve(sessions, known.session, request, message, known, reply))
 
     def _begin(
         self, sessions: SessionTable, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
@@ -234,16 +234,16 @@ class McpEndpoint:
         """An `initialize` that names a session begins another: its client has begun anew, and kept the header."""
         try:
             if await sessions.find(id, request.caller.principal, request.caller) is None:
-                refused(reply, NO_SESSION, id=message.id, null=known.null)
+                send_refusal(reply, NO_SESSION, id=message.id, null=known.null)
             else:
                 self._begin(sessions, request, message, known, reply)
         except BusLost as lost:
             logger.warning("%s: %s", self.server.name, lost)
-            refused(reply, AWAY, id=message.id)
+            send_refusal(reply, AWAY, id=message.id)
         except Exception:
-            self._raised(reply, message.id)
+            self._refuse_raised(reply, message.id)
 
-    async def _served(
+    async def _serve(
         self,
         sessions: SessionTable,
         id: str,
@@ -256,7 +256,7 @@ class McpEndpoint:
         try:
             session = await sessions.find(id, request.caller.principal, request.caller)
             if session is None:
-                refused(reply, NO_SESSION, id=_id(message), null=known.null)
+                send_refusal(reply, NO_SESSION, id=_id(message), null=known.null)
                 return
             # an error without an id is said as the session's revision has it
             reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, server)
@@ -275,27 +275,28 @@ class McpEndpoint:
                 reply.respond(204)
         except BusLost as lost:
             repeats.warning("%s: %s", server.name, lost)
-            refused(reply, AWAY, id=_id(message))
+            send_refusal(reply, AWAY, id=_id(message))
         except Exception:
-            self._raised(reply, _id(message))
+            self._refuse_raised(reply, _id(message))
 
-    def _raised(self, reply: Reply, id: Any) -> None:
+    def _refuse_raised(self, reply: Reply, id: Any) -> None:
         logger.exception("a request of a session raised")
         refuse(reply, 500, InternalError("Internal error"), id=id)
 
-    def _draining(self, reply: Reply, id: Any = UNSET) -> None:
+    def _refuse_draining(self, reply: Reply, id: Any = UNSET) -> None:
         refusal = self.server.call_limit.refusal()
         assert refusal is not None
         refuse(reply, 503, dialect.MCP.error(refusal), id=id, lines=retry_after(refusal))
 
 
 def _id(message: Message | None) -> Any:
-    """The id of a request, for an error: it "MUST include the same ID as the request" (basic); UNSET for others."""
+    """Return the id of a request, for an error: it "MUST include the same ID as the request" (basic); UNSET for
+    others."""
     return message.id if type(message) is Request else UNSET
 
 
 def _names_revision(message: Message) -> bool:
-    """Whether a request names its revision in `_meta`: "served statelessly" (2026's basic/versioning)."""
+    """Return whether a request names its revision in `_meta`: "served statelessly" (2026's basic/versioning)."""
     return type(message) is Request and claimed(message.params) is not UNSET
 
 
@@ -306,8 +307,8 @@ class _Initialize(Struct):
 _initialize = msgspec.json.Decoder(_Initialize).decode
 
 
-def _asked(message: Request) -> str:
-    """The version that an `initialize` requests."""
+def _requested_version(message: Request) -> str:
+    """Return the version that an `initialize` requests."""
     try:
         return "" if message.params is UNSET else _initialize(message.params).version
     except (msgspec.DecodeError, RecursionError):

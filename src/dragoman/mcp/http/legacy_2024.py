@@ -24,16 +24,16 @@ from ...transports.http.sse import event
 from ..protocol.dialect import of
 from ..protocol.revisions import R2024_11
 from ..session.backend import McpBackend
-from .authorization import Expiry, expiry_of
-from .errors import MEDIA_TYPE, refuse, turned_away
-from .head import facts
+from .authorization import Expiry, start_expiry
+from .errors import MEDIA_TYPE, refuse, turn_away
+from .head import read_head
 from .sse_reply import SseReply
 
 _PARAMETER: Final = "session"
 
 
-def beside(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
-    """The two endpoints, next to the path of the current endpoint."""
+def endpoints_2024(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
+    """Return the two endpoints, next to the path of the current endpoint."""
     parent = at.rpartition("/")[0]
     wire = OldWire(server)
     return {f"{parent}/sse": wire.listen, f"{parent}/messages": wire.post}
@@ -48,7 +48,7 @@ class OldWire:
 
     def listen(self, request: HttpRequest, reply: Reply) -> None:
         """GET: open a channel."""
-        known = facts(request.head, request.headers, self.server.offered.stateful)
+        known = read_head(request.head, request.headers, self.server.offered.stateful)
         if request.method != "GET":
             refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
         elif not known.sse:
@@ -59,14 +59,14 @@ class OldWire:
             channel = OldChannel(self, request.caller, reply)
             peer = ChannelPeer(self.server.host, limits=self.server.limits, dialect=of(R2024_11))
             channel.principal = request.caller.principal
-            channel.expiry = expiry_of(request.caller, peer.lapse)
+            channel.expiry = start_expiry(request.caller, peer.lapse)
             channel.peer = peer
             self.channels[channel.secret] = channel
             peer.attach(channel)
 
     def post(self, request: HttpRequest, reply: Reply) -> None:
         """POST: take one message of a channel."""
-        known = facts(request.head, request.headers, self.server.offered.stateful)
+        known = read_head(request.head, request.headers, self.server.offered.stateful)
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
             return
@@ -85,7 +85,7 @@ class OldWire:
             return
         peer = channel.peer
         if (refusal := forbidden_batch(message, peer, request.caller, request.body)) is not None:
-            turned_away(reply, None, refusal, null=True)
+            turn_away(reply, None, refusal, null=True)
             return
         reply.respond(202)
         peer.origin = Origin(request.caller, peer)  # what its token allows now, and not when the stream was opened

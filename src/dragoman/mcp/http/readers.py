@@ -20,8 +20,8 @@ from ...transports.http.sse import event
 from ..protocol import dialect
 from ..session.backend import McpBackend
 from ..session.refusals import FAILED, NO_STREAM, SessionRefusal
-from .authorization import Expiry, expiry_of
-from .errors import refuse, refused, status_in_session, turned_away
+from .authorization import Expiry, start_expiry
+from .errors import refuse, send_refusal, status_in_session, turn_away
 from .sse_reply import SSE_LINES, SseReply
 
 SESSION: Final = "Mcp-Session-Id"
@@ -64,22 +64,22 @@ class HttpReader(Struct, eq=False):
         else:
             self.reply.respond(200, (*SSE_LINES, *lines), event(answer))
 
-    def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
-        turned_away(self.reply, answer, refusal, null=self.null)
+    def turn_away(self, answer: bytes | None, refusal: Refusal) -> None:
+        turn_away(self.reply, answer, refusal, null=self.null)
 
-    def accepted(self) -> None:
+    def accept(self) -> None:
         """ "If the server accepts the input, the server MUST return HTTP status code 202 Accepted with no body"."""
         self.reply.respond(202)
 
-    def nothing(self) -> None:
+    def end_unanswered(self) -> None:
         """End the stream without a response."""
         self.reply.respond(200, SSE_LINES)
 
-    def refused(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
-        refused(self.reply, refusal, id=id, null=self.null)
+    def send_refusal(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
+        send_refusal(self.reply, refusal, id=id, null=self.null)
 
-    def unfit(self, message: Malformed) -> None:
-        unfit(self.reply, message, self.server.host.service.answers, null=self.null)
+    def refuse_malformed(self, message: Malformed) -> None:
+        refuse_malformed(self.reply, message, self.server.host.service.answers, null=self.null)
 
     # -- a stream
 
@@ -99,7 +99,7 @@ class HttpReader(Struct, eq=False):
         if id is not None:
             self.sse.write(event(b"", id=id, retry=self.server.options.retry))
         if self.standing is not None:  # from here on: what is refused before has nothing to end
-            self.expiry = expiry_of(self.standing, self._expired)
+            self.expiry = start_expiry(self.standing, self._expired)
 
     def send(self, message: bytes, id: str | None) -> None:
         self.reply.write(event(message, id=id))
@@ -116,8 +116,8 @@ class HttpReader(Struct, eq=False):
         begun = b"" if first is None else event(b"", id=first, retry=self.server.options.retry)
         self.reply.respond(200, SSE_LINES, begun + event(message, id=id))
 
-    def missing(self) -> None:
-        self.refused(NO_STREAM)
+    def refuse_unknown_stream(self) -> None:
+        self.send_refusal(NO_STREAM)
 
     def _end(self, last: bytes) -> None:
         self._over()
@@ -140,7 +140,7 @@ class HttpReader(Struct, eq=False):
             self.resumed()
 
 
-def unfit(reply: Reply, message: Malformed, answers: Answers, *, null: bool = False) -> None:
+def refuse_malformed(reply: Reply, message: Malformed, answers: Answers, *, null: bool = False) -> None:
     """400 for a body that is not a message."""
     if message.answerable:
         spoken = msgspec.structs.replace(dialect.MCP, null_id=null)

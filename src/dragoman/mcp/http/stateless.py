@@ -12,9 +12,9 @@ from ...jsonrpc.errors import Refusal
 from ...transports.http.messages import JSON_LINES, STATUSES, Reply, retry_after
 from ...transports.http.sse import event
 from ..session.backend import McpBackend
-from ..session.refusals import FAILED, failed
-from .authorization import Expiry, expiry_of
-from .errors import status_of, turned_away
+from ..session.refusals import FAILED, is_error
+from .authorization import Expiry, start_expiry
+from .errors import status_of, turn_away
 from .head import RequestHead
 from .sse_reply import SSE_LINES, SseReply
 
@@ -39,7 +39,7 @@ class StatelessExchange(Struct, eq=False):
 
     def standing(self, caller: Caller) -> None:
         """It is open for as long as its caller is admitted."""
-        self.expiry = expiry_of(caller, self._expired)
+        self.expiry = start_expiry(caller, self._expired)
 
     def _expired(self) -> None:
         if not self.over:
@@ -69,10 +69,10 @@ class StatelessExchange(Struct, eq=False):
             # "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"
             self.reply.respond(202)
         else:
-            turned_away(self.reply, None, refusal)
+            turn_away(self.reply, None, refusal)
 
     def _other(self, answer: bytes, refusal: Refusal | None) -> None:
-        status = 200 if refusal is None and not failed(answer) else status_of(answer, refusal)
+        status = 200 if refusal is None and not is_error(answer) else status_of(answer, refusal)
         if status == 200 and not self.known.json:
             self.reply.respond(200, SSE_LINES, event(answer))
         else:

@@ -44,5 +44,5 @@ MCP: Final = Dialect(
 
 @cache
 def of(revision: Revision) -> Dialect:
-    """The dialect of a revision."""
+    """Return the dialect of a revision."""
     return msgspec.structs.replace(MCP, null_id=revision.null_error_id, batches=revision.batches)

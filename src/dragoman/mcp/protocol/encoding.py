@@ -71,20 +71,20 @@ def decode(raw: bytes | Raw, type: type[T]) -> T:
 
 
 def _extra(hint: Any) -> dict[str, Any]:
-    """The history on a field."""
+    """Return the history on a field."""
     if get_origin(hint) is not Annotated:
         return {}
     return {key: value for meta in hint.__metadata__ for key, value in (meta.extra or {}).items()}
 
 
 def knows(hint: Any, revision: Revision) -> bool:
-    """Whether `revision` has the field with this annotation."""
+    """Return whether `revision` has the field with this annotation."""
     extra = _extra(hint)
     return revision.within(extra.get("since"), extra.get("until"))
 
 
 def requires(hint: Any, revision: Revision) -> bool:
-    """Whether the field with this annotation must not be UNSET in `revision`."""
+    """Return whether the field with this annotation must not be UNSET in `revision`."""
     extra = _extra(hint)
     since = extra.get("required_since")
     if since is not None and revision.within(since):
@@ -93,7 +93,7 @@ def requires(hint: Any, revision: Revision) -> bool:
 
 
 def _older(hint: Any, revision: Revision) -> Fit | None:
-    """The conversion for revisions older than the value's present form."""
+    """Return the conversion for revisions older than the value's present form."""
     before, change = _extra(hint).get("older", (None, None))
     return cast(Fit, change) if before is not None and not revision.within(before) else None
 

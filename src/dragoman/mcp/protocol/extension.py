@@ -102,7 +102,7 @@ class Extensions:
                 self.results[kind] = result
 
     def of_method(self, name: str) -> Extension | None:
-        """The extension that has a method; None: the protocol, or none has it."""
+        """Return the extension that has a method; None: the protocol, or none has it."""
         return self._by_method.get(name)
 
     @property

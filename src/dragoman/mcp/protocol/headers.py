@@ -60,7 +60,7 @@ class HeaderParam(Struct, frozen=True):
 
 
 def marked(schema: Any) -> tuple[HeaderParam, ...]:
-    """The marked parameters of a tool's input schema, in its order.
+    """Return the marked parameters of a tool's input schema, in its order.
 
     Raises ValueError with the reason when an annotation breaks the rules ("Schema Extension"): then clients must
     not offer the tool, and a server refuses it.
@@ -144,7 +144,7 @@ def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], bool, dict[str, Any]]
 
 
 def encode_value(value: str) -> str:
-    """A text as a header's value: itself, or `=?base64?...?=` if it cannot be carried or would be misread."""
+    """Return a text as a header's value: itself, or `=?base64?...?=` if it cannot be carried or would be misread."""
     if (
         _PLAIN.fullmatch(value) is not None
         and value == value.strip(" \t")
@@ -155,7 +155,7 @@ def encode_value(value: str) -> str:
 
 
 def decode_value(value: str) -> str:
-    """The text that a header's value carries, without white space around it.
+    """Return the text that a header's value carries, without white space around it.
 
     Raises ValueError with the reason for characters that a value may not have and for invalid base64.
     """
@@ -172,7 +172,7 @@ def decode_value(value: str) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """An argument in the form of a header; None if it has no header: null, absent, or not a primitive."""
+    """Return an argument in the form of a header; None if it has no header: null, absent, or not a primitive."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -201,7 +201,7 @@ def _read(arguments: Raw | Mapping[str, Any] | UnsetType | None) -> Any:
 def mirror(
     parameters: tuple[HeaderParam, ...], arguments: Raw | Mapping[str, Any] | UnsetType | None
 ) -> dict[str, str]:
-    """The `Mcp-Param-*` headers of a call. Raises LocalError for an integer beyond `SAFE_INTEGER`."""
+    """Return the `Mcp-Param-*` headers of a call. Raises LocalError for an integer beyond `SAFE_INTEGER`."""
     if not parameters:
         return {}
     values = _read(arguments)

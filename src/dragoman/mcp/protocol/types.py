@@ -249,7 +249,7 @@ class ImageContent(Struct, frozen=True, rename="camel", tag_field="type", tag="i
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The bytes of the picture. Raises ValueError when `data` is not base64."""
+        """Return the bytes of the picture. Raises ValueError when `data` is not base64."""
         return b64decode(self.data)
 
 
@@ -263,7 +263,7 @@ class AudioContent(Struct, frozen=True, rename="camel", tag_field="type", tag="a
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The bytes of the sound. Raises ValueError when `data` is not base64."""
+        """Return the bytes of the sound. Raises ValueError when `data` is not base64."""
         return b64decode(self.data)
 
 
@@ -277,7 +277,7 @@ class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The content as bytes, whichever of the two it is. Raises ValueError when `blob` is not base64."""
+        """Return the content as bytes, whichever of the two it is. Raises ValueError when `blob` is not base64."""
         if isinstance(self.text, str):
             return self.text.encode()
         return b64decode(self.blob) if isinstance(self.blob, str) else b""
@@ -344,7 +344,7 @@ BORN: Final[dict[type[Struct], Revision]] = {
 
 
 def stand_in(block: Struct) -> TextContent | None:
-    """The text that replaces a block for a revision without its kind; None if no text can."""
+    """Return the text that replaces a block for a revision without its kind; None if no text can."""
     if isinstance(block, ResourceLink):
         about = f" ({block.description})" if block.description else ""
         return TextContent(f"{block.title or block.name}: {block.uri}{about}", block.annotations)

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from ...jsonrpc.errors import LocalError
-from .uri import escaped, lowered, normal, unescaped
+from .uri import escape, lowercase, normal, unescaped
 
 LONGEST: Final = 65_536
 """A longer URI matches nothing."""
@@ -123,8 +123,8 @@ class Template(Struct, frozen=True):
             return None
         for piece, value in cut:
             wide = piece.wide
-            text = _decoded(value, wide, piece.kind == _ASKED, self.any_path and (wide or piece.kind == _ASKED))
-            if not _taken(found, piece.name, text, piece.longest):
+            text = _decode(value, wide, piece.kind == _ASKED, self.any_path and (wide or piece.kind == _ASKED))
+            if not _take(found, piece.name, text, piece.longest):
                 return None
         return found
 
@@ -135,9 +135,7 @@ class Template(Struct, frozen=True):
         for pair in query.split("&"):
             name, _, value = pair.partition("=")
             variable = known.pop(name, None)
-            if variable is None or not _taken(
-                found, name, _decoded(value, False, True, self.any_path), variable.longest
-            ):
+            if variable is None or not _take(found, name, _decode(value, False, True, self.any_path), variable.longest):
                 return False
         return True
 
@@ -195,8 +193,8 @@ def parse(text: str, *, any_path: bool = False) -> Template:
 
 
 def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
-    """The parts in the normal form of the URIs that they make. LocalError for a letter that would be in the host of
-    some of these and in the path of others."""
+    """Return the parts in the normal form of the URIs that they make. LocalError for a letter that would be in the host
+    of some of these and in the path of others."""
     found: list[str | Expression] = []
     hosts: list[int] = []  # the literals of the authority: what is behind an "@" is the host
     where: Literal["scheme", "host", "path"] = "scheme"
@@ -208,7 +206,7 @@ def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
                 where = "path"
             unsure = unsure or (part.way == "+" and where != "path")
             continue
-        part = escaped(part)
+        part = escape(part)
         if where == "scheme":
             scheme, colon, part = part.partition(":")
             found.append(scheme.lower() + colon)
@@ -221,7 +219,7 @@ def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
         if where == "host":
             ends = re.search(_STEP, part)
             host = part if ends is None else part[: ends.start()]
-            if unsure and host != lowered(host):
+            if unsure and host != lowercase(host):
                 raise LocalError(f"{text!r}: {host!r} may be in the host of a URI, so write it in lower case")
             hosts.append(len(found))
             found.append(host)
@@ -232,12 +230,12 @@ def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
     for at in hosts:
         user, mark, host = str(found[at]).rpartition("@")
         if at >= after:
-            found[at] = user + mark + lowered(host)
-    return _joined(found)
+            found[at] = user + mark + lowercase(host)
+    return _join_literals(found)
 
 
-def _joined(parts: list[str | Expression]) -> list[str | Expression]:
-    """The parts, with each run of literals as one."""
+def _join_literals(parts: list[str | Expression]) -> list[str | Expression]:
+    """Return the parts, with each run of literals as one."""
     found: list[str | Expression] = []
     for part in parts:
         last = found[-1] if found else None
@@ -249,7 +247,7 @@ def _joined(parts: list[str | Expression]) -> list[str | Expression]:
 
 
 def is_template(text: str) -> bool:
-    """Whether a text has expressions, or what should be one."""
+    """Return whether a text has expressions, or what should be one."""
     return "{" in text or "}" in text
 
 
@@ -260,7 +258,7 @@ def normal_reference(text: str) -> str:
     try:
         return parse(text, any_path=True).text
     except LocalError:
-        return escaped(text)
+        return escape(text)
 
 
 def _expression(inner: str, text: str) -> Expression:
@@ -318,7 +316,7 @@ def _rank(pieces: tuple[_Piece, ...], query: tuple[Variable, ...]) -> tuple[int,
 
 
 def _cut(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | None:
-    """The URI cut into the values of these pieces; None when it cannot be."""
+    """Return the URI cut into the values of these pieces; None when it cannot be."""
     if not pieces:
         return None if uri else []
     begin, end = 0, len(uri)
@@ -372,7 +370,7 @@ def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str
     return cut
 
 
-def _decoded(text: str, wide: bool, query: bool, any_path: bool) -> str | None:
+def _decode(text: str, wide: bool, query: bool, any_path: bool) -> str | None:
     """Return a value decoded; None for one that leaves its position or is not text. `wide`: of several segments;
     `query`: in the query."""
     value = text
@@ -400,13 +398,13 @@ def _leads(segment: str, query: bool) -> bool:
     return segment == ".." or (segment == "." and not query)
 
 
-def _taken(found: dict[str, str], name: str, value: str | None, longest: int) -> bool:
+def _take(found: dict[str, str], name: str, value: str | None, longest: int) -> bool:
     """Store a value; False if it is invalid, too long, or another one has that name."""
     return value is not None and not (longest and len(value) > longest) and found.setdefault(name, value) == value
 
 
 def above(uri: str) -> Iterator[str]:
-    """The URI and its ancestors: `x://a` and `x://a/` for `x://a/b`, `x://a` for `x://a?b` and `x://a#b`.
+    """Return the URI and its ancestors: `x://a` and `x://a/` for `x://a/b`, `x://a` for `x://a?b` and `x://a#b`.
 
     A subscriber of one of them is notified: "This might be a sub-resource of the one that the client actually
     subscribed to" (`ResourceUpdatedNotificationParams`).

@@ -39,8 +39,8 @@ class McpBackend(Protocol):
     @property
     def subscriptions(self) -> ChangeHub: ...
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """The scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none where
-        not every stranger may know of it. Raises nothing."""
+        """Return the scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none
+        where not every stranger may know of it. Raises nothing."""
 
     @property
     def shared(self) -> Replica | None:

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ...bus.contract import BusLost
-from .log import StreamLog, number_in
+from .log import StreamLog, parse_number
 from .stream import Cursor, Kind, Run, StreamReader, StreamWriter
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class HomeStream:
         after = await self._turns.read(leg)
         if not after:
             return start
-        return number_in(after[0].message) if after[0].number == leg + 1 else 0
+        return parse_number(after[0].message) if after[0].number == leg + 1 else 0
 
     def _said(self, number: int, kind: Kind, message: bytes) -> bool:
         cursor = self.cursors[-1] if self.cursors else None

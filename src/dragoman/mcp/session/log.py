@@ -75,7 +75,7 @@ class StreamLog(Protocol):
         """It is read in this process from now on, and in no other."""
 
     async def read(self, after: int = 0) -> Sequence[LogEntry]:
-        """The kept entries after this number. Raises BusLost."""
+        """Return the kept entries after this number. Raises BusLost."""
 
     async def furthest(self) -> tuple[int, int]:
         """Return what readers have had: the highest number of an entry, and of a change. Raises BusLost."""
@@ -211,6 +211,6 @@ class KeptLogs:
             self.drop(name)
 
 
-def number_in(text: bytes) -> int:
-    """The number that a text is; 0 for one that is none."""
+def parse_number(text: bytes) -> int:
+    """Return the number that a text is; 0 for one that is none."""
     return int(text) if text.isdigit() else 0

@@ -61,7 +61,7 @@ class MailboxSessions:
         return True
 
     def _begin(self, caller: Caller, where: MailboxKey) -> tuple[ChannelPeer, MailboxHome] | None:
-        """A session; None where there is no room for it."""
+        """Begin a session; None where there is no room for it."""
         self._drop(where)
         try:
             gone = self._places.take(owner_of(caller), where)

@@ -7,7 +7,7 @@ from .mailbox import MailboxHome
 from .session import Session
 
 
-def measured(host: Runner) -> dict[str, float]:
+def measure_sessions(host: Runner) -> dict[str, float]:
     """Return the measures of what runs the calls, with sessions beside channels. `streams` are those that have a reader
     here; `stream_lag`: messages that are in a stream and not yet sent to its reader."""
     found = host.measures()

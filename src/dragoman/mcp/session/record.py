@@ -64,7 +64,7 @@ RecordEntry: TypeAlias = Snapshot | Delta
 
 _decoded: Callable[[bytes], RecordEntry] = msgspec.json.Decoder(RecordEntry).decode
 _read = reader(_decoded, "records of sessions")
-written: Callable[[RecordEntry], bytes] = msgspec.json.Encoder().encode
+encode_entry: Callable[[RecordEntry], bytes] = msgspec.json.Encoder().encode
 """An entry in the form of the log."""
 
 
@@ -102,7 +102,7 @@ class SessionRecord:
         return True
 
     def changed(self, session: SessionState) -> Delta:
-        """The changes of a session that are not in the record yet."""
+        """Return the changes of a session that are not in the record yet."""
         whole = self.whole
         change = Delta()
         if session.log_level != whole.log_level:
@@ -114,13 +114,13 @@ class SessionRecord:
         return change
 
 
-def begun(session: SessionState) -> Snapshot:
-    """The first entry."""
+def first_snapshot(session: SessionState) -> Snapshot:
+    """Return the first entry."""
     return Snapshot(session.revision.date, session.client, session.capabilities, session.principal)
 
 
-def record(entries: Sequence[tuple[int, bytes]]) -> SessionRecord | None:
-    """The record for a whole log; None if that is not a session."""
+def read_record(entries: Sequence[tuple[int, bytes]]) -> SessionRecord | None:
+    """Return the record for a whole log; None if that is not a session."""
     read = [(number, _read(raw)) for number, raw in entries]
     wholes = [(number, one) for number, one in read if isinstance(one, Snapshot)]
     if not wholes or wholes[-1][1].revision not in REVISIONS:
@@ -134,8 +134,8 @@ def record(entries: Sequence[tuple[int, bytes]]) -> SessionRecord | None:
     return found
 
 
-def session(whole: Snapshot) -> SessionState:
-    """The state of a session in a record."""
+def session_state(whole: Snapshot) -> SessionState:
+    """Return the state of a session in a record."""
     return SessionState(
         REVISIONS[whole.revision],
         whole.client,

@@ -40,11 +40,11 @@ def too_much(refusal: Refusal) -> SessionRefusal:
     return SessionRefusal("too large" if refusal.kind == "too_large" else "full", MCP.error(refusal))
 
 
-def full(sessions: int) -> SessionRefusal:
+def too_many_sessions(sessions: int) -> SessionRefusal:
     """Refuse a session because the limit is reached."""
     return SessionRefusal("full", MCP.error(busy("sessions", sessions)))
 
 
-def failed(answer: bytes) -> bool:
+def is_error(answer: bytes) -> bool:
     """Return whether an answer is an error."""
     return answer.startswith(FAILED)

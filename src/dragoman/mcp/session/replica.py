@@ -35,8 +35,8 @@ from .missed import MissedChanges
 from .record import Delta
 from .session import Session, SessionTable
 from .shared import BEAT, TABLES, BusMessage, Replica
-from .store_log import HAD, StoreLog, parts, written
-from .stream import Cursor, failing
+from .store_log import HAD, StoreLog, decode_entry, encode_entry
+from .stream import Cursor, encode_failure
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -77,19 +77,19 @@ class ReplicaSessions:
         return self.shared.first_id(self, self._questions)
 
     def _key(self, id: str, *names: str) -> str:
-        """A key in the store, for one session."""
+        """Return a key in the store, for one session."""
         return self.shared.key("session", id, *names)
 
     # -- the record of a session
 
     async def create(self, session: Session) -> None:
-        whole = records.begun(session.peer.state)
+        whole = records.first_snapshot(session.peer.state)
         whole.principal = session.principal
         number = await self._append(session.id, whole, min(self._options.session_idle, FRESH))
         session.record = records.SessionRecord(whole, number)
 
     async def _append(self, id: str, entry: records.RecordEntry, ttl: float) -> int:
-        return await self.shared.append(self._key(id), records.written(entry), ttl, records.MESSAGES, records.SIZE)
+        return await self.shared.append(self._key(id), records.encode_entry(entry), ttl, records.MESSAGES, records.SIZE)
 
     async def save(self, session: Session, change: Delta) -> None:
         record, shared = session.record, self.shared
@@ -103,7 +103,7 @@ class ReplicaSessions:
             if number == record.number + 1:
                 record.number = number
             if number % records.ANEW == 0:  # a new snapshot, before the old one is removed
-                found = records.record(await shared.read(self._key(session.id)))
+                found = records.read_record(await shared.read(self._key(session.id)))
                 if found is not None:
                     found.whole.upto = found.number
                     await self._append(session.id, found.whole, idle)
@@ -134,13 +134,13 @@ class ReplicaSessions:
             if after:
                 entries = await shared.read(key)
                 copy = copies.get(id)
-            found = records.record(entries)
+            found = records.read_record(entries)
             if copy is not None and found is not None:
                 self._set_state(copy, found)
         elif entries and copy is None:
             if after:  # it was deleted meanwhile
                 entries = await shared.read(key)
-            found = records.record(entries)
+            found = records.read_record(entries)
             if found is not None and found.whole.principal == principal:
                 copy = await self._adopt(id, found, caller)
         if copy is None:
@@ -178,7 +178,7 @@ class ReplicaSessions:
     def _set_state(self, copy: Session, record: records.SessionRecord) -> None:
         """Make a copy what the session in the store is."""
         copy.record = record
-        state = copy.peer.state = records.session(record.whole)
+        state = copy.peer.state = records.session_state(record.whole)
         copy.peer.dialect = dialect.of(state.revision)
         self._restore(copy)
 
@@ -327,9 +327,9 @@ class ReplicaSessions:
         if not entries:  # its time is over, or it was dropped
             cursor.release()
             return
-        _, last, id_text = parts(entries[-1][1])  # it may have ended in order meanwhile
+        _, last, id_text = decode_entry(entries[-1][1])  # it may have ended in order meanwhile
         if not last and await shared.put_new(f"{key}/mourned", b"", self._options.resume):
-            await shared.append(key, written(failing(id_text, why), True, id_text), self._options.resume)
+            await shared.append(key, encode_entry(encode_failure(id_text, why), True, id_text), self._options.resume)
         cursor.wake()
 
     # -- the SharedTable
@@ -439,7 +439,7 @@ class ReplicaSessions:
 
 
 def _writer(name: str) -> tuple[int, str]:
-    """The number and the name of the replica that writes a stream of this name."""
+    """Return the number and the name of the replica that writes a stream of this name."""
     number, owner, _ = name.split(".")
     return int(number, 16), owner
 

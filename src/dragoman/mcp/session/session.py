@@ -56,8 +56,8 @@ from .refusals import (
     NO_STREAM,
     TURNED_AWAY,
     SessionRefusal,
-    failed,
-    full,
+    is_error,
+    too_many_sessions,
     too_much,
 )
 from .stream import AnswerStream, Cursor, Run, SessionReply, event_id, parse_event_id, run_at_once
@@ -80,7 +80,7 @@ class Elsewhere(Protocol):
         """Run a coroutine as a task; the server waits for it when it stops."""
 
     def first_id(self) -> int:
-        """The number after which the ids of a session's questions begin."""
+        """Return the number after which the ids of a session's questions begin."""
 
     async def create(self, session: Session) -> None:
         """Store a new session, so that every process can find it. Raises BusLost."""
@@ -325,11 +325,11 @@ class Session:
     # -- its streams
 
     def stream(self, id: bytes) -> AnswerStream:
-        """A new stream, for the answer to the request with this id."""
+        """Make a stream, for the answer to the request with this id."""
         return self._stream(id, *self._log(id))
 
     def _log(self, id: bytes) -> tuple[str, StreamLog, bool, bool]:
-        """The name and the log of a new stream, and whether it is resumable, and primed."""
+        """Make the log of a new stream; returns its name, the log, and whether it is resumable, and primed."""
         self.streamed += 1
         resumable = self.resumable
         return *self.table.log(self, id, resumable), resumable, resumable and self.primed
@@ -412,14 +412,14 @@ class Session:
         """Add a reader of messages outside calls, or of the stream that broke after this event. Raises BusLost."""
         if event is None or not self.resumable:
             if not await self._open_home(reader):
-                reader.refused(NO_SESSION)
+                reader.send_refusal(NO_SESSION)
             return
         name, number, leg = parse_event_id(event)
         if name == HOME and leg is not None:
             if not await self._open_home(reader, (number, leg)):
-                reader.refused(NO_SESSION)
+                reader.send_refusal(NO_SESSION)
         elif not (name and await self._resume(reader, name, number)):
-            reader.refused(NO_STREAM)
+            reader.send_refusal(NO_STREAM)
 
     async def _open_home(self, reader: SessionReply, back: tuple[int, int] | None = None) -> bool:
         return not self._ended and await self.home.open(reader, back, resumable=self.resumable, primed=self.primed)
@@ -474,10 +474,10 @@ class Session:
         peer, elsewhere = self.peer, self.table.elsewhere
         if isinstance(message, Batch):
             if not peer.dialect.batches:
-                reader.refused(NO_BATCHES)
+                reader.send_refusal(NO_BATCHES)
                 return
             if (refusal := forbidden_batch(message, peer, caller, raw)) is not None:
-                reader.turned_away(None, refusal)
+                reader.turn_away(None, refusal)
                 return
             if elsewhere is not None:
                 for one in message.messages:
@@ -493,11 +493,11 @@ class Session:
             peer.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller, raw)
             self.rest()
             if isinstance(message, Malformed):
-                reader.unfit(message)
+                reader.refuse_malformed(message)
             elif (refusal := next(filter(None, refusals), None)) is not None:
-                reader.turned_away(None, refusal)
+                reader.turn_away(None, refusal)
             else:
-                reader.accepted()
+                reader.accept()
 
 
 class Responder(Struct, eq=False):
@@ -558,7 +558,7 @@ class Responder(Struct, eq=False):
             self._open()
 
     def deliver(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
-        """The answer; None when nothing is owed, or the call was cancelled."""
+        """Send the answer; None when nothing is owed, or the call was cancelled."""
         if self.over:
             return
         self.over = True
@@ -566,9 +566,9 @@ class Responder(Struct, eq=False):
         if session.responders:
             session.responders.pop(self, None)
         if self.begins:
-            if answer is None or failed(answer):
+            if answer is None or is_error(answer):
                 if answer is not None and refusal is not None and refusal.kind in TURNED_AWAY and self.stream is None:
-                    self.reader.turned_away(answer, refusal)
+                    self.reader.turn_away(answer, refusal)
                 else:
                     self._answer(answer)
                 session.end(Closed("initialize was refused"))
@@ -578,7 +578,7 @@ class Responder(Struct, eq=False):
         if self.stream is None:  # otherwise the session is in use until the stream ends
             session.rest()
         if answer is not None and refusal is not None and self.stream is None and refusal.kind in TURNED_AWAY:
-            self.reader.turned_away(answer, refusal)
+            self.reader.turn_away(answer, refusal)
             return
         if self.saves and (change := session.changed()) is not None:
             session.run(self._save(change, answer))
@@ -595,7 +595,7 @@ class Responder(Struct, eq=False):
             self.reader.answer(answer, self.session.id)
         else:
             self.session.end(Closed("the session could not be kept"))
-            self.reader.refused(refusal, self.id)
+            self.reader.send_refusal(refusal, self.id)
 
     async def _save(self, change: Delta, answer: bytes | None) -> None:
         """Answer a request that changed the session, once every process can know the change."""
@@ -604,7 +604,7 @@ class Responder(Struct, eq=False):
             await self.session.table.elsewhere.save(self.session, change)
         except BusLost:
             if self.stream is None:
-                self.reader.refused(AWAY, self.id)
+                self.reader.send_refusal(AWAY, self.id)
                 return
         self._answer(answer)
 
@@ -613,8 +613,8 @@ class Responder(Struct, eq=False):
         if stream is not None:
             stream.finish(answer)
         elif answer is None:
-            reader.nothing()
-        elif not reader.streams or self.begins or (reader.whole and (self.session.options.json or failed(answer))):
+            reader.end_unanswered()
+        elif not reader.streams or self.begins or (reader.whole and (self.session.options.json or is_error(answer))):
             reader.answer(answer)
         else:
             self.session.complete(self._id_text(), reader, answer)
@@ -627,12 +627,12 @@ class Responder(Struct, eq=False):
         """No answer is owed after all."""
         self.over = True
         self.session.rest()
-        self.reader.accepted()
+        self.reader.accept()
 
     def ended(self) -> None:
         """The session ended before the answer."""
         self.over = True
-        self.reader.refused(ENDED, self.id)
+        self.reader.send_refusal(ENDED, self.id)
 
 
 class SessionTable:
@@ -658,12 +658,10 @@ class SessionTable:
         """Whether this server drains, so that other replicas take over."""
         return self.elsewhere is not None and self.host.call_limit.draining
 
-    # -- sessions
-
     async def add(self, session: Session) -> SessionRefusal | None:
         """Let a new session be found from now on, unless there is no room for it. Raises BusLost."""
         if not self.hold(session):
-            return full(self.options.sessions)
+            return too_many_sessions(self.options.sessions)
         self._unused.take(owner_of(session.caller), session.id)
         if self.elsewhere is not None:
             await self.elsewhere.create(session)

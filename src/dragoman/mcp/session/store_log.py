@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..protocol.options import HttpOptions
-from .log import LogEntry, Position, number_in
+from .log import LogEntry, Position, parse_number
 from .shared import Replica
 
 AGAIN: Final = 0.1
@@ -16,12 +16,12 @@ HAD: Final = "had"
 """The key, below the log's, of how far its readers have read: the numbers of a message and of a change."""
 
 
-def written(message: bytes, last: bool, id: bytes) -> bytes:
+def encode_entry(message: bytes, last: bool, id: bytes) -> bytes:
     """Encode an entry of a log. `id`: JSON text of the id of the request that the stream answers."""
     return (b"." if last else b"+") + id + b"\n" + message
 
 
-def parts(raw: bytes) -> tuple[bytes, bool, bytes]:
+def decode_entry(raw: bytes) -> tuple[bytes, bool, bytes]:
     """Return an entry's message, whether it is the last, and the id."""
     head, _, message = raw.partition(b"\n")
     return message, head[:1] == b".", head[1:]
@@ -57,7 +57,7 @@ class StoreLog:
         grew: Callable[[StoreLog], None] | None = None,
         release: Callable[[StoreLog, int], None] | None = None,
     ) -> None:
-        """`id`: as in `written`. `release`: called when the reader at another replica must be released."""
+        """`id`: as in `encode_entry`. `release`: called when the reader at another replica must be released."""
         self.key: str = key
         self.last: int = 0
         self.reader_at: int | None = None
@@ -79,7 +79,7 @@ class StoreLog:
         message, last = self._pending[position]
         options, shared = self._options, self._shared
         ttl = options.resume if last else options.session_idle
-        entry = written(message, last, self._id)
+        entry = encode_entry(message, last, self._id)
         number = await shared.append(self.key, entry, ttl, options.log_messages, options.log_bytes)
         del self._pending[position]
         self.last = max(self.last, number)
@@ -114,14 +114,14 @@ class StoreLog:
     async def read(self, after: int = 0) -> Sequence[LogEntry]:
         found = []
         for number, raw in await self._shared.read(self.key, after):
-            message, last, _ = parts(raw)
+            message, last, _ = decode_entry(raw)
             found.append(LogEntry(number, message, last))
             self.last = max(self.last, number)
         return found
 
     async def furthest(self) -> tuple[int, int]:
         number, _, change = (await self._shared.get(f"{self.key}/{HAD}") or b"").partition(b" ")
-        return number_in(number), number_in(change)
+        return parse_number(number), parse_number(change)
 
     async def had(self, number: int, change: int) -> None:
         await self._shared.put(f"{self.key}/{HAD}", b"%d %d" % (number, change), self._options.session_idle)

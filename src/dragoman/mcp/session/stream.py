@@ -50,8 +50,8 @@ def run_at_once(work: Coroutine[Any, Any, None]) -> None:
     raise AssertionError("a session that is kept in memory waited for something")
 
 
-def failing(id: bytes, error: RpcError) -> bytes:
-    """The error that ends a stream instead of its answer; `id`: JSON text of its request's, b"" without one."""
+def encode_failure(id: bytes, error: RpcError) -> bytes:
+    """Encode the error that ends a stream instead of its answer; `id`: JSON text of its request's, b"" without one."""
     return failure(Raw(id), error) if id else b""
 
 
@@ -82,7 +82,7 @@ class StreamReader(Protocol):
     def complete(self, message: bytes, id: str | None, first: str | None) -> None:
         """Begin, send this message and end, in one piece. `first`: what `begin` would be given."""
 
-    def missing(self) -> None:
+    def refuse_unknown_stream(self) -> None:
         """End before the beginning: the stream does not exist."""
 
 
@@ -100,24 +100,25 @@ class SessionReply(StreamReader, Protocol):
     def answer(self, answer: bytes, session: str = "") -> None:
         """Send the answer whole. `session`: the id of a session that begins with it."""
 
-    def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
+    def turn_away(self, answer: bytes | None, refusal: Refusal) -> None:
         """The message is not accepted: send this answer, None for a notification."""
 
-    def accepted(self) -> None:
+    def accept(self) -> None:
         """No answer is owed."""
 
-    def nothing(self) -> None:
+    def end_unanswered(self) -> None:
         """The call was cancelled and has no answer."""
 
-    def refused(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
+    def send_refusal(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
         """The message is refused; `id`: of the request."""
 
-    def unfit(self, message: Malformed) -> None:
+    def refuse_malformed(self, message: Malformed) -> None:
         """The body is not a message."""
 
 
 def event_id(name: str, number: int, leg: int = 0) -> str | None:
-    """The id of the event with this number of a stream; None for a stream without a name, whose events have none."""
+    """Return the id of the event with this number of a stream; None for a stream without a name, whose events have
+    none."""
     if not name:
         return None
     return f"{name}-{number}.{leg}" if leg else f"{name}-{number}"
@@ -189,7 +190,7 @@ class Cursor:
         reader.begin(self.id(self.sent) if primed else None)
 
     def id(self, number: int) -> str | None:
-        """The id of the event with this number, 0 for the beginning; None where there are none."""
+        """Return the id of the event with this number, 0 for the beginning; None where there are none."""
         return event_id(self.name, number, self.leg)
 
     def push(self, number: int, message: bytes, last: bool) -> None:
@@ -261,7 +262,7 @@ class Cursor:
         reader = self.reader
         if reader is not None:
             self._end()
-            reader.finish() if self._begun else reader.missing()
+            reader.finish() if self._begun else reader.refuse_unknown_stream()
             self._left(self)
 
     def _end(self) -> None:
@@ -365,7 +366,7 @@ class StreamWriter:
                 if self._said(0, kind, message):
                     break
                 repeats.error("a message of %s bytes that has no reader here cannot be kept: %s", len(message), error)
-                instead = failing(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
+                instead = encode_failure(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
                 if kind != "last" or not instead or len(message) <= len(instead):
                     break
                 # a client that returns for the answer gets an error
@@ -465,7 +466,7 @@ class AnswerStream:
         return not self.finished and self._writer.put("message", message)
 
     def finish(self, answer: bytes | None) -> None:
-        """The answer, and the end."""
+        """Send the answer, which is the end."""
         if not self.finished:
             self.finished = True
             self._writer.put("last", answer or b"")

@@ -94,7 +94,7 @@ async def stay(
                     return
                 elif events.last_id and reply.status == 400:
                     events.last_id = ""  # too old to go on from
-                elif not passing(reply.status):
+                elif not is_temporary(reply.status):
                     # "or else return HTTP 405 Method Not Allowed, indicating that the server does not offer an SSE
                     # stream at this endpoint"
                     if reply.status != 405:
@@ -108,10 +108,10 @@ async def stay(
 
 
 def is_stream(reply: Reply) -> bool:
-    """Whether the response is an event stream, as requested."""
+    """Return whether the response is an event stream, as requested."""
     return reply.kind == "text/event-stream" and 200 <= reply.status < 300
 
 
-def passing(status: int) -> bool:
-    """Whether a refusal may be temporary."""
+def is_temporary(status: int) -> bool:
+    """Return whether a refusal may be temporary."""
     return status == 429 or (status >= 500 and status != 501)

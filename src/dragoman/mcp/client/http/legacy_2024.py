@@ -36,7 +36,7 @@ repeats: Repeats = Repeats(log)
 
 
 async def dial_2024(url: str, options: Options) -> HttpSse:
-    """A channel to a server of HTTP+SSE whose event stream is at `url`.
+    """Open a channel to a server of HTTP+SSE whose event stream is at `url`.
 
     Returns once the server has named its endpoint. Raises HttpRefused (an HTTP error; 404 and 405 mean that there is
     no such server), Broken, BadAnswer (no event stream, or one that names no endpoint of its own origin), LocalError.

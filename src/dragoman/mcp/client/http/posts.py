@@ -37,7 +37,7 @@ from .refusals import HttpRefused, PeekedMessage, SessionLost, StreamLost, error
 try:
     from ....transports.http.client.authorized import AuthorizedPool, Requests, requests_to
     from ....transports.http.client.connection import Reply
-    from .events import Events, is_stream, passing, stay
+    from .events import Events, is_stream, is_temporary, stay
 except ModuleNotFoundError as _missing:
     raise lacking("http", _missing) from _missing
 
@@ -62,7 +62,7 @@ KEPT = 3
 
 
 async def dial_mcp(url: str, options: Options) -> StreamableHttp:
-    """A channel to the MCP endpoint at `url` (http: or https:). Connects when the first message is sent.
+    """Open a channel to the MCP endpoint at `url` (http: or https:). Connects when the first message is sent.
 
     `options`: limits, tls, headers, auth. Raises LocalError for a URL, a header or a secret that cannot be sent.
     """
@@ -190,7 +190,7 @@ class StreamableHttp:
                     str(self._url),
                     Events(self._limits.message_size),
                     get=functools.partial(self._get, self.session),
-                    take=self._unasked,
+                    take=self._take_unrequested,
                     lost=functools.partial(self._session_lost, self.session),
                 )
             )
@@ -248,7 +248,7 @@ class StreamableHttp:
             self._awaited[id] = sent
         try:
             why = await self._exchange(post.message, sent)
-            if call is None and _passing(why):
+            if call is None and _is_temporary(why):
                 await asyncio.sleep(AGAIN)
                 why = await self._exchange(post.message, sent)
         finally:
@@ -395,7 +395,7 @@ class StreamableHttp:
             why = reply.line
             if reply.status == 404 and sent.session is not None:
                 why = str(self._session_lost(sent.session))
-            if not passing(reply.status):
+            if not is_temporary(reply.status):
                 break
         raise StreamLost(f"{how}, and cannot be taken up again: {why}")
 
@@ -454,7 +454,7 @@ class StreamableHttp:
         self._lingering.add(task)
         task.add_done_callback(self._lingering.discard)
 
-    def _unasked(self, data: bytes | TooLong) -> bool:
+    def _take_unrequested(self, data: bytes | TooLong) -> bool:
         """One event of the home stream; always False, because it never ends."""
         looks = None if isinstance(data, TooLong) else look(data)
         if looks is None or isinstance(data, TooLong) or (len(looks) == 1 and looks[0].kind == "orphan"):
@@ -495,12 +495,12 @@ class StreamableHttp:
 
 
 def _settles(sent: Sent, looks: list[PeekedMessage]) -> bool:
-    """Whether these contain an answer to this message."""
+    """Return whether these contain an answer to this message."""
     return not sent.owed.isdisjoint([one.id for one in looks if one.kind == "answer"])
 
 
-def _passing(why: Exception | None) -> bool:
-    """Whether the next try may succeed: a broken connection, a proxy without a server, a closing server."""
+def _is_temporary(why: Exception | None) -> bool:
+    """Return whether the next try may succeed: a broken connection, a proxy without a server, a closing server."""
     if isinstance(why, HttpRefused):
         return why.status in (502, 503, 504)
     return type(why) is Broken

@@ -97,7 +97,7 @@ class PeekedMessage(Struct, frozen=True, gc=False):
 
 
 def look(raw: bytes) -> list[PeekedMessage] | None:
-    """The messages in `raw`; None if it is not JSON-RPC."""
+    """Return the messages in `raw`; None if it is not JSON-RPC."""
     try:
         raw.isascii() or raw.decode()
         glances = _many(raw) if raw.lstrip()[:1] == b"[" else [_one(raw)]

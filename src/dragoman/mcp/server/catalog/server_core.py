@@ -180,9 +180,9 @@ class ServerCore(Offering):
 
     def measures(self) -> Mapping[str, float]:
         """For metrics: calls, channels, sessions, streams, subscribers, and how far these are behind."""
-        from ...session.measuring import measured  # noqa: PLC0415  (start-up: metrics, of sessions)
+        from ...session.measuring import measure_sessions  # noqa: PLC0415  (start-up: metrics, of sessions)
 
-        return measured(self.host) | self.subscriptions.measures()
+        return measure_sessions(self.host) | self.subscriptions.measures()
 
     async def _finished(self, call: Call, next: Next) -> Any:
         """Around all middleware: a value that it returns in place of JSON text is written for the caller's revision."""
