@@ -250,7 +250,7 @@ async def test_of_what_waits_for_the_store_notifications_are_bounded(monkeypatch
         engine.connect_again()
         (peer,) = behind(two.servers[0]).host.peers
         session: Any = peer.channel
-        await until(lambda: not session.unsaid)
+        await until(lambda: not session.unstored)
         async with here.get() as home:
             said = [(await home.message())["params"]["progress"] for _ in range(3)]
             assert (await two.ask(headers=here.headers, method="DELETE")).status == 204

@@ -280,7 +280,7 @@ async def test_an_answer_is_given_up_when_no_reader_came_and_the_store_did_not_r
         engine.disconnect()
         two.stages[0].go.set()
         await until(lambda: not session.streams)
-        assert session.unsaid == 0
+        assert session.unstored == 0
 
 
 @pytest.mark.parametrize("id", [-1, 2**52, 2**60, "a", None])

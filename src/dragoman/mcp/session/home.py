@@ -55,7 +55,7 @@ class HomeStream:
         self._on_turn = on_turn
         self._on_free = on_free
         self._changes = changes
-        self._writer = StreamWriter(run, log, self._said)
+        self._writer = StreamWriter(run, log, self._pass_on)
         self._had = 0
         self._change = 0
         """The number of the last change that was written here, or that readers had."""
@@ -70,7 +70,7 @@ class HomeStream:
         return bool(self.cursors or self._writer)
 
     @property
-    def unsaid(self) -> int:
+    def unstored(self) -> int:
         """The number of messages that are not in the log yet."""
         return len(self._writer)
 
@@ -169,7 +169,7 @@ class HomeStream:
             return start
         return parse_number(after[0].message) if after[0].number == leg + 1 else 0
 
-    def _said(self, number: int, kind: Kind, message: bytes) -> bool:
+    def _pass_on(self, number: int, kind: Kind, message: bytes) -> bool:
         cursor = self.cursors[-1] if self.cursors else None
         if cursor is None or not cursor.active:
             return False

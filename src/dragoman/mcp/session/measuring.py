@@ -16,7 +16,7 @@ def measure_sessions(host: Runner) -> dict[str, float]:
         channel = peer.channel
         if isinstance(channel, Session):
             sessions += 1
-            lag += channel.unsaid
+            lag += channel.unstored
             for cursor in channel.readers:
                 streams += 1
                 lag += cursor.behind

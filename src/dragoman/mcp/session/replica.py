@@ -334,68 +334,68 @@ class ReplicaSessions:
 
     # -- the SharedTable
 
-    def receive(self, word: BusMessage) -> None:
+    def receive(self, notice: BusMessage) -> None:
         """A message of another replica."""
-        session = self.table.sessions.get(word.session)
-        if word.kind in ("grew", "gone", "over"):
-            self._from_writer(word)
-        elif word.kind in ("taken", "reading"):
-            self._from_reader(session, word)
+        session = self.table.sessions.get(notice.session)
+        if notice.kind in ("grew", "gone", "over"):
+            self._from_writer(notice)
+        elif notice.kind in ("taken", "reading"):
+            self._from_reader(session, notice)
         elif session is None:
             return
-        elif word.kind == "end":
+        elif notice.kind == "end":
             session.end(Ended("the client ended the session"))
-        elif word.kind == "used":
+        elif notice.kind == "used":
             self.table.mark_used(session)
             if not session.busy and monotonic() - session.used > self._options.session_idle / 10:
                 session.end(Closed("the session is used elsewhere"))
-        elif word.kind == "answer":
-            if word.number == session.received + 1:
-                session.received = word.number
-                self._take_forwarded(session, word.body)
-            elif word.number > session.received:
+        elif notice.kind == "answer":
+            if notice.number == session.received + 1:
+                session.received = notice.number
+                self._take_forwarded(session, notice.body)
+            elif notice.number > session.received:
                 self.run(_unless_away(self._read_forwarded(session)))
-        elif word.kind == "changed":
+        elif notice.kind == "changed":
             self.run(self._refresh(session))
-        elif word.kind == "home":
+        elif notice.kind == "home":
             session.home.look()
-        elif word.kind == "turn":
-            if session.home.lose_turn(word.number):
+        elif notice.kind == "turn":
+            if session.home.lose_turn(notice.number):
                 self.shared.send_soon(BusMessage("home", self.shared.name, session.id))
-        elif word.kind == "free":
+        elif notice.kind == "free":
             session.home.free()
 
-    def _from_writer(self, word: BusMessage) -> None:
+    def _from_writer(self, notice: BusMessage) -> None:
         """About a stream that may be read here."""
-        cursor = self.foreign.get((word.session, word.stream))
+        cursor = self.foreign.get((notice.session, notice.stream))
         if cursor is None:
             return
-        if word.kind == "grew":
+        if notice.kind == "grew":
             cursor.wake()
-        elif word.kind == "gone":
+        elif notice.kind == "gone":
             cursor.release()
         else:
-            self.run(_unless_away(self._end(word.session, cursor, LOST)))
+            self.run(_unless_away(self._end(notice.session, cursor, LOST)))
 
-    def _from_reader(self, session: Session | None, word: BusMessage) -> None:
+    def _from_reader(self, session: Session | None, notice: BusMessage) -> None:
         """A stream is read elsewhere: "taken", from now on; "reading", still."""
         shared = self.shared
-        if _NAME.fullmatch(word.stream) is None:
+        if _NAME.fullmatch(notice.stream) is None:
             return
-        _, owner, number = word.stream.split(".")
+        _, owner, number = notice.stream.split(".")
         if owner != shared.name or int(number, 16) % TABLES != shared.tables.index(self):
             return  # it was not begun here
-        stream = None if session is None else session.streams.get(word.stream)
-        if stream is not None and word.kind == "taken" and isinstance(stream.log, StoreLog):
+        stream = None if session is None else session.streams.get(notice.stream)
+        if stream is not None and notice.kind == "taken" and isinstance(stream.log, StoreLog):
             stream.release()
-            stream.log.read_at(word.number)
+            stream.log.read_at(notice.number)
         if stream is not None and stream.cursor is None:
             stream.left = monotonic() + 3 * BEAT  # it is read there, and each of its beats reports so
         # While this replica drains, sessions go before their streams have ended
         over = stream is None and not self.table.draining
-        if over or word.kind == "taken":  # it may have grown meanwhile
+        if over or notice.kind == "taken":  # it may have grown meanwhile
             kind = "over" if over else "grew"
-            shared.send_soon(BusMessage(kind, shared.name, word.session, word.stream), word.number)
+            shared.send_soon(BusMessage(kind, shared.name, notice.session, notice.stream), notice.number)
 
     async def _refresh(self, session: Session) -> None:
         """Apply changes of a session that were made elsewhere."""
@@ -408,8 +408,8 @@ class ReplicaSessions:
             for stream in session.streams.values():
                 stream.wake()
                 if isinstance(stream.log, StoreLog) and stream.log.reader_at is not None:
-                    word = BusMessage("grew", self.shared.name, session.id, stream.name)
-                    self.shared.send_soon(word, stream.log.reader_at)
+                    notice = BusMessage("grew", self.shared.name, session.id, stream.name)
+                    self.shared.send_soon(notice, stream.log.reader_at)
             self.run(self._refresh(session))
             self.run(_unless_away(self._read_forwarded(session)))
         for cursor in self.foreign.values():

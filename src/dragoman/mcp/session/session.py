@@ -237,10 +237,10 @@ class Session:
         return [one for one in (*own, *tuple(self._cursors), *home) if one.reader is not None]
 
     @property
-    def unsaid(self) -> int:
+    def unstored(self) -> int:
         """Messages of its streams that are on their way into their logs."""
-        waiting = sum(one.unsaid for one in self.streams.values())
-        return waiting if self._home is None else waiting + self._home.unsaid
+        waiting = sum(one.unstored for one in self.streams.values())
+        return waiting if self._home is None else waiting + self._home.unstored
 
     def changed(self) -> Delta | None:
         """Changes that other processes do not know yet; None without changes or other processes."""
@@ -305,7 +305,7 @@ class Session:
         for stream in tuple(self.streams.values()):
             if self.table.draining:  # a client that returns elsewhere learns that its call is over
                 stream.finish(None)
-            if not (self.table.draining and stream.unsaid):
+            if not (self.table.draining and stream.unstored):
                 self.streams.pop(stream.name, None)
                 stream.release()
                 stream.log.close()

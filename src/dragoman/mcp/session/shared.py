@@ -83,7 +83,7 @@ class LoggedChange(Struct, frozen=True, array_like=True):
 class SharedTable(Protocol):
     """The sessions of one endpoint that are used here."""
 
-    def receive(self, word: BusMessage) -> None:
+    def receive(self, notice: BusMessage) -> None:
         """A message of another replica."""
 
     def back(self) -> None:
@@ -96,7 +96,7 @@ class SharedTable(Protocol):
         """The replica leaves: send what is queued, release readers."""
 
 
-_word = reader(msgspec.msgpack.Decoder(BusMessage).decode, "messages of replicas")
+_read_notice = reader(msgspec.msgpack.Decoder(BusMessage).decode, "messages of replicas")
 _read_change = reader(msgspec.msgpack.Decoder(LoggedChange).decode, "changes of lists and resources")
 _packed = msgspec.msgpack.Encoder().encode
 
@@ -192,21 +192,21 @@ class Replica:
 
     # -- messages
 
-    async def send(self, word: BusMessage, to: int | None = None) -> None:
+    async def send(self, notice: BusMessage, to: int | None = None) -> None:
         """Send a message to one replica, or to all others. Raises BusLost."""
         if to == self.number:  # a stream may be read at one endpoint and written at another
-            self._pass_on(word)
+            self._pass_on(notice)
         else:
-            await self._soon(self.bus.publish(self.topic(to), _packed(word)))
+            await self._soon(self.bus.publish(self.topic(to), _packed(notice)))
 
-    def send_soon(self, word: BusMessage, to: int | None = None) -> None:
+    def send_soon(self, notice: BusMessage, to: int | None = None) -> None:
         """Send a message without waiting. While the engine is away nothing is sent, and a replica that is `back` reads
         again."""
-        self.later(self._send_if(word, to))
+        self.later(self._send_if(notice, to))
 
-    async def _send_if(self, word: BusMessage, to: int | None) -> None:
+    async def _send_if(self, notice: BusMessage, to: int | None) -> None:
         with suppress(BusLost):
-            await self.send(word, to)
+            await self.send(notice, to)
 
     def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run this in the background; `leave` waits for it."""
@@ -220,18 +220,18 @@ class Replica:
             logger.error("a replica's work failed", exc_info=error)
 
     def _receive(self, message: bytes) -> None:
-        word = _word(message)
-        if word is None or word.origin == self.name:
+        notice = _read_notice(message)
+        if notice is None or notice.origin == self.name:
             return
-        if word.kind == "event":
-            if (change := _read_change(word.body)) is not None:
-                self._take_change(word.number, change)
+        if notice.kind == "event":
+            if (change := _read_change(notice.body)) is not None:
+                self._take_change(notice.number, change)
         else:
-            self._pass_on(word)
+            self._pass_on(notice)
 
-    def _pass_on(self, word: BusMessage) -> None:
+    def _pass_on(self, notice: BusMessage) -> None:
         for table in tuple(self.tables):
-            table.receive(word)
+            table.receive(notice)
 
     # -- the engine comes and goes
 

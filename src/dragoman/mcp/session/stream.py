@@ -287,7 +287,7 @@ def _unheard(number: int, kind: Kind, message: bytes) -> bool:
 class StreamWriter:
     """Puts the messages of one stream into its log, in order, and passes them on."""
 
-    __slots__ = ("_flowing", "_id", "_over", "_run", "_said", "_unsaid", "dropped", "log")
+    __slots__ = ("_flowing", "_id", "_over", "_pass_on", "_run", "_unstored", "dropped", "log")
 
     def __init__(
         self, run: Run, log: StreamLog, said: Said, *, id: bytes = b"", over: Callable[[], None] | None = None
@@ -298,28 +298,28 @@ class StreamWriter:
         self.dropped: int = 0
         """Messages dropped because too many were on their way into the log."""
         self._run = run
-        self._said = said
+        self._pass_on = said
         self._over = over
         self._id = id
-        self._unsaid: list[tuple[int, Kind, bytes]] = []  # an empty deque would take 0.6 KiB
+        self._unstored: list[tuple[int, Kind, bytes]] = []  # an empty deque would take 0.6 KiB
         self._flowing = False
 
     def __len__(self) -> int:
-        return len(self._unsaid)
+        return len(self._unstored)
 
     def put(self, kind: Kind, message: bytes = b"") -> bool:
         """Send a message; False when it was dropped."""
-        if len(self._unsaid) >= HEADROOM and message.startswith(SPARE):
+        if len(self._unstored) >= HEADROOM and message.startswith(SPARE):
             self.dropped += 1
             return False
         position = 0 if kind == "pause" else self.log.append(message, last=kind == "last")
-        if position and self.log.immediate and not self._unsaid:
+        if position and self.log.immediate and not self._unstored:
             if kind == "last":
                 self._end(position, message)
             else:
-                self._said(position, kind, message)
+                self._pass_on(position, kind, message)
             return True
-        self._unsaid.append((position, kind, message))
+        self._unstored.append((position, kind, message))
         if not self._flowing:
             self._flowing = True
             self._run(self._flow())
@@ -327,24 +327,24 @@ class StreamWriter:
 
     async def _flow(self) -> None:
         try:
-            while self._unsaid:
-                position, kind, message = self._unsaid[0]
+            while self._unstored:
+                position, kind, message = self._unstored[0]
                 number = await self._stored(position, kind, message) if position else 0
-                _, kind, message = self._unsaid.pop(0)
+                _, kind, message = self._unstored.pop(0)
                 if kind == "last":
                     self._end(number, message)
                 elif number >= 0:
-                    self._said(number, kind, message)
+                    self._pass_on(number, kind, message)
         finally:
             self._flowing = False
 
     def forget(self) -> None:
         """Nothing more is put here: forget the stream, which refers to this writer."""
-        self._over, self._said = None, _unheard
+        self._over, self._pass_on = None, _unheard
 
     def _end(self, number: int, message: bytes) -> None:
         """The last message has its number: pass it on."""
-        over, said = self._over, self._said
+        over, said = self._over, self._pass_on
         self.forget()
         if over is not None:
             over()
@@ -357,13 +357,13 @@ class StreamWriter:
             try:
                 return await self.log.stored(position)
             except BusLost as lost:
-                if self._said(0, kind, message):
+                if self._pass_on(0, kind, message):
                     break  # the reader that is here has it
                 logger.debug("what has no reader here waits until the store is back: %s", lost)
                 if not await self.log.reachable():
                     break
             except LocalError as error:  # it is larger than the engine takes
-                if self._said(0, kind, message):
+                if self._pass_on(0, kind, message):
                     break
                 repeats.error("a message of %s bytes that has no reader here cannot be kept: %s", len(message), error)
                 instead = encode_failure(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
@@ -373,7 +373,7 @@ class StreamWriter:
                 self.log.withdraw(position)
                 message = instead
                 position = self.log.append(message, last=True)
-                self._unsaid[0] = position, kind, message
+                self._unstored[0] = position, kind, message
         self.log.withdraw(position)
         return -1
 
@@ -423,10 +423,10 @@ class AnswerStream:
         self._on_unread = on_unread
         self._on_over = on_over
         self._written = False
-        self._writer = StreamWriter(run, log, self._said, id=id, over=self._over)
+        self._writer = StreamWriter(run, log, self._pass_on, id=id, over=self._over)
 
     @property
-    def unsaid(self) -> int:
+    def unstored(self) -> int:
         """The number of messages that are not in the log yet."""
         return len(self._writer)
 
@@ -475,7 +475,7 @@ class AnswerStream:
         """Send the reader away for this many milliseconds, after the messages so far."""
         self._writer.put("pause", str(retry).encode())
 
-    def _said(self, number: int, kind: Kind, message: bytes) -> bool:
+    def _pass_on(self, number: int, kind: Kind, message: bytes) -> bool:
         cursor = self.cursor
         if cursor is None:
             pass
