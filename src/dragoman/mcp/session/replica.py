@@ -59,6 +59,7 @@ class ReplicaSessions:
         self.shared = shared
         self.run: Callable[[Coroutine[Any, Any, Any]], None] = shared.later
         self.table: SessionTable
+        self._options: HttpOptions
         self.foreign: dict[tuple[str, str], Cursor] = {}
         """Readers here of streams that another replica writes, by the session's id and the stream's name."""
         self._questions = 0
@@ -67,11 +68,8 @@ class ReplicaSessions:
 
     def join(self, table: SessionTable) -> None:
         self.table = table
+        self._options = table.options
         self.shared.tables.append(self)
-
-    @property
-    def _options(self) -> HttpOptions:
-        return self.table.options
 
     def first_id(self) -> int:
         return self.shared.first_id(self, self._questions)

@@ -331,8 +331,9 @@ class Session:
     def _log(self, id: bytes) -> tuple[str, StreamLog, bool, bool]:
         """Make the log of a new stream; returns its name, the log, and whether it is resumable, and primed."""
         self.streamed += 1
-        resumable = self.resumable
-        return *self.table.log(self, id, resumable), resumable, resumable and self.primed
+        revision = self.revision
+        resumable = revision is not None and revision.resumable
+        return *self.table.log(self, id, resumable), resumable, revision is not None and resumable and revision.primed
 
     def _stream(self, id: bytes, name: str, log: StreamLog, resumable: bool, primed: bool) -> AnswerStream:
         stream = self.streams[name] = AnswerStream(
