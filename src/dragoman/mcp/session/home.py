@@ -55,6 +55,7 @@ class HomeStream:
         self._on_turn = on_turn
         self._on_free = on_free
         self._changes = changes
+        self._restarts = 0 if changes is None else changes.restarts
         self._writer = StreamWriter(run, log, self._pass_on)
         self._had = 0
         self._change = 0
@@ -80,8 +81,12 @@ class HomeStream:
 
     def say_change(self, message: bytes, number: int) -> None:
         """Send the notification of a change that every process gets, if the current reader is here."""
-        if self.has_turn and number > self._change:
+        changes = self._changes
+        # of a new log of changes the numbers begin again, also below those that readers had before
+        anew = changes is not None and (changes.restarts != self._restarts or changes.latest < self._change)
+        if self.has_turn and (anew or number > self._change):
             self._change = number
+            self._restarts = 0 if changes is None else changes.restarts
             self.say(message)
 
     @property

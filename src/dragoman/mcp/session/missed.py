@@ -27,6 +27,11 @@ class MissedChanges:
         """The number of the last change that is known here."""
         return self._shared.events
 
+    @property
+    def restarts(self) -> int:
+        """How often the numbers of changes have begun at 1 again."""
+        return self._shared.restarts
+
     async def since(self, number: int) -> list[bytes]:
         """Read the notifications of the later changes that concern the session, each once. Raises BusLost."""
         record = self._record()

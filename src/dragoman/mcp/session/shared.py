@@ -112,6 +112,8 @@ class Replica:
         self.tables: list[SharedTable] = []
         self.events: int = 0
         """The number of the last known change."""
+        self.restarts: int = 0
+        """How often the log of changes was a new one, whose numbers begin at 1 again."""
         self._hub = hub
         self._prefix = f"mcp-{_slug(server)}"
         self._subscriptions: list[Subscription] = []
@@ -366,8 +368,12 @@ class Replica:
         elif number > self.events:
             self._look()
         elif number == 1:  # the log is a new one
-            self.events = 0
+            self._restart_events()
             self._look()
+
+    def _restart_events(self) -> None:
+        self.events = 0
+        self.restarts += 1
 
     def _look(self) -> None:
         self._missed = True
@@ -382,7 +388,7 @@ class Replica:
                 self._missed = False
                 known = await self.read(self.key("events"), max(0, self.events - 1))
                 if self.events and not known:  # the log is a new one, which has not come as far
-                    self.events = 0
+                    self._restart_events()
                     known = await self.read(self.key("events"))
                 for number, raw in known:
                     if number > self.events:
