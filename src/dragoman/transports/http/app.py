@@ -206,11 +206,12 @@ class App:
 
     @property
     def header_size(self) -> int:
-        """As `parse.Rules`: with room for a token where one may come."""
+        """The most bytes of header fields that are read: with room for a token where one may come."""
         return self.limits.header_size + max((one.room for one in self._protections), default=0)
 
     def overlong(self) -> Answer:
-        """As `parse.Rules`. It comes before a path is known, so it has a challenge if there is one for all."""
+        """The answer to a request with more of them, which comes before a path is known: it has a challenge if there is
+        one for all."""
         lines = (self._protections[0].too_long(),) if len(self._protections) == 1 else ()
         return turned_away(431, f"Too large: header_size allows {self.header_size} bytes, received more", lines)
 

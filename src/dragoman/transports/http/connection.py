@@ -10,7 +10,7 @@ Rules:
 - Heads repeat, so what llhttp and `App.route` found out about a head is cached: see `known_heads`.
 - With a guard, requests are started one after another as it admits them. While it decides nothing is read, so
   a body that has not come by then is only requested ("100 Continue") and read once its request is admitted.
-- The state of waiting is a stage: one of `STAGES`, the table of time-outs.
+- What it waits for is a stage: `stage_times` has the seconds of each, `expired` what happens then.
 - A far end that closes its sending side still gets its answers. Whether it has closed the other side as well
   only shows when something is sent. So up to two interim responses ("100 Continue", which every
   client skips; RFC 9110, 15.2) are sent as probes, or in a begun answer what its endpoint has for that; then
@@ -22,28 +22,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
+
+from msgspec import Struct
 
 from ...channel import Admitted, Caller, Identity, exchanged
+from ...jsonrpc.errors import Refusal
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch
 from ...net.sockets import remote_name
 from ...net.urls import printable
 from .admission import Admission, handshake
 from .app import log
-from .known_heads import fields_of
-from .messages import Answer, Head, HttpRequest, collect, texts
+from .messages import JSON_LINES, Answer, CommonLines, Head, HttpRequest, Lines, collect, texts
 from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
-from .parts import ConnectionOwner
-from .refusals import to_endpoint, turned_away
+from .refusals import failure, rpc_answer, to_endpoint, turned_away
 from .request_queue import RequestQueue
-from .responses import PipelinedResponse, ResponseWriter, RpcExchange, joining
-from .stages import CONTINUE, FLUSHING, IDLE, LINGERING, NEVER, NO_LOOK_YET, NOTHING, PROBING, STAGES, probe, stage_of
+from .responses import compose
+from .stages import (
+    AT_WORK,
+    CONTINUE,
+    FLUSHING,
+    IDLE,
+    IN_BODY,
+    IN_HEAD,
+    LINGERING,
+    NEVER,
+    NO_LOOK_YET,
+    NOTHING,
+    PROBES,
+    PROBING,
+    UNREAD,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from ...net.forwarded import TrustedProxies
+    from ..partial import PartialMessages
     from .app import App
     from .known_heads import KnownHeads
+    from .websocket import WebSocket
 
 PIPELINE = 64
 """Requests of one connection that run at once."""
@@ -51,6 +69,26 @@ _FEW = 4 * 1024
 """Bytes that wait beside the transport and are not counted."""
 _BATCH = 256 * 1024
 """Bytes of answers that are written at once rather than at the end of the wake-up."""
+_OK = JSON_LINES.ok
+
+
+class ConnectionOwner(Protocol):
+    """The listener of a connection."""
+
+    app: App
+    tls: bool
+    loopback: bool
+    heads: KnownHeads
+    heads_behind: KnownHeads
+    partial: PartialMessages
+    now: float
+    """The time of its last check of the deadlines."""
+    waits: Sequence[float]
+    """Seconds for each stage."""
+
+    def admit(self, connection: ServerConnection) -> bool: ...
+    def became(self, connection: ServerConnection, socket: WebSocket) -> None: ...
+    def gone(self, wire: ServerConnection | WebSocket) -> None: ...
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -105,21 +143,15 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def caller(self, head: Head, length: int, asked: Request | None = None, scheme: str = "http") -> Caller:
         """The caller of a request with a body of this length."""
-        admitted = None if asked is None else asked.admitted
+        identity = None if asked is None or asked.admitted is None else asked.admitted.identity
         texts = head.told(length) if asked is None or asked.known is None else asked.known.told()
         remote, tls = self.remote, self.owner.tls
         if self.proxies is not None:
             remote, tls = self.origin(head, asked)
             if host := self.proxies.origin_of(texts).host:
                 texts = texts | {"host": host}
-        return Caller(
-            scheme=scheme + "s" if tls else scheme,
-            remote=remote,
-            path=head.path,
-            headers=texts,
-            tls=tls,
-            identity=None if admitted is None else admitted.identity,
-        )
+        scheme += "s" * tls
+        return Caller(scheme=scheme, remote=remote, path=head.path, headers=texts, tls=tls, identity=identity)
 
     def origin(self, head: Head, asked: Request | None = None) -> tuple[str, bool]:
         """The address of a request's caller, and whether the caller sent it by TLS."""
@@ -250,10 +282,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _owner(self) -> str:
         """Whose part of the budget what is unsent takes."""
-        remote = self.remote
-        if self.proxies is not None and self.owed:  # whose turn it is
-            turn = self.owed[0]
-            remote = self.origin(turn.head, turn.asked)[0]
+        turn = self.owed[0] if self.owed else None
+        remote = self.remote if turn is None else self.origin(turn.head, turn.asked)[0]
         return Caller(remote=remote, identity=self.who).owner
 
     def _too_slow(self, why: str) -> None:
@@ -317,7 +347,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         owner, subprotocol = self.owner, head.socket.subprotocol
         caller = self.caller(head, 0, asked, "ws")
-        more, budget = joining(asked), head.socket.call_limit.budget
+        more, budget = asked.more, head.socket.call_limit.budget
         made = upgrade(raw, caller, self.app.options, owner.gone, owner.partial.kept, subprotocol, more, budget)
         if not isinstance(made, tuple):
             self.refuse(turned_away(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
@@ -327,8 +357,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._over = True
         self.transport, self.deadline = None, NEVER
         transport.write(accepted)
-        transport.set_protocol(socket)
-        socket.take(transport)
+        socket.take_over(transport)
         owner.became(self, socket)
         if rest:
             socket.take_bytes(rest)
@@ -349,10 +378,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._fault = self._over = True
         if self.parser is not None:
             self.parser.stop()
-        head = Head(method="GET") if head is None else head
-        told = Head(method=head.method, path=head.path, length=head.length, socket=head.socket)
-        if self.proxies is not None:
-            told.headers = head.headers
+        head = head or Head()
+        headers = {} if self.proxies is None else head.headers
+        told = Head(method=head.method, path=head.path, headers=headers, length=head.length, socket=head.socket)
         told.answer, told.extra, told.keep = answer, head.extra, False
         self.take(told, b"")
         if not self._busy:
@@ -383,7 +411,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.stage = NOTHING  # the stage's event has come
         if asked is not None and asked.admitted is not None:
             self.who = asked.admitted.identity
-        more = () if asked is None else joining(asked)
+        more = () if asked is None else asked.more
         if head.served is not None:
             exchange = RpcExchange(self, head, body, asked, more)
             self.owed.append(exchange)
@@ -392,8 +420,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         told = ResponseWriter(self, head, more, asked)
         self.owed.append(told)
         if head.answer is not None:
-            self.app.reject_with(head, head.answer, *self.origin(head, asked))
-            told.respond(head.answer.status, head.answer.headers, head.answer.body)
+            self._turn_away(told, head.answer)
         elif head.endpoint is not None:
             request = HttpRequest(head.method, head.path, head.query, body, self.caller(head, len(body), asked), head)
             try:
@@ -417,10 +444,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Ask the guard about a request."""
         head, limits, guard = request.head, self.app.limits, request.head.guard
         assert guard is not None  # it is guarded
-        if request.raw is None:
-            fields = head.fields if request.body is None else head.sent(len(request.body))
-        else:
-            fields = fields_of(request.raw)
+        fields = request.fields
         (remote, tls), host, transport = self.origin(head, request), head.headers.get(b"host", b""), self.transport
         if self.proxies is not None:
             host = self.proxies.origin_of(texts(collect(fields))).host.encode() or host
@@ -442,8 +466,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.stage = NOTHING  # the stage's event has come
         told = ResponseWriter(self, request.head, (), request)
         self.owed.append(told)
-        self.app.reject_with(request.head, answer, *self.origin(request.head, request))
-        told.respond(answer.status, answer.headers, answer.body)
+        self._turn_away(told, answer)
+
+    def _turn_away(self, turn: ResponseWriter, answer: Answer) -> None:
+        self.app.reject_with(turn.head, answer, *self.origin(turn.head, turn.asked))
+        turn.respond(answer.status, answer.headers, answer.body)
 
     def keeps(self, turn: PipelinedResponse) -> bool:
         """Whether another request may follow this response."""
@@ -507,12 +534,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self.waiting = None
             if self.transport is None:  # it belongs to a WebSocket now
                 return
-        parser = self.parser
-        if (
-            parser is not None
-            and parser.expecting
-            and not (self.owed or (self.waiting and not self.waiting.wants_body))
-        ):
+        parser, first = self.parser, not (self.owed or (self.waiting and not self.waiting.wants_body))
+        if parser is not None and parser.expecting and first:
             parser.expecting = False
             if not parser.received:
                 self._out.append(CONTINUE)
@@ -528,7 +551,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if self.stage != IDLE:  # nearly every wake-up ends so
                 self.stage = IDLE
                 self.deadline = self.owner.now + self.owner.waits[IDLE]
-        elif (stage := stage_of(self)) != self.stage:
+        elif (stage := self._stage()) != self.stage:
             self.enter(stage)
         waiting = self.waiting
         held_back = self.full or (waiting is not None and len(waiting) > 0 and not waiting.reads_on)
@@ -536,10 +559,38 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._paused = held_back
             (self.transport.pause_reading if held_back else self.transport.resume_reading)()
 
+    def _stage(self) -> int:
+        """The stage at the end of a wake-up."""
+        if self.full:
+            return UNREAD
+        state, waiting = self.state, self.waiting
+        if waiting:
+            if state == BODY and waiting.wants_body:
+                return IN_BODY
+        elif state == HEAD:
+            return IN_HEAD
+        elif state == BODY:
+            return IN_BODY
+        if self.owed or waiting:
+            return PROBING if self.eof and self.probes < PROBES else AT_WORK
+        return IDLE
+
+    def _probe(self) -> None:
+        """Find out whether the far end has closed both sides: then the second probe fails."""
+        self.probes += 1
+        turn = self.owed[0] if self.owed else None
+        if self.transport is None or not (turn or self.waiting):
+            return
+        head = turn.head if turn is not None else cast(RequestQueue, self.waiting).first.head
+        if not head.old and (turn is None or not turn.begun):
+            self.transport.write(CONTINUE)
+        elif isinstance(turn, ResponseWriter) and turn.doubted is not None:
+            turn.doubted()
+
     def enter(self, stage: int) -> None:
         """Enter a stage."""
         if stage == PROBING:
-            probe(self)
+            self._probe()
         self.stage = stage
         self.deadline = self.owner.now + self.owner.waits[stage]
 
@@ -585,6 +636,165 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.refuse(turned_away(503, "Draining: this server is closing", (("Retry-After", "1"),)))
 
     def expired(self) -> None:
-        """The deadline has passed."""
-        if self.transport is not None:
-            STAGES[self.stage].expired(self)
+        """The deadline of the stage has passed."""
+        stage, transport = self.stage, self.transport
+        if transport is None:
+            return
+        if stage in (IDLE, LINGERING):
+            self.close()
+        elif stage == IN_HEAD:
+            self.refuse(turned_away(408, "The head took longer than limit header_timeout allows"))
+        elif stage == IN_BODY:
+            head = None if self.parser is None else self.parser.under_way
+            self.refuse(turned_away(408, "The body took longer than limit body_timeout allows"), head)
+        elif stage == PROBING:
+            self.enter(PROBING if self.probes < PROBES else AT_WORK)
+        elif stage == FLUSHING:
+            if (unsent := transport.get_write_buffer_size()) >= self.unsent:
+                log.debug("%s reads nothing: cut off", self.remote)
+                transport.abort()
+                return
+            self.unsent = unsent
+            self.enter(FLUSHING)
+
+
+class RpcExchange(Struct, eq=False):
+    """The exchange of one POST, and its place in the order of the answers."""
+
+    front: ServerConnection
+    head: Head
+    request: bytes
+    asked: Request | None = None
+    """What is known of this request beside its head."""
+    more: Lines = ()
+    """Header fields with which the guard admits the request."""
+    gone: Callable[[], None] | None = None
+    out: bytes = b""
+    over: bool = False
+    made: Caller | None = None
+    """Its caller, once it was asked for."""
+    begun: ClassVar[bool] = False
+    """False: nothing is sent before the whole answer."""
+
+    @property
+    def caller(self) -> Caller:
+        """Made on first use: most handlers never use it."""
+        if self.made is None:
+            self.made = self.front.caller(self.head, len(self.request), self.asked)
+        return self.made
+
+    @caller.setter
+    def caller(self, caller: Caller) -> None:
+        self.made = caller
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether a notification is answered when it was accepted."""
+        return not self.front.app.options.await_notifications
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self.over:
+            return
+        front, head = self.front, self.head
+        if refusal is None and head.plain and not front.retiring and not self.more:
+            self.out = front.app.nothing if answer is None else _OK % (len(answer), answer)
+        else:
+            whole = rpc_answer(answer, refusal, front.app.options.empty_status)
+            self.out = compose(head, self.more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
+        self.over = True
+        front.answered(self)
+
+    def queued(self) -> None:
+        """The answer waits for earlier ones: what it answers, which no limit counts any more, is not kept for that."""
+        self.request, self.gone = b"", None
+        if self.asked is not None:
+            self.asked.body = b""
+
+    def stream(self, message: bytes) -> bool:
+        """False: an answer in JSON cannot have messages ahead of it."""
+        return False
+
+
+class ResponseWriter(Struct, eq=False):
+    """The reply of any other endpoint, and its place in the order of the answers."""
+
+    front: ServerConnection
+    head: Head
+    more: Lines = ()
+    """Header fields with which the guard admits the request."""
+    asked: Request | None = None
+    """What is known of this request beside its head."""
+    gone: Callable[[], None] | None = None
+    resumed: Callable[[], None] | None = None
+    doubted: Callable[[], None] | None = None
+    out: bytes = b""
+    over: bool = False
+    begun: bool = False
+    chunked: bool = False
+
+    @property
+    def writable(self) -> bool:
+        front = self.front
+        return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
+
+    def reject(self, status: int, reason: str) -> None:
+        """As `Reply.reject`."""
+        self.front.app.reject(self.head, status, reason, *self.front.origin(self.head, self.asked))
+
+    def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
+        if self.over:
+            return
+        if self.begun:
+            self.finish(body)
+            return
+        front, head = self.front, self.head
+        if status == 200 and type(headers) is CommonLines and head.plain and not (front.retiring or self.more):
+            self.out = headers.ok % (len(body), body)
+        else:
+            self.out = compose(head, self.more, Answer(status, headers), keep=front.keeps(self), length=len(body))
+            if head.method != "HEAD":
+                self.out += body
+        self.over = True
+        self.gone = None
+        front.answered(self)
+
+    def start(self, status: int, headers: Lines = ()) -> None:
+        if self.begun or self.over:
+            return
+        bodiless = status in (204, 304)
+        self.chunked = not self.head.old and not bodiless
+        if not self.chunked and not bodiless:
+            self.head.keep = False  # without chunks only the end of the connection ends the body
+            self.front.last = True
+        keep = self.front.keeps(self)
+        self.out = compose(self.head, self.more, Answer(status, headers), keep=keep, chunked=self.chunked)
+        self.begun = True
+        self.front.answered(self)
+
+    def write(self, chunk: bytes) -> None:
+        if chunk and not self.over and self.head.method != "HEAD":
+            self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self.chunked else chunk
+            self.front.answered(self)
+
+    def finish(self, chunk: bytes = b"") -> None:
+        if self.over:
+            return
+        if self.head.method != "HEAD":
+            if chunk:
+                self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self.chunked else chunk
+            if self.chunked:
+                self.out += b"0\r\n\r\n"
+        self.over = True
+        self.gone = self.resumed = self.doubted = None
+        self.front.answered(self)
+
+    def fail(self) -> None:
+        """The endpoint raised: 500, or if an answer has begun, the end of the connection."""
+        if self.begun or self.over:
+            self.front.abort()
+        else:
+            answer = failure()
+            self.respond(answer.status, answer.headers, answer.body)
+
+
+PipelinedResponse: TypeAlias = RpcExchange | ResponseWriter

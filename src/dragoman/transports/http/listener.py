@@ -24,7 +24,7 @@ from .app import App
 from .connection import ServerConnection
 from .known_heads import BEHIND, KnownHeads
 from .policy import is_loopback
-from .stages import NEVER, STAGES
+from .stages import NEVER, stage_times
 
 if TYPE_CHECKING:
     from .websocket import WebSocket
@@ -50,8 +50,7 @@ class HttpListener:
         limits = app.limits
         times = [one for one in (limits.header_timeout, limits.body_timeout, limits.idle_timeout) if one is not None]
         self._tick = min([1.0, *(one / 4 for one in times)])
-        times_of = [stage.seconds(limits) for stage in STAGES]
-        self.waits: Sequence[float] = [NEVER if time is None else time + self._tick for time in times_of]
+        self.waits: Sequence[float] = [NEVER if one is None else one + self._tick for one in stage_times(limits)]
         """Time for each stage of a connection, plus one tick because `now` may be a tick old."""
         self.partial: PartialMessages = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()

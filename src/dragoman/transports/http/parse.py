@@ -6,60 +6,35 @@ folded lines, bare CR or LF, a bad chunk, no Host or two are 400 and the end of 
 the beginning of the next request is then unknown (RFC 9112, 6.3 and 11.2). llhttp finds most of these; this module the
 rest, and all sizes.
 
-`Rules.route` decides about a head before its body comes; `feed` returns what the bytes completed, in order.
+`App.route` decides about a head before its body comes; `feed` returns what the bytes completed, in order.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 import httptools
 from msgspec import Struct
 
 from ...channel import Admitted
-from ...jsonrpc.limits import Limits
 from ...net.forwarded import TrustedProxies
 from .admission import Admission, at_once, credentials_in, credentials_of
-from .known_heads import KnownHeads, Similar
-from .messages import Answer, Head, collect, texts
+from .known_heads import KnownHeads, Similar, fields_of
+from .messages import Answer, Head, Lines, collect, texts
 from .refusals import oversized, turned_away
+
+if TYPE_CHECKING:
+    from .app import App
 
 BETWEEN, HEAD, BODY, OVER = range(4)
 """The position of a connection within a request."""
 
 _HOST_VALUE = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 _NONE = Head()
-
-
-class Rules(Protocol):
-    """Decides about requests."""
-
-    limits: Limits
-    upgrade: bool
-    """WebSocket upgrades are accepted."""
-
-    @property
-    def header_size(self) -> int:
-        """Bytes of header fields that are read."""
-
-    def overlong(self) -> Answer:
-        """The answer to a request with more of them."""
-
-    def route(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        headers: dict[bytes, bytes],
-        *,
-        loopback: bool,
-        upgrade: bool = False,
-        forwarded: bytes = b"",
-    ) -> Head:
-        """The route of a request, from its head. `forwarded`: see `OriginPolicy.check`."""
 
 
 class Request(Struct, eq=False):
@@ -110,6 +85,18 @@ class Request(Struct, eq=False):
             self.admitted = verdict
 
     @property
+    def fields(self) -> Sequence[tuple[bytes, bytes]]:
+        """Its header fields as they came, names in lower case."""
+        if self.raw is not None:
+            return fields_of(self.raw)
+        return self.head.fields if self.body is None else self.head.sent(len(self.body))
+
+    @property
+    def more(self) -> Lines:
+        """Header fields with which the guard admits it, to be added to its answer."""
+        return () if self.admitted is None or not self.admitted.headers else tuple(self.admitted.headers)
+
+    @property
     def undecided(self) -> bool:
         """Whether its guard has not decided yet."""
         return self.head.guarded and self.admitted is None and self.denied is None
@@ -133,6 +120,7 @@ class RequestParser:
     """Parses the requests of one connection. Made for the first request whose head is not cached."""
 
     __slots__ = (
+        "_app",
         "_begun",
         "_body",
         "_events",
@@ -145,7 +133,6 @@ class RequestParser:
         "_parser",
         "_proxies",
         "_replay",
-        "_rules",
         "_silent",
         "_size",
         "_target",
@@ -155,16 +142,14 @@ class RequestParser:
         "state",
     )
 
-    def __init__(
-        self, rules: Rules, known: KnownHeads, *, loopback: bool, proxies: TrustedProxies | None = None
-    ) -> None:
+    def __init__(self, app: App, known: KnownHeads, *, loopback: bool, proxies: TrustedProxies | None = None) -> None:
         """`known`: the cache of heads, which is filled here; `loopback`: the bytes were sent to a loopback address;
         `proxies`: they come from one of these."""
         self._proxies = proxies
-        self._rules = rules
+        self._app = app
         self._known = known
         self._loopback = loopback
-        self._header_size, self._message_size = rules.header_size, rules.limits.message_size
+        self._header_size, self._message_size = app.header_size, app.limits.message_size
         self._parser = httptools.HttpRequestParser(self)
         self._events: list[Event] = []
         self._target = b""
@@ -242,7 +227,7 @@ class RequestParser:
             self.state = OVER
         else:
             if self.state in (HEAD, BODY) and self._silent > self._header_size:
-                self._refuse(self._rules.overlong())
+                self._refuse(self._app.overlong())
         if rest is None:
             return
         if self._replay:  # not in the `except`, or the upgrade would be the context of faults in what follows
@@ -277,7 +262,7 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value) + 4
         if self._size > self._header_size:
-            raise self._refuse(self._rules.overlong())
+            raise self._refuse(self._app.overlong())
         if self.state == HEAD:  # trailers are ignored
             self._fields.append((name.lower(), value.strip()))
 
@@ -289,7 +274,7 @@ class RequestParser:
         headers = collect(self._fields)
         method, version = self._parser.get_method().decode("ascii"), self._parser.get_http_version()
         upgrade = self._parser.should_upgrade() and method != "CONNECT"
-        socket = upgrade and self._rules.upgrade and headers.get(b"upgrade", b"").lower() == b"websocket"
+        socket = upgrade and self._app.upgrade and headers.get(b"upgrade", b"").lower() == b"websocket"
         if upgrade and not socket:
             self._replay = True
             return
@@ -302,7 +287,7 @@ class RequestParser:
         if authority is not None:
             headers[b"host"] = authority
         forwarded = b"" if self._proxies is None else self._proxies.origin_of(texts(headers)).host.encode()
-        head = self._rules.route(
+        head = self._app.route(
             method, path, query, headers, loopback=self._loopback, upgrade=socket, forwarded=forwarded
         )
         head.target = self._target

@@ -165,10 +165,14 @@ class WebSocket(asyncio.BufferedProtocol):
     # -- the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.take(cast(asyncio.Transport, transport))
+        self._start(cast(asyncio.Transport, transport))
 
-    def take(self, transport: asyncio.Transport) -> None:
-        """Start on a connected transport."""
+    def take_over(self, transport: asyncio.Transport) -> None:
+        """Start on the transport of another protocol."""
+        transport.set_protocol(self)
+        self._start(transport)
+
+    def _start(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         transport.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
 
@@ -525,8 +529,7 @@ async def dial(url: str, options: Options) -> WebSocket:
         _drop(handshake)
         raise Broken(f"Cannot connect to {place}: {_refused(wire)}").because(_reason(wire)) from wire.handshake_exc
     channel = WebSocket(wire, _far(place, transport), options)
-    transport.set_protocol(channel)
-    channel.take(transport)
+    channel.take_over(transport)
     if transport.is_closing():  # closed before it began
         channel.connection_lost(None)
     return channel

@@ -29,7 +29,6 @@ from ...net.guarding import LetsFinish
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch, Waiters
 from ...net.sockets import in_words, reason_of
-from .half_closed import HalfClosedWatch
 
 _AT_ONCE = 64 * 1024
 """So many bytes waiting for the end of this turn of the loop are written before it."""
@@ -37,6 +36,11 @@ _LINGER = 1.0
 """Seconds for the far end to end its side after we have ended ours."""
 _RELEASE = 10.0
 """Seconds for a wire to let go once it was told to close; then it is cut."""
+PROBE = 1.0
+"""Seconds from the end of file to the first probe, and between the first two: a reset comes as the answer to one, and
+is noticed at the next."""
+LONGEST = 10.0
+"""The longest pause between two probes, in seconds."""
 
 
 class Wire(Protocol):
@@ -399,3 +403,29 @@ class StreamChannel(asyncio.BufferedProtocol):
 
     def _owner(self) -> str:
         return self.caller.owner
+
+
+class HalfClosedWatch:
+    """Probes a half-closed channel with `gap`, and cuts it off after `seconds`, until `end`."""
+
+    __slots__ = ("_channel", "_gap", "_last", "_loop", "_pause", "_timer")
+
+    def __init__(self, seconds: float | None, gap: bytes, channel: StreamChannel) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._gap = gap
+        self._pause = PROBE
+        self._timer = self._loop.call_later(PROBE, self._probe) if gap else None
+        words = f"it had closed its sending side for {seconds} s (limit half_closed_timeout)"
+        self._last = None if seconds is None else self._loop.call_later(seconds, channel.cut_off, words)
+
+    def end(self) -> None:
+        """The channel is over."""
+        for timer in (self._timer, self._last):
+            if timer is not None:
+                timer.cancel()
+
+    def _probe(self) -> None:
+        self._channel.probe(self._gap)
+        self._timer = self._loop.call_later(self._pause, self._probe)
+        self._pause = min(2 * self._pause, LONGEST)
