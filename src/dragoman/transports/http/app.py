@@ -55,7 +55,7 @@ from .known_heads import KnownFields, RequestFields, length_of
 from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Reply, collect
 from .policy import OriginPolicy, is_json, is_loopback
 from .refusals import failure, kind_of, oversized, reason_of, refusal, to_endpoint, turned_away, uncoded, unsupported
-from .routes import Handler, table
+from .routes import RouteEndpoint, table
 
 if TYPE_CHECKING:
     from ...jsonrpc.leniency import Leniency
@@ -143,7 +143,7 @@ class App:
         self.described: dict[str, Endpoint] = {}
         """Documents that are the result of a method."""
         self.sockets: dict[str, Servable] = {}
-        self.own: dict[str, dict[str, Handler]] = {}
+        self.own: dict[str, dict[str, RouteEndpoint]] = {}
         """Routes, by path and method."""
         self.known: KnownFields = KnownFields()
         """Of the ASGI interface: heads that were routed to an endpoint."""
@@ -286,7 +286,7 @@ class App:
                 head.extra = (*head.extra, _CACHED)
         return head
 
-    def _route(self, head: Head, own: Mapping[str, Handler]) -> None:
+    def _route(self, head: Head, own: Mapping[str, RouteEndpoint]) -> None:
         found = own.get(head.method)
         if found is None:
             words = f"{head.method} is not for {head.path}"
