@@ -12,7 +12,7 @@ from dragoman.jsonrpc.limits import SERVER
 from dragoman.transports.http.app import App
 from dragoman.transports.http.known_heads import KnownHeads
 from dragoman.transports.http.messages import Head
-from dragoman.transports.http.parse import Event, Request, RequestParser
+from dragoman.transports.http.parse import Event, IncomingRequest, RequestParser
 from tests.servable import Idle
 
 NAMES = st.from_regex(r"X-[A-Za-z0-9!#$%&'*+.^_`|~-]{1,12}", fullmatch=True)
@@ -78,7 +78,7 @@ def test_requests_are_read_as_they_were_written(asked: list[Asked], data: st.Dat
         rest = rest[size:]
     assert len(events) == len(asked)
     for one, event in zip(asked, events, strict=True):
-        assert isinstance(event, Request), event
+        assert isinstance(event, IncomingRequest), event
         assert (event.head.method, event.head.path, event.head.query) == ("POST", unquote(one.path), one.query)
         assert event.body == one.body
         told = {name.decode(): value.decode() for name, value in event.head.headers.items()}

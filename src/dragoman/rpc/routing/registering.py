@@ -57,18 +57,18 @@ class Routed:
         as for a method. Wires without HTTP do not serve routes. Raises LocalError for a path that is taken, reserved or
         cannot be.
         """
-        asked = _methods(path, methods)
+        allowed = _methods(path, methods)
         check(f"{self.name}: the route {path}", _RULES, locals())
         _possible(self.name, path)
         for one in self.own_routes:
-            if one.path == path and (both := [name for name in asked if name in one.methods]):
+            if one.path == path and (both := [name for name in allowed if name in one.methods]):
                 raise LocalError(f"{self.name} has a route for {both[0]} {path} already")
 
         def register(function: F) -> F:
             from ...routes import RegisteredRoute  # noqa: PLC0415  (start-up: for those who have routes)
 
             kind, takes_context = _kind(path, function), _takes_context(path, function)
-            route = RegisteredRoute(path, asked, public, function, kind, takes_context, timeout)
+            route = RegisteredRoute(path, allowed, public, function, kind, takes_context, timeout)
             self.own_routes = (*self.own_routes, route)
             return function
 
@@ -158,15 +158,15 @@ def _takes_context(path: str, function: Callable[..., Any]) -> bool:
     import inspect  # noqa: PLC0415  (start-up: for those who have routes)
 
     parameters = inspect.signature(function).parameters.values()
-    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    needed = [one for one in places if one.default is one.empty]
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    needed = [one for one in positional if one.default is one.empty]
     named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
-    if places and places[0].name == "self":
+    if positional and positional[0].name == "self":
         raise LocalError(
             f"the route {path}: {name_of(function)} stands within a class, where there is no instance yet: write "
             f'app.route("{path}")(instance.{name_of(function)}) after it'
         )
-    if not places or len(needed) > 2 or named:
+    if not positional or len(needed) > 2 or named:
         raise LocalError(
             f"the route {path}: {name_of(function)} takes the request, and the context if it wants it: "
             "def handler(request: RouteRequest) or def handler(request: RouteRequest, ctx: Context)"

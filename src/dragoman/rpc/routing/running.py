@@ -50,7 +50,7 @@ class _RouteBinding:
         return (params, context) if self._takes_context else (params,)
 
     def encode(self, answer: Any) -> bytes:
-        """Make the response of what the function returned, or middleware in its place."""
+        """Make the response of what the function returned, or middleware instead of it."""
         self.response = status, _, body = response_of(answer.result, self._limit)
         self.shown = msgspec.json.encode(Answer({"status": status, "bytes": len(body)}, answer.id))
         return self.shown

@@ -4,8 +4,8 @@ Rules:
 
 - A delivery is settled once: after the broker has confirmed its answer, or at once if none is owed. An answer that
   the broker did not confirm is sent again when it is back.
-- Every delivery is settled, whatever it contains. A message that is not JSON-RPC is answered if it has a reply address,
-  otherwise rejected (dead-letter). A request that was delivered `deliveries` times to workers that died is answered
+- Every delivery is settled. A message that is not JSON-RPC is answered if it has a reply address, otherwise rejected
+  (dead-letter). A request that was delivered `deliveries` times to workers that died is answered
   with an error and rejected. A request whose reply address is not a mailbox (`contract.Mailboxes`), or whose
   correlation id is longer than `limits.id_length`, is not run but counted (`refused`) and rejected.
 - A guard sees the headers of every request, before anything of it is decoded or answered from recent answers, and
@@ -40,7 +40,7 @@ from ...net.urls import Url, number, printable
 from ...observer import Rejection, RejectionKind
 from ...repeats import Repeats
 from . import contract
-from .answers import AnswerCache, BoundKey, began, bound_key, fitting
+from .answers import AnswerCache, BoundKey, answer_to, bound_key, has_begun
 from .contract import (
     AGAIN,
     AHEAD,
@@ -92,7 +92,7 @@ async def begin(adapter: BrokerAdapter, where: Url, served: Servable, options: O
 
 
 class Delivery:
-    """An `Exchange`: one broker message and its answer."""
+    """The `Exchange` of one broker message and its answer."""
 
     __slots__ = (
         "_ahead",
@@ -145,7 +145,7 @@ class Delivery:
             self._worker.put_off(self, refusal.kind)
             return
         self._over = True
-        self.began = refusal is None and began(answer)
+        self.began = refusal is None and has_begun(answer)
         self._worker.answer(self, answer)
 
     def repeat(self, answer: bytes | None) -> None:
@@ -181,22 +181,22 @@ class Delivery:
             await asyncio.wait([self._pump])
 
     def anew(self) -> Delivery:
-        """The same delivery as a new exchange."""
+        """Return the delivery as a new exchange, instead of this one."""
         again = Delivery(self._worker, self.message, self.key, self.caller.identity)
         again.name, again.messages, again.followers = self.name, self.messages, self.followers
         self._over = True
         return again
 
     def join(self, message: BrokerMessage) -> None:
-        """The same request has come again while it runs here: the broker lost our connection, or the caller sent it
-        again."""
+        """Add a copy of the request that came while it runs here: the broker lost our connection, or the caller sent
+        it again."""
         if message.correlation == self.message.correlation:
             self.messages.append(message)
         else:
             self.followers.append(message)
 
     def drop(self) -> None:
-        """The caller does not wait any more."""
+        """End the exchange: its caller does not wait any more."""
         if self._over:
             return
         self._over = True
@@ -206,7 +206,7 @@ class Delivery:
 
 
 class Broadcast:
-    """An `Exchange` for a broadcast: no answer is owed."""
+    """The `Exchange` of a broadcast: no answer is owed."""
 
     __slots__ = ("caller", "gone", "request")
 
@@ -249,7 +249,7 @@ class BrokerListener:
         self.refused: int = 0
         """Requests that were rejected unread because of their reply address or their correlation id."""
         self._rejecting = OutageLog(self.url)
-        self._judged = 0
+        self._undecided = 0
         """Broadcasts about which the guard has not decided: no broker holds them back, as it does requests."""
         self._recent = AnswerCache(options.limits, options.store)
         self._forgetting: asyncio.Task[None] | None = None
@@ -269,7 +269,7 @@ class BrokerListener:
     async def begin(self) -> None:
         """Take broker messages from now on."""
         self.adapter.on_state = self._state
-        await self.adapter.hear(self._heard)
+        await self.adapter.hear(self._take_control)
         await self.adapter.work(self._came, self._prefetch)
 
     def measures(self) -> Mapping[str, float]:
@@ -341,7 +341,7 @@ class BrokerListener:
         self._rejecting.tell(f"{self.refused} requests rejected unread; the last one {words}")
 
     def _tell(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
-        """Tell the observers that a delivery goes no further."""
+        """Report to the observers that a delivery goes no further."""
         if self._rejected is not None:
             caller = Caller(
                 scheme=self.scheme, remote=message.mailbox or message.reply_to, path=self.path, tls=self.tls
@@ -350,7 +350,7 @@ class BrokerListener:
             self._rejected(Rejection(kind=kind, reason=words, place=self.url, caller=caller, size=size))
 
     async def _admit(self, message: BrokerMessage, guard: Guard) -> None:
-        """Ask the guard, and act on its decision."""
+        """Take or refuse a delivery as the guard decides."""
         try:
             verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
             if self._closing:
@@ -430,7 +430,7 @@ class BrokerListener:
 
     def _again(self, delivery: Delivery, answer: object) -> bool:
         """Answer with a recent answer, if there is one."""
-        body = fitting(answer, delivery.message.correlation, delivery.request)  # type: ignore[arg-type]
+        body = answer_to(answer, delivery.message.correlation, delivery.request)  # type: ignore[arg-type]
         if body is None:
             return False
         delivery.repeat(body or None)
@@ -454,7 +454,7 @@ class BrokerListener:
         owed = delivery.message.reply_to and isinstance(message, Request | Batch)
         self._aside(delivery, self._finish(delivery, failure(id, error) if owed else None, "reject"))
 
-    def _heard(self, message: BrokerMessage) -> None:
+    def _take_control(self, message: BrokerMessage) -> None:
         """A message has come to the control address."""
         kind, correlation = message.headers.get(KIND), message.correlation
         if kind == CANCEL and correlation and len(correlation) <= self._limits.id_length:
@@ -466,17 +466,17 @@ class BrokerListener:
         elif kind == BROADCAST and not self._closing and len(message.body) <= self._limits.message_size:
             if self._guard is None:
                 self._broadcast(message, None)
-            elif self._judged >= self._limits.calls:
+            elif self._undecided >= self._limits.calls:
                 self._refuse(message, "busy", "was a broadcast while the guard decides about too many others")
             else:
-                self._judged += 1
+                self._undecided += 1
                 self.asides.begin(self._admit_broadcast(message, self._guard))
 
     async def _admit_broadcast(self, message: BrokerMessage, guard: Guard) -> None:
         try:
             verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
         finally:
-            self._judged -= 1
+            self._undecided -= 1
         if isinstance(verdict, Admitted):
             self._broadcast(message, verdict.identity)
         else:
@@ -496,7 +496,7 @@ class BrokerListener:
     # -- answers out ------------------------------------------------------------------------------
 
     def put_off(self, delivery: Delivery, kind: str) -> None:
-        """There is no slot for it now. (A requeued request would come back here at once, and count as a delivery.)"""
+        """Keep a delivery for which there is no slot now. (A requeued request would come back at once, and count.)"""
         if kind == "draining" or self._closing:
             delivery._over = True
             self.settle(delivery, "retry")
@@ -531,7 +531,7 @@ class BrokerListener:
             self._offering = self._loop.call_later(next(self._offers), self._offer)
 
     def answer(self, delivery: Delivery, answer: bytes | None) -> None:
-        """The exchange has ended: answer, then settle."""
+        """Send the answer of an exchange, then settle its delivery."""
         key, message = delivery.key, delivery.message
         if key and delivery.began:
             self._recent.keep(key, message.correlation, answer or b"")

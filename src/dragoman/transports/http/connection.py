@@ -2,7 +2,7 @@
 
 Rules:
 
-- Requests are parsed on and started while earlier ones run; answers leave in the order of the
+- Requests are parsed on and started while earlier ones run; answers are sent in the order of the
   requests, all of one wake-up in one write. At most `PIPELINE` run at once; then reading stops.
   It also stops while the far end does not read.
 - Heads that are too long (431) or too slow (408), bodies that are too long (413) or too slow (408)
@@ -33,11 +33,11 @@ from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch
 from ...net.sockets import remote_name
 from ...net.urls import printable
-from .admission import Admission, handshake
+from .admission import PendingAdmission, handshake
 from .app import log
 from .messages import JSON_LINES, Answer, CommonLines, Head, HttpRequest, Lines, collect, texts
-from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
-from .refusals import failure, rpc_answer, to_endpoint, turned_away
+from .parse import BETWEEN, BODY, HEAD, OVER, IncomingRequest, RefusedRequest, RequestParser
+from .refusals import failure, plain_refusal, rpc_answer, rpc_refusal
 from .request_queue import RequestQueue
 from .responses import compose
 from .stages import (
@@ -69,7 +69,6 @@ _FEW = 4 * 1024
 """Bytes that wait beside the transport and are not counted."""
 _BATCH = 256 * 1024
 """Bytes of answers that are written at once rather than at the end of the wake-up."""
-_OK = JSON_LINES.ok
 
 
 class ConnectionOwner(Protocol):
@@ -141,23 +140,25 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The position within a request."""
         return OVER if self._over else BETWEEN if self.parser is None else self.parser.state
 
-    def caller(self, head: Head, length: int, asked: Request | None = None, scheme: str = "http") -> Caller:
+    def caller(self, head: Head, length: int, incoming: IncomingRequest | None = None, scheme: str = "http") -> Caller:
         """The caller of a request with a body of this length."""
-        identity = None if asked is None or asked.admitted is None else asked.admitted.identity
-        texts = head.told(length) if asked is None or asked.known is None else asked.known.told()
+        identity = None if incoming is None or incoming.admitted is None else incoming.admitted.identity
+        known = None if incoming is None else incoming.known
+        texts = head.header_texts(length) if known is None else known.header_texts()
         remote, tls = self.remote, self.owner.tls
         if self.proxies is not None:
-            remote, tls = self.origin(head, asked)
+            remote, tls = self.origin(head, incoming)
             if host := self.proxies.origin_of(texts).host:
                 texts = texts | {"host": host}
         scheme += "s" * tls
         return Caller(scheme=scheme, remote=remote, path=head.path, headers=texts, tls=tls, identity=identity)
 
-    def origin(self, head: Head, asked: Request | None = None) -> tuple[str, bool]:
+    def origin(self, head: Head, incoming: IncomingRequest | None = None) -> tuple[str, bool]:
         """The address of a request's caller, and whether the caller sent it by TLS."""
         if self.proxies is None:
             return self.remote, self.owner.tls
-        found = self.proxies.origin_of(head.told() if asked is None or asked.known is None else asked.known.told())
+        known = None if incoming is None else incoming.known
+        found = self.proxies.origin_of(head.header_texts() if known is None else known.header_texts())
         return found.remote or self.remote, found.scheme == "https" if found.scheme else self.owner.tls
 
     # -- the transport
@@ -169,11 +170,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.remote = remote_name(peer) if isinstance(peer, tuple) else ""
         if (proxies := self.app.proxies) is not None and isinstance(peer, tuple) and proxies.trusts(str(peer[0])):
             self.proxies, self.heads = proxies, self.owner.heads_behind
-        transport.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
+        transport.set_write_buffer_limits(high=1, low=0)  # reports when anything stays behind, and when all is sent
         if self.owner.admit(self):
             self._settle()
         else:
-            self.refuse(turned_away(503, "Busy: limit channels is reached", (("Retry-After", "1"),)))
+            self.refuse(plain_refusal(503, "Busy: limit channels is reached", (("Retry-After", "1"),)))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._into
@@ -207,7 +208,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         for event in parser.feed(data):
             if self.last or self._over:
                 break
-            if isinstance(event, Refused):
+            if isinstance(event, RefusedRequest):
                 self.refuse(event.answer, event.head)
             elif event.upgrade is not None and not event.head.guarded:
                 self._upgrade(event, *event.upgrade)
@@ -283,7 +284,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _owner(self) -> str:
         """Whose part of the budget what is unsent takes."""
         turn = self.owed[0] if self.owed else None
-        remote = self.remote if turn is None else self.origin(turn.head, turn.asked)[0]
+        remote = self.remote if turn is None else self.origin(turn.head, turn.incoming)[0]
         return Caller(remote=remote, identity=self.who).owner
 
     def _too_slow(self, why: str) -> None:
@@ -293,9 +294,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _hold(self) -> None:
         """Count what the transport cannot be given yet: responses that wait for an earlier one or for the far end to
         read, and requests that wait for these."""
-        held = self._out_size + sum([len(turn.out) for turn in self.owed])
-        if self.waiting:
-            held += self.waiting.size
+        held = self._out_size + sum([len(turn.out) for turn in self.owed]) + (self.waiting.size if self.waiting else 0)
         if held < _FEW:  # a request of the usual size that waits for the guard says nothing of how its caller reads
             held = 0
         if held or self.watch is not None:
@@ -304,7 +303,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             watch.count()
 
     def _resume(self) -> None:
-        """Tell the endpoint of the first response that it may go on."""
+        """Let the endpoint of the first response go on."""
         turn = self.owed[0] if self.owed else None
         if isinstance(turn, ResponseWriter) and turn.resumed is not None and not self.full:
             turn.resumed()
@@ -323,7 +322,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 break
             head, body = found.head, data[end + 4 : stop]
             if head.guarded or found.varied is not None:
-                self.take(head, body, Request(head, body, None if found.varied is None else raw, found))
+                self.take(head, body, IncomingRequest(head, body, None if found.varied is None else raw, found))
             else:
                 self.take(head, body)
             at = stop
@@ -332,25 +331,25 @@ class ServerConnection(asyncio.BufferedProtocol):
             end = data.find(b"\r\n\r\n", at)
         return data[at:] if at else data
 
-    def _upgrade(self, asked: Request, raw: bytes, rest: bytes) -> None:
+    def _upgrade(self, incoming: IncomingRequest, raw: bytes, rest: bytes) -> None:
         """Hand the transport over to a WebSocket; `raw` is its handshake, `rest` the bytes after it."""
-        transport, head = self.transport, asked.head
+        transport, head = self.transport, incoming.head
         if transport is None or head.socket is None:
             return
         if self.owed or self.waiting:
-            self.refuse(turned_away(400, "A WebSocket begins after the answers to what was asked before"))
+            self.refuse(plain_refusal(400, "A WebSocket begins after the answers to what was asked before"))
             return
         try:
             from .websocket import upgrade  # noqa: PLC0415 - an optional extra
         except ImportError:
-            self.refuse(turned_away(501, "WebSocket needs the extra dragoman[websocket] on this server"))
+            self.refuse(plain_refusal(501, "WebSocket needs the extra dragoman[websocket] on this server"))
             return
         owner, subprotocol = self.owner, head.socket.subprotocol
-        caller = self.caller(head, 0, asked, "ws")
-        more, budget = asked.more, head.socket.call_limit.budget
+        caller = self.caller(head, 0, incoming, "ws")
+        more, budget = incoming.more, head.socket.call_limit.budget
         made = upgrade(raw, caller, self.app.options, owner.gone, owner.partial.kept, subprotocol, more, budget)
         if not isinstance(made, tuple):
-            self.refuse(turned_away(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
+            self.refuse(plain_refusal(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
             return
         self._flush()
         socket, accepted = made
@@ -361,8 +360,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         owner.became(self, socket)
         if rest:
             socket.take_bytes(rest)
-        if asked.admitted is not None and asked.admitted.expires is not None:
-            socket.expires(asked.admitted.expires)
+        if incoming.admitted is not None and incoming.admitted.expires is not None:
+            socket.expires(incoming.admitted.expires)
         head.socket.attach(socket)
 
     # -- requests
@@ -371,7 +370,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Answer a request that cannot be served, after the answers to the requests before it, and accept no further
         request."""
         if answer.reason and head is not None and head.speaks_rpc:
-            answer = to_endpoint(answer)
+            answer = rpc_refusal(answer)
         log.debug("%s refused with %d: %s", self.remote, answer.status, printable(answer.body.decode("latin-1")))
         if self.waiting:
             self.waiting.drop_part()
@@ -380,54 +379,55 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.parser.stop()
         head = head or Head()
         headers = {} if self.proxies is None else head.headers
-        told = Head(method=head.method, path=head.path, headers=headers, length=head.length, socket=head.socket)
-        told.answer, told.extra, told.keep = answer, head.extra, False
-        self.take(told, b"")
+        refused = Head(method=head.method, path=head.path, headers=headers, length=head.length, socket=head.socket)
+        refused.answer, refused.extra, refused.keep = answer, head.extra, False
+        self.take(refused, b"")
         if not self._busy:
             self._settle()
 
-    def take(self, head: Head, body: bytes, asked: Request | None = None) -> None:
-        """A complete request has come. `asked`: the request itself, if it is more than head and body."""
+    def take(self, head: Head, body: bytes, incoming: IncomingRequest | None = None) -> None:
+        """A complete request has come. `incoming`: the request itself, if it is more than head and body."""
         if not head.keep:
             self.last = True
         if head.guarded:
-            asked = asked or Request(head, body)
+            incoming = incoming or IncomingRequest(head, body)
         if self.waiting or self.full or len(self.owed) >= PIPELINE:
-            self._wait(asked or Request(head, body))
-        elif asked is None or asked.decide():
-            self._start(head, body, asked)
-        elif asked.denied is not None:
-            self._deny(asked, asked.denied)
+            self._wait(incoming or IncomingRequest(head, body))
+        elif incoming is None or incoming.decide():
+            self._start(head, body, incoming)
+        elif incoming.denied is not None:
+            self._deny(incoming, incoming.denied)
         else:
-            self._wait(asked)
+            self._wait(incoming)
 
-    def _wait(self, request: Request) -> None:
+    def _wait(self, request: IncomingRequest) -> None:
         if self.waiting is None:
             self.waiting = RequestQueue(self._ask)
         self.waiting.add(request)
         self._hold()
 
-    def _start(self, head: Head, body: bytes, asked: Request | None) -> None:
+    def _start(self, head: Head, body: bytes, incoming: IncomingRequest | None) -> None:
         self.stage = NOTHING  # the stage's event has come
-        if asked is not None and asked.admitted is not None:
-            self.who = asked.admitted.identity
-        more = () if asked is None else asked.more
+        if incoming is not None and incoming.admitted is not None:
+            self.who = incoming.admitted.identity
+        more = () if incoming is None else incoming.more
         if head.served is not None:
-            exchange = RpcExchange(self, head, body, asked, more)
+            exchange = RpcExchange(self, head, body, incoming, more)
             self.owed.append(exchange)
             exchanged(head.served, exchange)
             return
-        told = ResponseWriter(self, head, more, asked)
-        self.owed.append(told)
+        response = ResponseWriter(self, head, more, incoming)
+        self.owed.append(response)
         if head.answer is not None:
-            self._turn_away(told, head.answer)
+            self._turn_away(response, head.answer)
         elif head.endpoint is not None:
-            request = HttpRequest(head.method, head.path, head.query, body, self.caller(head, len(body), asked), head)
+            caller = self.caller(head, len(body), incoming)
+            request = HttpRequest(head.method, head.path, head.query, body, caller, head)
             try:
-                head.endpoint(request, told)
+                head.endpoint(request, response)
             except Exception:
                 log.exception("The endpoint at %s raised", head.path)
-                told.fail()
+                response.fail()
 
     def _start_waiting(self, waiting: RequestQueue) -> None:
         """Start the waiting requests that may start and that the guard has admitted."""
@@ -440,7 +440,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             else:
                 self._start(request.head, request.body or b"", request)
 
-    def _ask(self, request: Request) -> Admission:
+    def _ask(self, request: IncomingRequest) -> PendingAdmission:
         """Ask the guard about a request."""
         head, limits, guard = request.head, self.app.limits, request.head.guard
         assert guard is not None  # it is guarded
@@ -456,20 +456,20 @@ class ServerConnection(asyncio.BufferedProtocol):
             request.decided(verdict)
             self._settle()
 
-        return Admission(guard, seen, head, limits.guard_timeout, decided)
+        return PendingAdmission(guard, seen, head, limits.guard_timeout, decided)
 
-    def _deny(self, request: Request, answer: Answer) -> None:
+    def _deny(self, request: IncomingRequest, answer: Answer) -> None:
         """The guard denies a request; its body is not read if it has not come."""
         if request.body is None or request.upgrade is not None:
             self.refuse(answer, request.head)
             return
         self.stage = NOTHING  # the stage's event has come
-        told = ResponseWriter(self, request.head, (), request)
-        self.owed.append(told)
-        self._turn_away(told, answer)
+        response = ResponseWriter(self, request.head, (), request)
+        self.owed.append(response)
+        self._turn_away(response, answer)
 
     def _turn_away(self, turn: ResponseWriter, answer: Answer) -> None:
-        self.app.reject_with(turn.head, answer, *self.origin(turn.head, turn.asked))
+        self.app.reject_with(turn.head, answer, *self.origin(turn.head, turn.incoming))
         turn.respond(answer.status, answer.headers, answer.body)
 
     def keeps(self, turn: PipelinedResponse) -> bool:
@@ -623,7 +623,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def cut_off(self, why: str) -> None:
-        self.refuse(turned_away(503, f"Busy: {why}", (("Retry-After", "1"),)))
+        self.refuse(plain_refusal(503, f"Busy: {why}", (("Retry-After", "1"),)))
 
     def retire(self, grace: bool = False) -> None:
         """The listener is closing. With `grace` one more request may come, until this is called again without."""
@@ -633,7 +633,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def dismiss(self) -> None:
         """The listener waits for the end: incomplete requests are not waited for."""
         if self.state in (HEAD, BODY):
-            self.refuse(turned_away(503, "Draining: this server is closing", (("Retry-After", "1"),)))
+            self.refuse(plain_refusal(503, "Draining: this server is closing", (("Retry-After", "1"),)))
 
     def expired(self) -> None:
         """The deadline of the stage has passed."""
@@ -643,10 +643,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         if stage in (IDLE, LINGERING):
             self.close()
         elif stage == IN_HEAD:
-            self.refuse(turned_away(408, "The head took longer than limit header_timeout allows"))
+            self.refuse(plain_refusal(408, "The head took longer than limit header_timeout allows"))
         elif stage == IN_BODY:
             head = None if self.parser is None else self.parser.under_way
-            self.refuse(turned_away(408, "The body took longer than limit body_timeout allows"), head)
+            self.refuse(plain_refusal(408, "The body took longer than limit body_timeout allows"), head)
         elif stage == PROBING:
             self.enter(PROBING if self.probes < PROBES else AT_WORK)
         elif stage == FLUSHING:
@@ -659,12 +659,12 @@ class ServerConnection(asyncio.BufferedProtocol):
 
 
 class RpcExchange(Struct, eq=False):
-    """The exchange of one POST, and its place in the order of the answers."""
+    """The exchange of one POST, and its position in the order of the answers."""
 
     front: ServerConnection
     head: Head
     request: bytes
-    asked: Request | None = None
+    incoming: IncomingRequest | None = None
     """What is known of this request beside its head."""
     more: Lines = ()
     """Header fields with which the guard admits the request."""
@@ -672,7 +672,7 @@ class RpcExchange(Struct, eq=False):
     out: bytes = b""
     over: bool = False
     made: Caller | None = None
-    """Its caller, once it was asked for."""
+    """Its caller, after its first use."""
     begun: ClassVar[bool] = False
     """False: nothing is sent before the whole answer."""
 
@@ -680,7 +680,7 @@ class RpcExchange(Struct, eq=False):
     def caller(self) -> Caller:
         """Made on first use: most handlers never use it."""
         if self.made is None:
-            self.made = self.front.caller(self.head, len(self.request), self.asked)
+            self.made = self.front.caller(self.head, len(self.request), self.incoming)
         return self.made
 
     @caller.setter
@@ -697,7 +697,7 @@ class RpcExchange(Struct, eq=False):
             return
         front, head = self.front, self.head
         if refusal is None and head.plain and not front.retiring and not self.more:
-            self.out = front.app.nothing if answer is None else _OK % (len(answer), answer)
+            self.out = front.app.nothing if answer is None else JSON_LINES.ok % (len(answer), answer)
         else:
             whole = rpc_answer(answer, refusal, front.app.options.empty_status)
             self.out = compose(head, self.more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
@@ -707,8 +707,8 @@ class RpcExchange(Struct, eq=False):
     def queued(self) -> None:
         """The answer waits for earlier ones: what it answers, which no limit counts any more, is not kept for that."""
         self.request, self.gone = b"", None
-        if self.asked is not None:
-            self.asked.body = b""
+        if self.incoming is not None:
+            self.incoming.body = b""
 
     def stream(self, message: bytes) -> bool:
         """False: an answer in JSON cannot have messages ahead of it."""
@@ -716,13 +716,13 @@ class RpcExchange(Struct, eq=False):
 
 
 class ResponseWriter(Struct, eq=False):
-    """The reply of any other endpoint, and its place in the order of the answers."""
+    """The reply of any other endpoint, and its position in the order of the answers."""
 
     front: ServerConnection
     head: Head
     more: Lines = ()
     """Header fields with which the guard admits the request."""
-    asked: Request | None = None
+    incoming: IncomingRequest | None = None
     """What is known of this request beside its head."""
     gone: Callable[[], None] | None = None
     resumed: Callable[[], None] | None = None
@@ -738,8 +738,8 @@ class ResponseWriter(Struct, eq=False):
         return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
 
     def reject(self, status: int, reason: str) -> None:
-        """As `Reply.reject`."""
-        self.front.app.reject(self.head, status, reason, *self.front.origin(self.head, self.asked))
+        """Report to observers that the request is turned away."""
+        self.front.app.reject(self.head, status, reason, *self.front.origin(self.head, self.incoming))
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         if self.over:

@@ -86,10 +86,10 @@ class Similar(Struct, gc=False):
     texts: dict[str, str] | None = None
     """Its own headers as `Caller.headers` has them, if lines of it vary, after their first use."""
 
-    def told(self) -> dict[str, str]:
+    def header_texts(self) -> dict[str, str]:
         """The headers of a request with this head as `Caller.headers` has them."""
         if self.varied is None:
-            return self.head.told(self.length)
+            return self.head.header_texts(self.length)
         if self.texts is None:
             self.texts = own_texts(self.head, self.varied)
         return self.texts
@@ -142,7 +142,7 @@ class KnownHeads:
         return self._by_shape(raw) or self._by_lines(raw)
 
     def _by_shape(self, raw: bytes) -> Similar | None:
-        shape = shaped(raw)
+        shape = shape_of(raw)
         if shape is None or not 0 < shape[1] <= self._most or (head := self._shapes.get(shape[0])) is None:
             return None
         self._varies = False
@@ -202,7 +202,7 @@ class KnownHeads:
     def learn(self, raw: bytes, head: Head) -> None:
         """Cache what was found out about a head."""
         _keep(self.exact, raw, Similar(head, head.length))
-        if (shape := shaped(raw)) is None:
+        if (shape := shape_of(raw)) is None:
             return
         _keep(self._shapes, shape[0], head)
         layout, left = self._left(raw)
@@ -217,9 +217,9 @@ class KnownHeads:
         self._names.update(line.partition(b":")[0] for line in indifferent)
         if len(self._layouts) >= KNOWN_HEADS:
             self._layouts.clear()
-        place = left[0], len(left) + len(layout)
-        others = tuple(one for one in self._layouts.get(place, ()) if one != layout)
-        self._layouts[place] = (layout, *others[: _LAYOUTS - 1])
+        lines_of = left[0], len(left) + len(layout)
+        others = tuple(one for one in self._layouts.get(lines_of, ()) if one != layout)
+        self._layouts[lines_of] = (layout, *others[: _LAYOUTS - 1])
 
     def _left(self, raw: bytes) -> _Kept:
         """The positions of the lines that do not matter, the last first, and the remaining lines of a head."""
@@ -255,11 +255,11 @@ class RequestFields(Struct, gc=False):
     texts: dict[str, str] | None = None
     """All of them as `Caller.headers` has them, after their first use."""
 
-    def told(self, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    def header_texts(self, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         """The headers as `Caller.headers` has them; `fields`: of this request."""
         if self.texts is None:
             head = self.head
-            self.texts = head.told() if head.settled is None else with_own(head, fields)
+            self.texts = head.header_texts() if head.settled is None else with_own(head, fields)
         return self.texts
 
 
@@ -276,13 +276,13 @@ class KnownFields:
         self._decide: dict[bytes, bool] = {}
         self._seen: set[int] = set()
 
-    def find(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> RequestFields | None:
+    def find(self, target: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> RequestFields | None:
         """What is known about a request for this with these fields. TypeError where they are not hashable."""
-        key = (asked, tuple(fields))
+        key = (target, tuple(fields))
         found = self.exact.get(key)
         if found is None:
             decide = self._decide
-            head = self.heads.get((asked, tuple([field for field in fields if decide.get(field[0], True)])))
+            head = self.heads.get((target, tuple([field for field in fields if decide.get(field[0], True)])))
             if head is not None:
                 found = RequestFields(head, length_of(fields))
                 self._keep(key, found)
@@ -298,7 +298,7 @@ class KnownFields:
         elif _size(key[1]) <= KNOWN_HEAD_SIZE:
             _keep(self.exact, key, found)
 
-    def learn(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]], head: Head) -> None:
+    def learn(self, target: Hashable, fields: Sequence[tuple[bytes, bytes]], head: Head) -> None:
         """Keep it, without the fields that do not matter: those are the request's own."""
         kept = tuple([field for field in fields if _DECIDES.fullmatch(field[0]) is not None])
         if _size(kept) > KNOWN_HEAD_SIZE:
@@ -309,8 +309,8 @@ class KnownFields:
                     self._decide.clear()
                 self._decide[name] = _DECIDES.fullmatch(name) is not None
         head.headers = {name: value for name, value in head.headers.items() if _DECIDES.fullmatch(name) is not None}
-        head.settled = head.told()
-        _keep(self.heads, (asked, kept), head)
+        head.settled = head.header_texts()
+        _keep(self.heads, (target, kept), head)
 
 
 def _size(fields: Iterable[tuple[bytes, bytes]]) -> int:
@@ -349,7 +349,7 @@ def _keep(kept: dict[_Key, _Found], key: _Key, found: _Found) -> None:
     kept[key] = found
 
 
-def shaped(head: bytes) -> tuple[bytes, int] | None:
+def shape_of(head: bytes) -> tuple[bytes, int] | None:
     """A head without its `Content-Length` line, and the number in that; None if the line does not have the usual form.
 
     If one of two heads with the same shape is acceptable, so is the other: a second such line, or another that

@@ -173,26 +173,26 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     Raises LocalError for a URL of another wire, https or wss without `options.server_tls`, or a socket that cannot be
     opened.
     """
-    place = urls.parse(url)
-    if place.plain not in ("http", "ws"):
-        raise LocalError(f"{place}: an HTTP server's URL begins with http://, https://, ws:// or wss://")
-    if place.tls and not isinstance(options.server_tls, ssl.SSLContext):
+    where = urls.parse(url)
+    if where.plain not in ("http", "ws"):
+        raise LocalError(f"{where}: an HTTP server's URL begins with http://, https://, ws:// or wss://")
+    if where.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(
-            f"{place}: a server needs a certificate: give tls=an ssl.SSLContext with one (on the command: --tls-cert FILE)"
+            f"{where}: a server needs a certificate: give tls=an ssl.SSLContext with one (on the command: --tls-cert FILE)"
         )
-    if place.plain == "ws":
+    if where.plain == "ws":
         from . import websocket  # noqa: F401, PLC0415 - an optional extra: now, not when the first one calls
-    prefix = "" if place.path == "/" else place.path  # exactly: a caller that was given /api/ uses /api/
-    here = is_loopback(place.host) or options.hosts is not None
-    ours = () if here else (place.host, *await names_of_this_machine())
-    app = App(served, options, prefix=prefix, methods=place.plain == "http", names=ours)
+    prefix = "" if where.path == "/" else where.path  # exactly: a caller that was given /api/ uses /api/
+    here = is_loopback(where.host) or options.hosts is not None
+    ours = () if here else (where.host, *await names_of_this_machine())
+    app = App(served, options, prefix=prefix, methods=where.plain == "http", names=ours)
     shared = inherited(url, options)
-    bound = shared or await bind(place, socket.SOCK_STREAM)
+    bound = shared or await bind(where, socket.SOCK_STREAM)
     names = [one.getsockname() for one in bound]
     loopback = all(is_loopback(name[0]) for name in names)
-    host = f"[{place.host}]" if ":" in place.host else place.host or "0.0.0.0"
-    real = f"{place.scheme}://{host}:{names[0][1]}{prefix}"
-    listener = HttpListener(app, real, tls=place.tls, loopback=loopback, shared=bool(shared))
+    host = f"[{where.host}]" if ":" in where.host else where.host or "0.0.0.0"
+    real = f"{where.scheme}://{host}:{names[0][1]}{prefix}"
+    listener = HttpListener(app, real, tls=where.tls, loopback=loopback, shared=bool(shared))
     for listening in bound:
         listener.accept(listening, options)
     return listener

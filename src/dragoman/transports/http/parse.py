@@ -22,10 +22,10 @@ from msgspec import Struct
 
 from ...channel import Admitted
 from ...net.forwarded import TrustedProxies
-from .admission import Admission, at_once, credentials_in, credentials_of
+from .admission import PendingAdmission, at_once, credentials_in, credentials_of
 from .known_heads import KnownHeads, Similar, fields_of
 from .messages import Answer, Head, Lines, collect, texts
-from .refusals import oversized, turned_away
+from .refusals import plain_refusal, too_large_answer
 
 if TYPE_CHECKING:
     from .app import App
@@ -37,7 +37,7 @@ _HOST_VALUE = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(:[0
 _NONE = Head()
 
 
-class Request(Struct, eq=False):
+class IncomingRequest(Struct, eq=False):
     """One request."""
 
     head: Head
@@ -49,8 +49,8 @@ class Request(Struct, eq=False):
     """What is known of requests with an equal head; None where it was parsed."""
     upgrade: tuple[bytes, bytes] | None = None
     """It becomes a WebSocket: its head, and the bytes behind it."""
-    admission: Admission | None = None
-    """The guard is asked."""
+    admission: PendingAdmission | None = None
+    """The guard is deciding about it."""
     admitted: Admitted | None = None
     """What the guard admitted it with; None: there is no guard, or it has not admitted it."""
     denied: Answer | None = None
@@ -78,7 +78,7 @@ class Request(Struct, eq=False):
         return False
 
     def decided(self, verdict: Admitted | Answer) -> None:
-        """The guard has decided."""
+        """Record what the guard has decided."""
         if isinstance(verdict, Answer):
             self.denied = verdict
         else:
@@ -102,14 +102,14 @@ class Request(Struct, eq=False):
         return self.head.guarded and self.admitted is None and self.denied is None
 
 
-class Refused(Struct, frozen=True):
+class RefusedRequest(Struct, frozen=True):
     """A request that cannot be served; nothing follows it."""
 
     answer: Answer
     head: Head | None = None
 
 
-Event: TypeAlias = Request | Refused
+Event: TypeAlias = IncomingRequest | RefusedRequest
 
 
 class Stop(Exception):
@@ -156,7 +156,7 @@ class RequestParser:
         self._fields: list[tuple[bytes, bytes]] = []
         self._head = _NONE
         self._body: bytes | bytearray = b""
-        self._begun: Request | None = None
+        self._begun: IncomingRequest | None = None
         """The request that was reported before its body."""
         self._size = 0
         """Bytes of header fields."""
@@ -170,7 +170,7 @@ class RequestParser:
         self.expecting: bool = False
         """The far end waits for "100 Continue"."""
         self._replay = False
-        """The client asked for an upgrade that does not exist here."""
+        """The client requires an upgrade that does not exist here."""
 
     @property
     def held(self) -> int:
@@ -183,8 +183,8 @@ class RequestParser:
         return self._head if self.state == BODY else None
 
     def feed(self, data: bytes) -> list[Event]:
-        """What these bytes complete. A head that has come before is fed separately, so that its bytes can be told from
-        the following ones."""
+        """What these bytes complete. A head that has come before is fed separately, so that its bytes are
+        known apart from the following ones."""
         events = self._events = []
         end = data.find(b"\r\n\r\n") + 4 if self.state == BETWEEN else 0
         if end > 4 and self._known.worth(raw := data[: end - 4]):
@@ -197,7 +197,7 @@ class RequestParser:
             data = data[end:]
         if data and self.state != OVER:
             self._feed(data)
-        elif data and events and isinstance(upgraded := events[-1], Request) and upgraded.upgrade is not None:
+        elif data and events and isinstance(upgraded := events[-1], IncomingRequest) and upgraded.upgrade is not None:
             upgraded.upgrade = (upgraded.upgrade[0], upgraded.upgrade[1] + data)
         return events
 
@@ -207,7 +207,7 @@ class RequestParser:
         self.expecting = False
 
     def _refuse(self, answer: Answer, head: Head | None = None) -> Stop:
-        self._events.append(Refused(answer, head))
+        self._events.append(RefusedRequest(answer, head))
         self.state = OVER
         return Stop()
 
@@ -233,15 +233,15 @@ class RequestParser:
         if self._replay:  # not in the `except`, or the upgrade would be the context of faults in what follows
             self._without_upgrade(rest)
         elif self.state != OVER and self._head.socket is not None:
-            request = Request(self._head, b"")
+            request = IncomingRequest(self._head, b"")
             request.upgrade = (self._raw_head(), rest)
             self._events.append(request)
             self.state = OVER
 
     def _unreadable(self, why: str) -> Answer:
         if (self._target == b"*" and "PRI" in why) or "HTTP version" in why:
-            return turned_away(505, "This server speaks HTTP/1.1")
-        return turned_away(400, f"This is not an HTTP request: {why}")
+            return plain_refusal(505, "This server speaks HTTP/1.1")
+        return plain_refusal(400, f"This is not an HTTP request: {why}")
 
     # -- the parser's callbacks
 
@@ -257,7 +257,7 @@ class RequestParser:
     def on_url(self, target: bytes) -> None:
         self._target += target
         if len(self._target) > self._header_size:
-            raise self._refuse(turned_away(414, "Too large: the target is over limit header_size"))
+            raise self._refuse(plain_refusal(414, "Too large: the target is over limit header_size"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value) + 4
@@ -281,7 +281,7 @@ class RequestParser:
         try:
             path, query, authority = split_target(self._target)
         except ValueError as why:
-            raise self._refuse(turned_away(400, f"The target is unreadable: {why}")) from None
+            raise self._refuse(plain_refusal(400, f"The target is unreadable: {why}")) from None
         if (fault := _ambiguous(version, headers)) is not None:
             raise self._refuse(fault)
         if authority is not None:
@@ -304,16 +304,16 @@ class RequestParser:
         head.plain = ours and head.keep and not (head.old or head.extra or expects)
         self._head = head
         if head.length > self._message_size:
-            raise self._refuse(head.answer or oversized(head, self._message_size, head.length), head)
+            raise self._refuse(head.answer or too_large_answer(head, self._message_size, head.length), head)
         if expects:
             self._expect(head, headers[b"expect"])
         if head.guarded and not socket:
-            self._begun = Request(head, None)
+            self._begun = IncomingRequest(head, None)
             self._events.append(self._begun)
 
     def _expect(self, head: Head, expected: bytes) -> None:
         if expected.lower() != b"100-continue":
-            raise self._refuse(turned_away(417, "The one expectation that is met here is 100-continue"), head)
+            raise self._refuse(plain_refusal(417, "The one expectation that is met here is 100-continue"), head)
         if head.answer is not None:  # answered before the client sends a body for nothing
             raise self._refuse(head.answer, head)
         self.expecting = True
@@ -322,7 +322,7 @@ class RequestParser:
         self._silent = 0
         self.received += len(data)
         if self.received > (allowed := self._message_size):
-            raise self._refuse(self._head.answer or oversized(self._head, allowed, None), self._head)
+            raise self._refuse(self._head.answer or too_large_answer(self._head, allowed, None), self._head)
         if not self._body:
             self._body = data
         elif isinstance(self._body, bytearray):
@@ -342,7 +342,7 @@ class RequestParser:
         if self._begun is not None:
             self._begun.body = body
         else:
-            self._events.append(Request(self._head, body))
+            self._events.append(IncomingRequest(self._head, body))
 
     def _raw_head(self, *, without: bool = False) -> bytes:
         """The head that was read; or the same without the request for an upgrade."""
@@ -392,17 +392,17 @@ def split_target(target: bytes) -> tuple[str, str, bytes | None]:
 def _ambiguous(version: str, headers: dict[bytes, bytes]) -> Answer | None:
     """Faults of a head that llhttp does not find, apart from its path."""
     if version not in ("1.1", "1.0"):
-        return turned_away(505, "This server speaks HTTP/1.1")
+        return plain_refusal(505, "This server speaks HTTP/1.1")
     host = headers.get(b"host")
     if host is None and version == "1.1":
-        return turned_away(400, "HTTP/1.1 needs a Host")
+        return plain_refusal(400, "HTTP/1.1 needs a Host")
     if host is not None and not _is_host(host):
-        return turned_away(400, "The Host is unreadable, or there are two")
+        return plain_refusal(400, "The Host is unreadable, or there are two")
     coding = headers.get(b"transfer-encoding")
     if coding is not None and version == "1.0":
-        return turned_away(400, "HTTP/1.0 knows no Transfer-Encoding")
+        return plain_refusal(400, "HTTP/1.0 knows no Transfer-Encoding")
     if coding is not None and coding.lower() != b"chunked":
-        return turned_away(501, "The one Transfer-Encoding that is read here is chunked")
+        return plain_refusal(501, "The one Transfer-Encoding that is read here is chunked")
     return None
 
 

@@ -42,8 +42,8 @@ def table(served: Iterable[Servable], taken: Collection[str]) -> dict[str, dict[
 
 
 def _endpoint(route: Route) -> Endpoint:
-    def endpoint(asked: HttpRequest, reply: Reply) -> None:
-        x = _RouteRequest(asked, reply)
+    def endpoint(request: HttpRequest, reply: Reply) -> None:
+        x = _RouteRequest(request, reply)
         reply.gone = x.left
         route.answer(x)
 
@@ -55,10 +55,10 @@ class _RouteRequest:
 
     __slots__ = ("_reply", "caller", "gone", "request")
 
-    def __init__(self, asked: HttpRequest, reply: Reply) -> None:
-        self.caller = asked.caller
+    def __init__(self, request: HttpRequest, reply: Reply) -> None:
+        self.caller = request.caller
         self.request = RouteRequest(
-            method=asked.method, path=asked.path, query=asked.query, body=asked.body, caller=asked.caller
+            method=request.method, path=request.path, query=request.query, body=request.body, caller=request.caller
         )
         self.gone: Callable[[], None] | None = None
         self._reply = reply
