@@ -18,6 +18,7 @@ from tests.servable import Idle
 from tests.transports.ends import until
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
+Listen = Callable[..., Coroutine[Any, Any, Any]]
 RUNNERS = [asyncio.run, uvloop.run]
 LINE = b"x" * 63 + b"\n"
 MOST = 64 * 1024 * 1024
@@ -77,27 +78,6 @@ class Lines(Idle):
     def ended(self, why: Any) -> None: ...
 
 
-@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
-def test_a_stream_takes_one_buffer_in_a_turn(run: Run) -> None:
-    async def main() -> None:
-        turns = Turns()
-        served = Lines(turns)
-        listener = await listen_stream("tcp://127.0.0.1:0", {"": served}, Options())
-        sock = fill(int(listener.url.rpartition(":")[2]), b"", LINE)
-        try:
-            await until(lambda: turns.all > 2 * SIZE // len(LINE))
-        finally:
-            sock.close()
-            await listener.close()
-            served.channel.abort(Broken("the test is over"))
-            await listener.closed()
-        most.append(turns.most)
-
-    most: list[int] = []
-    run(main())
-    assert most[0] <= SIZE // len(LINE) + 1
-
-
 class Posts(Idle):
     """Counts the POSTs."""
 
@@ -110,25 +90,42 @@ class Posts(Idle):
         x.respond(None)
 
 
-@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
-def test_http_takes_one_buffer_in_a_turn(run: Run) -> None:
-    post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+def most_in_a_turn(
+    run: Run, listen: Listen, url: str, make: type[Lines | Posts], piece: bytes, count: int, first: bytes = b""
+) -> int:
+    """The most pieces that a listener takes in one turn of the loop, of more than `count`, behind `first`."""
 
     async def main() -> None:
         turns = Turns()
-        listener = await listen_http("http://127.0.0.1:0", {"": Posts(turns)}, Options())
-        sock = fill(int(listener.url.rpartition(":")[2]), b"", post)
+        served = make(turns)
+        listener = await listen(url, {"": served}, Options())
+        sock = fill(int(listener.url.rpartition(":")[2]), first, piece)
         try:
-            await until(lambda: turns.all > SIZE // len(post))
+            await until(lambda: turns.all > count)
         finally:
             sock.close()
             await listener.close()
+            if isinstance(served, Lines):
+                served.channel.abort(Broken("the test is over"))
             await listener.closed()
         most.append(turns.most)
 
     most: list[int] = []
     run(main())
-    assert most[0] <= SIZE // len(post) + 1
+    return most[0]
+
+
+@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+def test_a_stream_takes_one_buffer_in_a_turn(run: Run) -> None:
+    most = most_in_a_turn(run, listen_stream, "tcp://127.0.0.1:0", Lines, LINE, 2 * SIZE // len(LINE))
+    assert most <= SIZE // len(LINE) + 1
+
+
+@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+def test_http_takes_one_buffer_in_a_turn(run: Run) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    most = most_in_a_turn(run, listen_http, "http://127.0.0.1:0", Posts, post, SIZE // len(post))
+    assert most <= SIZE // len(post) + 1
 
 
 @pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
@@ -138,21 +135,5 @@ def test_a_websocket_takes_one_buffer_in_a_turn(run: Run) -> None:
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
     frame = b"\x81\xfe\x04\x00" + bytes(4) + b"x" * 1024  # so large that the bytes bound a turn, not the frames
-
-    async def main() -> None:
-        turns = Turns()
-        served = Lines(turns)
-        listener = await listen_http("ws://127.0.0.1:0", {"": served}, Options())
-        sock = fill(int(listener.url.rpartition(":")[2]), upgrade, frame)
-        try:
-            await until(lambda: turns.all > 2 * SIZE // len(frame))
-        finally:
-            sock.close()
-            await listener.close()
-            served.channel.abort(Broken("the test is over"))
-            await listener.closed()
-        most.append(turns.most)
-
-    most: list[int] = []
-    run(main())
-    assert most[0] <= SIZE // len(frame) + 1
+    most = most_in_a_turn(run, listen_http, "ws://127.0.0.1:0", Lines, frame, 2 * SIZE // len(frame), upgrade)
+    assert most <= SIZE // len(frame) + 1
