@@ -67,8 +67,6 @@ LAZY: Final = {
     ("dragoman.channel", "json"): RARE,
     ("dragoman.jsonrpc.options", "difflib"): RARE,
     ("dragoman.net.reconnect", "random"): RARE,
-    ("dragoman.rpc.binding.faults", "difflib"): RARE,
-    ("dragoman.schemes", "difflib"): RARE,
     ("dragoman.schemes", "shlex"): RARE,
     ("dragoman.cli", "dragoman.cli.app"): EXTRA,
     ("dragoman.cli", "dragoman.jsonrpc.errors"): VERSION,

@@ -16,6 +16,7 @@ from typing import Any
 
 from .channel import Channel, Dial, Listen, Listener, Options, Servable
 from .jsonrpc.errors import LocalError
+from .jsonrpc.options import closest
 from .net.scheme import SCHEMES, lacking, load
 from .net.urls import masked, printable, scheme_of
 
@@ -67,13 +68,11 @@ def known(url: str) -> str:
 
 def _unknown(url: str, scheme: str) -> str:
     text = f"{masked(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
-    from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
-
-    near = get_close_matches(scheme, SCHEMES, n=1, cutoff=0.5)
+    near = closest(scheme, SCHEMES, 0.5)
     port = url.partition(":")[2]
     if port.isascii() and port.isdigit():  # "localhost:9000"
         return f"{text}. Did you mean tcp://{masked(url)}?"
-    return f"{text}. Did you mean {near[0]}:?" if near else text
+    return f"{text}. Did you mean {near}:?" if near else text
 
 
 def _command(target: str | Sequence[str]) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import os
 import shlex
 import ssl
@@ -21,6 +20,7 @@ from msgspec import Raw, Struct
 
 from ..channel import ChannelError, Reason
 from ..jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
+from ..jsonrpc.options import closest
 from ..net.commands import command_name
 from ..net.scheme import SCHEMES, located
 from ..net.urls import Url, is_standard, masked, parse, scheme_of
@@ -242,7 +242,6 @@ def misspelt(environment: Mapping[str, str] = os.environ) -> list[str]:
     known = [*VARIABLES, *OF_BROKERS, "DRAGOMAN_NATS_TOKEN", "DRAGOMAN_NATS_CREDS"]
     found = []
     for name in environment:
-        alike = difflib.get_close_matches(name, known, 1, ALIKE)
-        if name.startswith("DRAGOMAN_") and name not in known and alike:
-            found.append(f"the environment's {name} is not read; did you mean {alike[0]}?")
+        if name.startswith("DRAGOMAN_") and name not in known and (one := closest(name, known, ALIKE)):
+            found.append(f"the environment's {name} is not read; did you mean {one}?")
     return found

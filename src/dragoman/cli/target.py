@@ -7,7 +7,6 @@ mistake is one sentence that lists what there is.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -19,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import TypeAlias, TypeGuard
 
 from ..channel import Servable, Serves, servable
+from ..jsonrpc.options import closest
 from ..rpc.service import Service, behind
 from .ends import Usage, meant
 
@@ -134,11 +134,11 @@ def _made(factory: FunctionType, name: str) -> Target:
 
 
 def _missing(module: ModuleType, place: str, attribute: str) -> str:
-    near = difflib.get_close_matches(attribute, _services(module), 1) or difflib.get_close_matches(
-        attribute, [name for name in vars(module) if not name.startswith("_")], 1
+    near = closest(attribute, _services(module)) or closest(
+        attribute, [name for name in vars(module) if not name.startswith("_")]
     )
     if near:
-        return f"{place} has no {attribute!r}; did you mean {place}:{near[0]}?"
+        return f"{place} has no {attribute!r}; did you mean {place}:{near}?"
     return f"{place} has no {attribute!r}; {_offer(module, place)}"
 
 

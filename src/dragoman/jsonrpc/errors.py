@@ -169,6 +169,12 @@ class MethodNotFound(RpcError):
 
     code = METHOD_NOT_FOUND
     message: str = MESSAGES[METHOD_NOT_FOUND]
+    method: str = ""
+    """The method that was called, where the far end answered so."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.method in text else f"{self.method}: {text}"
 
 
 class InvalidParams(RpcError):

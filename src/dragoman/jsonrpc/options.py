@@ -190,14 +190,21 @@ ALIKE = 20
 def alike(name: str, known: Iterable[str]) -> str:
     """Up to `ALIKE` names of which `name` is a word (`size`: `message_size` or `list_size`), else the nearest one, or
     ""."""
+    listed = list(known)
+    near = [one for one in listed if name in one.replace("-", "_").split("_")][:ALIKE]
+    *others, last = near or [closest(name, listed)]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def closest(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
+    """Return the name that is most like `name`, or the same but for upper and lower case; "" if there is none.
+    `similarity`: from 0 to 1, the least that counts."""
     from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
 
     listed = list(known)
-    near = [one for one in listed if name in one.replace("-", "_").split("_")][:ALIKE]
-    if not near:
-        near = get_close_matches(name, listed, 1)
-    *others, last = near or [""]
-    return f"{', '.join(others)} or {last}" if others else last
+    near = get_close_matches(name, listed, 1, similarity)
+    near = near or [one for one in listed if one.casefold() == name.casefold()]
+    return near[0] if near else ""
 
 
 def only_async(what: str, blocking: str) -> Callable[..., Any]:

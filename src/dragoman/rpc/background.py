@@ -14,6 +14,7 @@ import atexit
 import concurrent.futures
 import functools
 import inspect
+import logging
 import os
 import threading
 import weakref
@@ -24,6 +25,7 @@ from msgspec import Struct, field
 
 from ..channel import Closed
 from ..jsonrpc.errors import LocalError
+from ..repeats import Repeats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +33,12 @@ B = TypeVar("B")
 
 AT_EXIT = 6.0
 """Seconds for open objects to close when the interpreter ends: enough to kill a child process."""
+
+SOON = 1.0
+"""Seconds that a blocking call holds up a loop before it warns of that."""
+
+logger: logging.Logger = logging.getLogger("dragoman")
+repeats: Repeats = Repeats(logger)
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -83,9 +91,14 @@ def _wait(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEven
     return _Work(work(), loop).wait()
 
 
+_INSTEAD = "await dragoman.connect(...) there, or serve in another thread or process"
+_STANDS = (
+    "a blocking call of dragoman.sync holds up the event loop of its own thread, and waits still: if the server runs on "
+    f"that loop (as in a notebook), it cannot answer; {_INSTEAD}"
+)
 _STOOD = (
     "this blocking call held up the event loop of its own thread: if the server runs on that loop (as in a notebook), it "
-    "could not answer meanwhile; await dragoman.connect(...) there, or serve in another thread or process"
+    f"could not answer meanwhile; {_INSTEAD}"
 )
 
 
@@ -110,7 +123,10 @@ class _Work(Struct, Generic[T], eq=False):
         self._over.acquire()
         try:
             self._loop.call_soon_threadsafe(self._start)
-            self._over.acquire()
+            if not self._over.acquire(timeout=SOON):
+                if _in_a_loop():
+                    repeats.warning("%s", _STANDS)
+                self._over.acquire()
         except BaseException:  # KeyboardInterrupt, most likely
             _soon(self._loop, self._cancel)
             raise

@@ -113,6 +113,9 @@ class MethodTable(Protocol):
     challenge: Callable[[Refusal, Caller, Any], Refusal] | None
     """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
 
+    def shown_methods(self, caller: Caller) -> list[str]:
+        """The names of its methods that this caller may see."""
+
     @property
     def demanded(self) -> frozenset[str] | None:
         """The scopes that its methods demand of callers; None where none demands anything (`access.Access`)."""
@@ -175,7 +178,7 @@ class Dispatcher:
             deliver(table.answers.failed(message, error, acceptor.dialect), why)
             return
         if method is None:
-            deliver(table.answers.unknown(message))
+            deliver(table.answers.unknown(message, lambda: table.shown_methods(caller)))
             return
         if seen is not None:
             seen.found(method.name)

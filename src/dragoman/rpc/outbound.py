@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from ..channel import Channel, Closed
 from ..jsonrpc.codec import join, key
 from ..jsonrpc.conversation import Conversation
-from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError
+from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, MethodNotFound
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import only_async
 from ..repeats import Repeats
@@ -77,6 +77,15 @@ class CallSender(FarPlace, Protocol):
 def decoding(result: Any) -> Callable[[Raw], Any] | None:
     """What decodes a result of this type. Raises LocalError for a type that no JSON can be decoded to."""
     return None if result is Raw else _anything if result is Any else result_decoder(result)
+
+
+def of_other_loop(method: str) -> LocalError:
+    """The error of what is sent from another event loop than that of its peer."""
+    return LocalError(
+        f"{method}: this peer belongs to another event loop, on which it was connected: connect one on this loop; from "
+        "another thread use asyncio.run_coroutine_threadsafe(peer.call(...), loop) or loop.call_soon_threadsafe, or a "
+        "peer of dragoman.sync.connect(...), which any thread may use"
+    )
 
 
 class OutboundCall(Struct, eq=False):
@@ -171,6 +180,8 @@ class OutboundCall(Struct, eq=False):
         self.fail(why)
 
     def fail(self, why: Exception) -> None:
+        if isinstance(why, MethodNotFound):
+            why.method = self.method
         self.peer.clock.drop(self)
         if not self.settled:
             self._error = why
@@ -409,6 +420,8 @@ class OutgoingBatch:
         __enter__ = __exit__ = only_async("peer.batch()", "")
 
     async def __aenter__(self) -> OutgoingBatch:
+        if asyncio.get_running_loop() is not self._peer.loop:
+            raise of_other_loop("a batch")
         self._block = asyncio.current_task()
         return self
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, field
@@ -30,12 +30,15 @@ from ..jsonrpc.errors import (
 )
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Request, Version
+from ..jsonrpc.options import closest
 from ..jsonrpc.scanner import too_deep, unholdable
 from ..repeats import Repeats
 from .declared import leaving
 
 logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
+_NAME = 128
+"""Characters of the longest name for which a near one is looked for."""
 
 
 def _sendable(id: Any, dialect: Dialect) -> Any:
@@ -60,16 +63,20 @@ class Answers(Struct, frozen=True):
     switch: Debug = field(default_factory=Debug)
     dialect: Dialect = PLAIN
 
-    def unknown(self, message: Request | Notification) -> bytes | None:
-        """-32601, or -32700 when the params hold a number that no double holds."""
+    def unknown(self, message: Request | Notification, known: Callable[[], Iterable[str]] = tuple) -> bytes | None:
+        """-32601, or -32700 when the params hold a number that no double holds. `known`: the names that this caller may
+        see, of which the nearest is proposed in debug mode."""
         if type(message) is Notification:
             return None
         if message.params is not UNSET and (fault := unholdable(message.params)) is not None:
             error = RpcError.of(PARSE_ERROR, "Parse error", self._reason(fault))
             return self._error(error, message.version)
-        error = RpcError.of(
-            METHOD_NOT_FOUND, "Method not found", self._reason(f"there is no method {message.method!r}")
-        )
+        data = None
+        if self.switch.on:
+            near = closest(message.method, known()) if len(message.method) <= _NAME else ""
+            meant = f"; did you mean {near}?" if near else ""
+            data = self._reason(f"there is no method {message.method!r}{meant}")
+        error = RpcError.of(METHOD_NOT_FOUND, "Method not found", data)
         return failure(message.id, error, message.version)
 
     def malformed(self, message: Malformed, dialect: Dialect | None = None) -> bytes | None:

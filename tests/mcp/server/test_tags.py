@@ -61,6 +61,7 @@ async def test_a_disabled_tool_is_as_unknown_as_one_that_never_was() -> None:
     with_it, without = bank(), bank()
     with_it.disable(tag="admin")
     without.remove_tool("erase")
+    without.remove_prompt("erase")  # which else is proposed in its place
     said = []
     for server in (with_it, without):
         with pytest.raises(Exception, match="Unknown tool: erase") as raised:

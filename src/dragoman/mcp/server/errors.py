@@ -135,9 +135,9 @@ def of_others(name: str, server: Masking) -> Failed:
     return failed
 
 
-def missing(uri: str, revision: Revision, why: str = "") -> RpcError:
-    """The error for an unknown resource (server/resources, Error Handling)."""
-    text = f"Resource not found: {why}" if why else "Resource not found"
+def missing(uri: str, revision: Revision, why: str = "", near: str = "") -> RpcError:
+    """The error for an unknown resource (server/resources, Error Handling). `near`: a proposal."""
+    text = "; ".join(part for part in (f"Resource not found: {why}" if why else "Resource not found", near) if part)
     return RpcError.of(revision.missing_resource, text, {"uri": uri})
 
 

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
-from ...jsonrpc.options import nearest
+from ...jsonrpc.options import closest, nearest
 from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
 from ...rpc.including import Commit, guarded
@@ -54,6 +54,10 @@ GONE: Final = 1_000
 TO_ALL: Final = 256
 """Characters of a name or URI that is looked up for strangers, whom it costs nothing to ask: to compare one of 16 KB
 with templates takes 28 ms."""
+PROPOSED: Final = 100
+"""Entries among which the nearest to an unknown name is looked for."""
+_SHORT: Final = 128
+"""Characters of a name that an error repeats whole, and for which a near one is looked for."""
 SWITCHED: Final = ("tool", "resource", "prompt")
 """The kinds that `turn` knows: a template is a resource."""
 
@@ -379,7 +383,7 @@ class Registry:
         InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
         entry = self._tools.find(name, caller, params)
         if entry is None:
-            raise InvalidParams(f"Unknown tool: {_short(name)}{self._tools.otherwise(name, caller)}")
+            raise InvalidParams(f"Unknown tool: {_short(name)}{self._instead(self._tools, name, caller)}")
         return entry
 
     def called(self, admitted: Admitted, caller: Caller) -> Method:
@@ -401,7 +405,7 @@ class Registry:
         name", server/prompts)."""
         entry = self._prompts.find(name, caller, params)
         if entry is None:
-            raise InvalidParams(f"Unknown prompt: {_short(name)}{self._prompts.otherwise(name, caller)}")
+            raise InvalidParams(f"Unknown prompt: {_short(name)}{self._instead(self._prompts, name, caller)}")
         return entry
 
     def resource(self, uri: str, revision: Revision, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
@@ -412,8 +416,37 @@ class Registry:
         """
         entry = self._reads(uri, lambda one: one.there(caller) and (not one.version or one.fits(asked(params))))
         if entry is None:
-            raise missing(uri, revision)
+            raise missing(uri, revision, near=self._near(uri, (self._resources, self._templates), caller))
         return entry
+
+    def _instead(self, where: Entries, name: str, caller: Caller) -> str:
+        """What the error for an unknown tool or prompt adds: other versions of it, that it is of the other kind, or the
+        nearest name; of what lists show this caller."""
+        if found := where.otherwise(name, caller):
+            return found
+        others = self._prompts if where is self._tools else self._tools
+        if name in self._shown(others, caller):
+            other = "prompt: prompts/get gets it" if where is self._tools else "tool: tools/call calls it"
+            return f"; {name} is a {other}"
+        near = self._near(name, (where,), caller)
+        return f"; {near}" if near else ""
+
+    def _near(self, name: str, where: tuple[Entries, ...], caller: Caller) -> str:
+        """A proposal for a name or URI that is unknown, of the first `PROPOSED` that lists show this caller."""
+        if len(name) > _SHORT:
+            return ""
+        known = [key for one in where for key in self._shown(one, caller)]
+        # a template with this very beginning matches the URI, or must not
+        near = closest(name, [key for key in known if "{" not in key or not name.startswith(key[: key.index("{")])])
+        return f"did you mean {near}?" if near else ""
+
+    def _shown(self, where: Entries, caller: Caller) -> list[str]:
+        """The keys of the first entries that lists show this caller; none where what decides it raises."""
+        try:
+            return [one.key for one in where.visible()[:PROPOSED] if one.listed_for(caller)]
+        except Exception:
+            repeats.error("what says whether %s are visible raised", where.name, exc_info=True)
+            return []
 
     def known_to_all(self, method: str, name: str) -> Entry | None:
         """What a call of this method is about, by its name or URI, if lists show it to every stranger; None also where
@@ -509,10 +542,12 @@ class Registry:
                 else self._reads(ref.uri, lambda one: one.there(caller))
             )
             if found is None:
-                raise InvalidParams(f"Unknown resource template: {_short(ref.uri)}")
+                near = self._near(ref.uri, (self._templates,), caller)
+                raise InvalidParams(f"Unknown resource template: {_short(ref.uri)}{f'; {near}' if near else ''}")
             entry = found
         if entry.kind != "resource" and argument not in arguments_of(entry):
-            raise InvalidParams(f"Unknown argument of {_short(entry.key)}: {_short(argument)}")
+            near = nearest(argument, arguments_of(entry)) if len(argument) <= _SHORT else ""
+            raise InvalidParams(f"Unknown argument of {_short(entry.key)}: {_short(argument)}{near and f'; {near}'}")
         method = entry.completions.get(argument)
         if method is None or (access := entry.method.access) is None:
             return method
@@ -597,4 +632,4 @@ def _answering(admitted: Admitted, entry: Entry) -> Method:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 128 else text[:125] + "..."
+    return text if len(text) <= _SHORT else text[: _SHORT - 3] + "..."

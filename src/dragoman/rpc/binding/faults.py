@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, ValidationError
 
+from ...jsonrpc.options import closest
 from .hooks import decode_hook
 from .tree import Node, Shape, generic
 
@@ -60,11 +61,9 @@ def find(value: Any, node: Node, field: str, error: Exception | None = None) -> 
 
 def surplus(name: str, known: Iterable[str], path: str = "") -> str:
     """The message for an unknown name."""
-    from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)
-
-    near = get_close_matches(name, list(known), n=1) if len(name) <= _NAME else []
+    near = closest(name, known) if len(name) <= _NAME else ""
     what = "field" if path else "argument"
-    return f"Unknown {what}; did you mean {near[0]!r}?" if near else f"Unknown {what}"
+    return f"Unknown {what}; did you mean {near!r}?" if near else f"Unknown {what}"
 
 
 def below(path: str, name: str) -> str:

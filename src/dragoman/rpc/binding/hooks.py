@@ -53,7 +53,10 @@ def encode_hook(value: Any) -> Any:
     if isinstance(value, CoroutineType):
         value.close()
         raise TypeError("the method returned a coroutine that was not awaited: make it `async def`")
-    raise TypeError(f"{type(value).__qualname__} cannot be put into JSON")
+    raise TypeError(
+        f"{type(value).__qualname__} cannot be put into JSON: give a dict, a list, text, a number, a bool or None, a dataclass, "
+        "a TypedDict, a msgspec Struct or a pydantic model"
+    )
 
 
 _PLAIN: dict[Any, Callable[[Any], Any]] = {kind: msgspec.json.Decoder(kind).decode for kind in (str, int, float, bool)}

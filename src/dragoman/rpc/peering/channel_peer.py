@@ -27,11 +27,14 @@ from ..method import ERROR
 from ..middleware import Call, Middleware, Next, chain
 from ..notifications import Notifications
 from ..observing import Departure, Speak, Watch
-from ..outbound import OutboundCall, OutgoingBatch, decoding
+from ..outbound import OutboundCall, OutgoingBatch, decoding, of_other_loop
 from ..peer import Peer
 from ..proxy import proxy
 from ..runner import Runner
 from .channel_end import LAPSED, UNDONE, ChannelEnd, OlderCalls
+
+running_loop: Final = asyncio._get_running_loop
+"""The running loop, or None; `asyncio.get_running_loop` raises where there is none, as under trio."""
 
 T = TypeVar("T")
 State: TypeAlias = Literal["connected", "lost", "closed"]
@@ -68,6 +71,7 @@ class ChannelPeer(ChannelEnd):
         "_chain",
         "_ending",
         "_online",
+        "_outside",
         "_why",
         "idempotent",
         "middleware",
@@ -109,6 +113,9 @@ class ChannelPeer(ChannelEnd):
         self.redialling: asyncio.Task[Any] | None = None
         self._online: asyncio.Future[None] | None = None
         """Done when it has another channel; None while calls are taken on the one it has, and where none will come."""
+        self._outside = (
+            False  # its channel leaves the process: what comes from another loop is refused before it is sent
+        )
         self.parting: bool = False
         """Whether it closes because its server drains."""
 
@@ -132,6 +139,7 @@ class ChannelPeer(ChannelEnd):
     def attach(self, channel: Channel) -> None:
         """Use a channel, also for the calls that wait for one."""
         self._why = None
+        self._outside = channel.caller.scheme != "memory"
         self.runner.peers.add(self)
         self.open(channel)
         if self.runner.call_limit.draining:
@@ -374,6 +382,8 @@ class ChannelPeer(ChannelEnd):
             timeout = self.timeout
         elif type(timeout) is not float or not timeout > 0:
             check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
+        if self._outside and running_loop() is not self.loop:
+            raise of_other_loop(method)
         pending = OutboundCall(self, method, decoding(result), timeout, on_progress, extra, reply_stream)
         if total is not None:
             pending.until = self.loop.time() + total
@@ -397,6 +407,8 @@ class ChannelPeer(ChannelEnd):
                 self.abandon(pending)
             self.conversation.forget(pending.id)
             self.clock.drop(pending)
+            if type(error) is RuntimeError and running_loop() is not self.loop:
+                raise of_other_loop(method) from None
             raise
 
     def register(self, pending: OutboundCall, params: Any) -> None:
@@ -495,6 +507,8 @@ class ChannelPeer(ChannelEnd):
             await self._send_note(method, params, broadcast, seen)
 
     async def _send_note(self, method: str, params: Any, broadcast: bool, seen: Departure | None) -> None:
+        if running_loop() is not self.loop:
+            raise of_other_loop(method)
         if self.channel is None or not self.channel.writable or self._online is not None:
             await self.ready(self.timeout)
         if seen is None:

@@ -176,14 +176,17 @@ class ServiceCore(Registered):
 
         return document(self)
 
+    def shown_methods(self, caller: Caller) -> list[str]:
+        """The names of the methods that this caller may see."""
+        return [name for name, one in self.methods.items() if one.access is None or one.access.shown(caller)]
+
     def _discover(self, context: Context) -> Any:
         """The document as JSON, made again only when there are other methods, because it is costly to make; without
         methods that are not for this caller."""
-        accesses = {name: one.access for name, one in self.methods.items() if one.access is not None}
-        hidden = {name for name, one in accesses.items() if not one.shown(context.caller)}
-        if hidden:
+        shown = set(self.shown_methods(context.caller))
+        if len(shown) < len(self.methods):
             found = self.openrpc()
-            return found | {"methods": [one for one in found["methods"] if one["name"] not in hidden]}
+            return found | {"methods": [one for one in found["methods"] if one["name"] in shown]}
         now = {one.name: one.binding for one in self._table.values()}
         if self._document is None or self._document[0] != now:
             self._document = now, Raw(msgspec.json.encode(self.openrpc()))
