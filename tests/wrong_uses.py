@@ -26,6 +26,14 @@ def forecast(city: str) -> str:
 def review(language: str) -> str:
     return language
 
+@app.resource("config://app")
+def config() -> str:
+    return "dark"
+
+@app.resource("notes://{id}")
+def note(id: str) -> str:
+    return id
+
 def plain(a: int) -> int:
     return a
 
@@ -33,6 +41,7 @@ async def slow(a: int) -> int:
     return a
 """
 PEER = "async with serve(api, urls='memory:q'), connect('memory:q') as peer:\n    "
+TCP = "async with serve(api, urls='tcp://127.0.0.1:0') as s, connect(s.urls[0]) as peer:\n    "
 MCP = "async with Client(app) as client:\n    "
 
 USES: list[tuple[str, str, str, str]] = [
@@ -114,9 +123,33 @@ USES: list[tuple[str, str, str, str]] = [
     ("Limits(message_size='1MB')", "not '1MB'", "Limits: message_size", "a whole number"),
     ("Limits().but(mesage_size=1)", "no option 'mesage_size'", "Limits", "did you mean message_size?"),
     ("class E(RpcError):\n    code = 'x'", "not 'x'", "E: an error code", "an integer"),
+    # names of the packages
+    ("from dragoman import Server", "no attribute 'Server'", "'dragoman'", "write from dragoman.mcp import Server"),
+    ("from dragoman import Client", "no attribute 'Client'", "'dragoman'", "write from dragoman.mcp import Client"),
+    ("from dragoman import FastMCP", "no attribute 'FastMCP'", "'dragoman'", "write from dragoman.mcp import Server"),
+    ("from dragoman import Login", "no attribute 'Login'", "'dragoman'", "write from dragoman.auth import Login"),
+    (
+        "from dragoman.mcp import Service",
+        "no attribute 'Service'",
+        "'dragoman.mcp'",
+        "write from dragoman import Service",
+    ),
+    ("from dragoman.mcp import FastMCP", "'FastMCP'", "'dragoman.mcp'", "write from dragoman.mcp import Server"),
+    ("dragoman.Client", "no attribute 'Client'", "'dragoman'", "write from dragoman.mcp import Client"),
     # serving
+    ("await serve(Service, urls='memory:q')", "the class Service", "cannot serve", "give an instance, Service(...)"),
+    ("await serve(Server, urls='memory:q')", "the class Server", "cannot serve", "give an instance, Server(...)"),
+    ("await serve(api, urls='8000')", "'8000'", "Cannot listen", "write http://127.0.0.1:8000"),
+    ("await serve(api, urls=':8000')", "':8000'", "Cannot listen", "write http://127.0.0.1:8000"),
+    ("await serve(api, urls='tcp://192.0.2.1:9')", "not an address of this", "tcp://192.0.2.1:9", "take 127.0.0.1"),
+    (
+        "async with serve(api, urls='tcp://127.0.0.1:0') as s:\n    await serve(api, urls=s.urls)",
+        "the address is in use",
+        "Cannot listen on tcp://127.0.0.1:",
+        "take another port (0: any that is free)",
+    ),
     ("serve(api, urls=[])", "at least one URL", "serve", "urls=['http://127.0.0.1:8000']"),
-    ("serve(api, urls=8000)", "not 8000", "serve: urls", "text, or a list"),
+    ("serve(api, urls=8000)", "not 8000", "serve: urls", "URLs as in 'http://127.0.0.1:8000'"),
     ("serve(api, url='tcp://127.0.0.1:9')", "no option 'url'", "serve", "did you mean urls?"),
     ("serve(api, urls='memory:q', tls='cert.pem')", "not 'cert.pem'", "serve: tls", "an ssl.SSLContext"),
     ("serve(api, urls='memory:q', framing='lines')", "not 'lines'", "framing", "'newline' or 'content-length'"),
@@ -182,6 +215,55 @@ USES: list[tuple[str, str, str, str]] = [
         "a batch",
         "await its calls behind it",
     ),
+    (f"{PEER}await peer.call('subtrac')", "Method not found", "subtrac", "-32601"),
+    (
+        f"api.debug = True\n{PEER}await peer.call('subtrac')",
+        "no method 'subtrac'",
+        "-32601",
+        "did you mean subtract?",
+    ),
+    (
+        f"{PEER}async with peer.batch() as b:\n        x = b.call('subtrac')\n    await x",
+        "not found",
+        "subtrac",
+        "-32601",
+    ),
+    (
+        f"{PEER}await asyncio.to_thread(asyncio.run, peer.call('subtract', [1, 2]))",
+        "belongs to another event loop",
+        "subtract",
+        "a peer of dragoman.sync.connect(...)",
+    ),
+    (
+        f"{TCP}await asyncio.to_thread(asyncio.run, peer.call('subtract', [1, 2]))",
+        "belongs to another event loop",
+        "subtract",
+        "asyncio.run_coroutine_threadsafe(peer.call(...), loop)",
+    ),
+    (
+        f"{TCP}await asyncio.to_thread(asyncio.run, peer.notify('subtract', [1, 2]))",
+        "belongs to another event loop",
+        "subtract",
+        "loop.call_soon_threadsafe",
+    ),
+    (
+        f"{TCP}await asyncio.to_thread(asyncio.run, peer.batch().__aenter__())",
+        "belongs to another event loop",
+        "a batch",
+        "dragoman.sync.connect(...)",
+    ),
+    (
+        "async with serve(app, urls='http://127.0.0.1:0/mcp') as s, connect(s.urls[0]) as p: await p.call('forecast')",
+        "this is an MCP server",
+        "Mcp-Session-Id",
+        "dragoman.mcp.Client speaks to it",
+    ),
+    (
+        "async with serve(api, urls='http://127.0.0.1:0') as s, Client(s.urls[0]) as client: ...",
+        "not MCP",
+        "initialize",
+        "use dragoman.connect",
+    ),
     ("api.answer('[]')", "not '[]'", "a message", "bytes"),
     ("api.answer({'jsonrpc': '2.0'})", "not {'jsonrpc'", "calculator: a message", "bytes"),
     # MCP
@@ -215,6 +297,10 @@ USES: list[tuple[str, str, str, str]] = [
         "@server.completion",
         "did you mean inline?",
     ),
+    ("app.remove_tool('Forecast')", "no tool 'Forecast'", "tool", "did you mean forecast?"),
+    ("app.disable('tol')", "no kind 'tol'", "tol", "did you mean tool?"),
+    ("api.remove('subtrac')", "no method 'subtrac'", "calculator", "did you mean subtract?"),
+    ("api.disable('subtrac')", "no method 'subtrac'", "calculator", "did you mean subtract?"),
     ("app.remove_tool('forcast')", "no tool 'forcast'", "tool", "did you mean forecast?"),
     ("Client(7)", "not 7", "Client: target", "an mcp.Server"),
     ("Client(api)", "<Service calculator", "Client: target", "dragoman.connect calls a Service"),
@@ -223,9 +309,33 @@ USES: list[tuple[str, str, str, str]] = [
     ("await connect([__import__('tests').__file__])", "may not be run", "Cannot start", "start a Python file by"),
     ("Client(app, on_elict=plain)", "no option 'on_elict'", "Client", "did you mean on_elicit"),
     ("Client(app, timeout='3')", "not '3'", "Client: timeout", "a number of seconds above 0"),
+    ("Client(app, revision='2025-11-2')", "no revision '2025-11-2'", "revision", "did you mean 2025-11-25?"),
     ("Client(app, revision='2020-01-01')", "no revision '2020-01-01'", "revision", "there are 2024-11-05"),
     ("with Client(app): ...", "not by `with`", "Client(...)", "mcp.client.blocking.connect(...) blocks"),
     ("await Client(app).list_tools()", "not entered yet", "the client", "`async with Client(...) as client`"),
+    (f"{MCP}await client.call_tool('forcast')", "Unknown tool", "forcast", "did you mean forecast?"),
+    (f"{MCP}await client.call_tool('review')", "Unknown tool: review", "a prompt", "prompts/get gets it"),
+    (f"{MCP}await client.get_prompt('revew')", "Unknown prompt", "revew", "did you mean review?"),
+    (f"{MCP}await client.get_prompt('forecast')", "Unknown prompt: forecast", "a tool", "tools/call calls it"),
+    (f"{MCP}await client.read_resource('conf://app')", "not found", "conf://app", "did you mean config://app?"),
+    (f"{MCP}await client.read_resource('note://1')", "not found", "note://1", "did you mean notes://{id}?"),
+    (f"{MCP}await client.complete('revew', 'language', 'p')", "Unknown prompt", "revew", "did you mean review?"),
+    (
+        f"{MCP}await client.complete('review', 'lang', 'p')",
+        "Unknown argument",
+        "review: lang",
+        "did you mean language?",
+    ),
+    (f"{MCP}await client.complete('note://{{id}}', 'id', 'p')", "Unknown resource", "note:", "mean notes://{id}?"),
+    (f"{MCP}await client.complete('notes://{{id}}', 'idd', 'p')", "Unknown argument", "idd", "did you mean id?"),
+    (f"{MCP}await client.request('tools/lst')", "not a method", "tools/lst", "did you mean tools/list?"),
+    (f"{MCP}await client.call('tools/lst')", "Method not found", "tools/lst", "-32601"),
+    (
+        f"{MCP}await asyncio.to_thread(asyncio.run, client.call_tool('forecast', {{'city': 'x'}}))",
+        "belongs to another event loop",
+        "tools/call",
+        "dragoman.sync.connect(...)",
+    ),
     (f"{MCP}await client.call_tool('forecast', ['x'])", "must be an object", "`arguments`", "an object"),
     (
         f"{MCP}await client.call_tool('forecast', {{'city': 'x'}}, result=int)",

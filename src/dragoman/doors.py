@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 
 def run_app(
@@ -51,6 +52,22 @@ def _public(package: str, name: str, value: Any) -> bool:
     return isinstance(value, ModuleType) and value.__name__ == f"{package}.{name}" and "__all__" in vars(value)
 
 
+ROOMS: Final = ("dragoman", "dragoman.mcp", "dragoman.auth")
+"""Packages in which a name is looked for that another of them has not."""
+OTHER_NAMES: Final = {"FastMCP": "Server", "MCPServer": "Server", "ClientSession": "Client"}
+"""What is called otherwise here than in other libraries."""
+
+
+def _exporter(name: str, package: str) -> str:
+    """The other package that exports a name; "" where none does, or the name is a module of this package."""
+    if name.startswith("_") or package not in ROOMS or find_spec(f"{package}.{name}") is not None:
+        return ""
+    wanted = OTHER_NAMES.get(name, name)
+    return next(
+        (room for room in ROOMS if wanted in import_module(room).__all__ and (room != package or wanted != name)), ""
+    )
+
+
 def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package. `package`: its `__name__`; `gives`: for each module in the package,
     the names that the package exports from it, separated by white space."""
@@ -58,7 +75,13 @@ def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], 
 
     def take(name: str) -> Any:
         if name not in places:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            text = f"module {package!r} has no attribute {name!r}"
+            if other := _exporter(name, package):
+                text += f"; write from {other} import {OTHER_NAMES.get(name, name)}"
+                # an AttributeError in `from package import name` becomes an ImportError without these words
+                if sys._getframe(1).f_code.co_name == "_handle_fromlist":
+                    raise ImportError(text, name=name, path=sys.modules[package].__file__)
+            raise AttributeError(text)
         value = getattr(import_module(f".{places[name]}", package), name)
         setattr(sys.modules[package], name, value)
         return value

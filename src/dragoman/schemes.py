@@ -41,7 +41,10 @@ async def dial(target: str | Sequence[str], options: Options) -> Channel:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """Listen at a URL. Raises LocalError, in one sentence, when that is not possible."""
     if not scheme_of(url):
-        raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}")
+        bare = re.fullmatch(r":?(\d+)", url)
+        at = f"127.0.0.1:{bare[1]}" if bare else place["at"] if (place := re.fullmatch(_PLACE, url)) else ""
+        write = f"; write http://{at}, ws://{at} or tcp://{at}" if at else ""
+        raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}{write}")
     scheme = known(url)
     if options.guard is not None and (why := SCHEMES[scheme].unguarded):
         raise LocalError(f"{masked(url)}: guard= cannot be used here: {why}")

@@ -64,7 +64,8 @@ HTTP_APP: Final = {
     "bus": BUS,
     "store": STORE,
 }
-SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": TEXT | TEXTS, "public": TEXT | TEXTS}
+URLS: Final = Rule((TEXT | TEXTS).fits, "text, or a list of texts: URLs as in 'http://127.0.0.1:8000'", (str,))
+SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": URLS, "public": TEXT | TEXTS}
 """What the options may be; `Options` checks its own."""
 
 
@@ -121,6 +122,7 @@ def serve(
     """
     check("serve", SERVE, given := locals())
     mine = {"server_tls": tls, "sockets": sockets or {}, "store": None, "auth": None, "public": False}
+    _no_class(served)
     options = among(Options, given, limits=limits or _limits(served), **mine)
     places = [urls] if isinstance(urls, str) else list(urls)
     chosen = [public] if isinstance(public, str) else list(public)
@@ -493,6 +495,17 @@ def hosted(given: Sequence[Served | Mapping[str, Served]], limits: Limits | None
     for each in found.values():  # what is served together keeps within one sum
         each.call_limit.budget = budget
     return found
+
+
+def _no_class(served: Iterable[Served | Mapping[str, Served]]) -> None:
+    """Raise LocalError for a class in place of an instance."""
+    for it in served:
+        for one in it.values() if isinstance(it, Mapping) else (it,):
+            if isinstance(one, type):
+                made = (
+                    f"{one.__name__}(...)" if issubclass(one, Service) or hasattr(one, "__servable__") else "a Service"
+                )
+                raise LocalError(f"cannot serve the class {one.__name__}: give an instance, {made}")
 
 
 def _limits(given: Sequence[Served | Mapping[str, Served]]) -> Limits:

@@ -206,7 +206,7 @@ def test_failures(command: Command, url: str, revision: str) -> None:
 def test_an_unknown_tool(command: Command, url: str) -> None:
     done = command.run("tool", url, "forcast", "city=Lhasa")
     assert (done.status, done.out) == (1, "")
-    assert "the server lists no tool 'forcast'; did you mean forecast?" in done.err
+    assert "Unknown tool: forcast; did you mean forecast?" in done.err
     assert "error -32602" in done.err
     assert command.run("tool", url, "forcast", "--json").json["error"]["code"] == -32602
     assert command.run("tools", url, "forcast").status == 2

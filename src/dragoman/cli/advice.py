@@ -24,6 +24,7 @@ from ..jsonrpc.options import closest
 from ..net.commands import command_name
 from ..net.scheme import SCHEMES, located
 from ..net.urls import Url, is_standard, masked, parse, scheme_of
+from ..rpc.outbound import IS_MCP
 from ..rpc.peer import Peer
 from .ends import meant
 from .options import Access
@@ -85,9 +86,18 @@ def near(name: str, known: Iterable[str]) -> str:
     return meant(name, listed, there_are(listed)) if listed else ""
 
 
-def about_name(error: RpcError, what: str, name: str, known: Collection[str]) -> None:
-    """Note on the error of a call that names a tool, a resource or a prompt that the server does not list."""
-    if name not in known:
+def about_name(
+    error: RpcError, what: str, name: str, known: Collection[str], others: Mapping[str, Collection[str]] | None = None
+) -> None:
+    """Note on the error of a call that names a tool, a resource or a prompt that the server does not list. `others`:
+    what it lists of other kinds, by kind."""
+    other = next((kind for kind, there in (others or {}).items() if name in there), "")
+    if name in known:
+        return
+    if other:
+        command = "read" if other == "resource" else other
+        error.add_note(f"{name!r} is a {other}: dragoman {command} instead of {'read' if what == 'resource' else what}")
+    elif "did you mean" not in error.message:  # as servers of dragoman say
         error.add_note(f"the server lists no {what} {name!r}; {near(name, known) or f'it has no {what}s'}")
 
 
@@ -234,7 +244,12 @@ def of_mcp(url: str) -> bool:
 def about_mcp(error: Exception, url: str) -> None:
     """Note on the error of a call that it went to an MCP server, if the path or the error's code says so."""
     if of_mcp(url) or (isinstance(error, RpcError) and error.code in OF_MCP):
-        error.add_note(f"this looks like MCP: dragoman tools {shlex.quote(url)} lists what it can do")
+        notes = getattr(error, "__notes__", [])
+        notes[:] = [note for note in notes if note != IS_MCP]
+        place = shlex.quote(url)
+        error.add_note(
+            f"this looks like MCP: dragoman tools {place} lists what it can do, dragoman tool {place} NAME does it"
+        )
 
 
 def misspelt(environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from inspect import BoundArguments
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
 
 from .. import __version__
 from ..jsonrpc.errors import LocalError
@@ -195,7 +195,16 @@ def _sentence(fault: CycloptsError, name: str) -> str:
     """What cyclopts says, in one line without the full stop."""
     if isinstance(fault, UnusedCliTokensError) and fault.unused_tokens:
         return f"{fault.unused_tokens[0]!r} is too much for {f'dragoman {name}'.strip()}"
+    if isinstance(fault, MissingArgumentError) and fault.argument is not None and fault.keyword is not None:
+        numeric = fault.argument.hint in (int, float, int | None, float | None)
+        return (
+            f"{fault.keyword} needs {'a number' if numeric else 'a value'}, as in {fault.keyword} {_example(numeric)}"
+        )
     return str(fault).removesuffix(".")
+
+
+def _example(numeric: bool) -> str:
+    return "3" if numeric else "VALUE"
 
 
 def _is_unknown(arguments: Sequence[str]) -> bool:

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from ..jsonrpc.errors import RpcError
 from .ends import Usage
 
 NAMED = re.compile(r"([A-Za-z_$][\w.$-]*)=(.*)", re.DOTALL)
@@ -49,6 +50,33 @@ def params_of(words: Sequence[str], params: str | None, option: str = "--params"
     return Raw(msgspec.json.encode(members))
 
 
+def about_dotted(error: RpcError, words: Sequence[str]) -> None:
+    """Note on an error of arguments that a name with a dot is one name."""
+    for word in words:
+        match = NAMED.fullmatch(word)
+        if match is not None and (inner := dotted(match[1], match[2])):
+            error.add_note(inner)
+
+
+def dotted(name: str, text: str) -> str:
+    """What to write for a member of an argument that was named with a dot, `o.a=1`; "" for a name without one."""
+    outer, dot, member = name.partition(".")
+    if not dot or not outer or not member:
+        return ""
+    for one in reversed(member.split(".")):
+        text = f"{msgspec.json.encode(one).decode()}:{_json(text)}"
+        text = f"{{{text}}}"
+    return f"{name!r} is one name, not a member of {outer!r}: write that as JSON, {outer}='{text}'"
+
+
+def _json(text: str) -> str:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return msgspec.json.encode(text).decode()
+    return text
+
+
 def unread(option: str, arguments: Sequence[str]) -> list[str]:
     """What is given for an option, before the command line is read."""
     apart = [after for before, after in pairwise(arguments) if before == option]
@@ -62,6 +90,12 @@ def value_of(word: str) -> Raw:
         msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as fault:
         if word[:1] in ("{", "[", '"'):
+            if "truncated" in str(fault):
+                ends = {"{": "}", "[": "]", '"': '"'}[word[:1]]
+                raise Usage(
+                    f"{word!r} begins like JSON but is not JSON: it is cut off; close it with {ends}, and if the shell "
+                    "cut it at a space, put the whole in single quotes"
+                ) from None
             raise Usage(
                 f"{word!r} begins like JSON but is not JSON ({fault}); put it in single quotes for the shell, "
                 "and quote it as a JSON string if it is meant as text"

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from .arguments import NAMED
+from .arguments import NAMED, dotted
 from .ends import Usage, meant
 
 BOOLEANS = {"true": True, "yes": True, "y": True, "on": True, "false": False, "no": False, "n": False, "off": False}
@@ -42,7 +42,9 @@ def arguments_of(words: Sequence[str], schema: Mapping[str, Any], owner: str) ->
         if name in found:
             raise Usage(f"the argument {name!r} is given twice")
         if name not in known and not open_ended:
-            raise Usage(f"{owner} has no argument {name!r}; {_offer(name, known)}")
+            outer = known.get(name.partition(".")[0])
+            inner = dotted(name, text) if isinstance(outer, Mapping) and outer.get("type", "object") == "object" else ""
+            raise Usage(f"{owner} has no argument {name!r}; {inner or _offer(name, known)}")
         try:
             found[name] = value_of(text, known.get(name, {}), schema)
         except Misfit as fault:

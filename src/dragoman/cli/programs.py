@@ -45,7 +45,7 @@ def served(word: str) -> list[str] | None:
             return [*SERVING, word, "stdio:", "--quiet"]
         if any(c.isspace() for c in match[1]) or shutil.which(word) is not None:
             return None  # a command line
-        raise Usage(f"there is no file {match[1]}{_instead(Path(match[1]))}")
+        raise Usage(f"there is no file {match[1]}{instead(Path(match[1]))}")
     match = MODULE.fullmatch(word)
     if match is None or match[1].lower() in SCHEMES or alike(match[1].lower(), SCHEMES):
         return None
@@ -83,7 +83,8 @@ def _installed(name: str) -> ModuleSpec | None:
         return None
 
 
-def _instead(wanted: Path) -> str:
+def instead(wanted: Path) -> str:
+    """What the error of a file that is not there adds: the one that was probably meant, or those of its folder."""
     if not wanted.parent.is_dir():
         return f"; there is no folder {wanted.parent}"
     found = sorted(path.name for path in wanted.parent.glob("*.py"))

@@ -21,6 +21,7 @@ from ..channel import Servable, Serves, servable
 from ..jsonrpc.options import closest
 from ..rpc.service import Service, behind
 from .ends import Usage, meant
+from .programs import instead
 
 Target: TypeAlias = Service | Servable | Serves
 
@@ -56,7 +57,7 @@ def _module(place: str) -> ModuleType:
     if _is_file(place):
         path = Path(place).resolve()
         if not path.is_file():
-            raise Usage(f"there is no file {place}")
+            raise Usage(f"there is no file {place}{instead(path)}")
         sys.path.insert(0, str(path.parent))
         place = path.stem
         if (known := sys.modules.get(place)) is not None and getattr(known, "__file__", None) != str(path):
@@ -106,6 +107,8 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Target:
         kind = "class" if isinstance(value, type) else type(value).__name__
         what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         more = ", or a function without arguments that makes one" if isinstance(value, FunctionType) else ""
+        if isinstance(value, type):
+            more = f"; what is served is an instance: app = {value.__name__}(...)"
         raise Usage(f"{place}:{attribute} is {what} and cannot be served; {_offer(module, place)}{more}")
     return value
 

@@ -173,9 +173,17 @@ def cannot_dial(url: Url, fault: BaseException) -> Broken:
     return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}{mend}").because(reason_of(fault))
 
 
+_INSTEAD: Mapping[int | None, str] = {
+    errno.EADDRINUSE: "; end what listens there, or take another port (0: any that is free)",
+    errno.EADDRNOTAVAIL: "; take 127.0.0.1 for callers here, or 0.0.0.0 for every address of it",
+}
+
+
 def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
     """The error of a socket that cannot be opened."""
     words = why if isinstance(why, str) else in_words(why)
+    if url.port is not None and isinstance(why, OSError):
+        words += _INSTEAD.get(_number(why), "")
     error = CannotListen(f"Cannot listen on {url.shown}: {words}")
     error.errno = why.errno if isinstance(why, OSError) else None
     return error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -14,7 +15,7 @@ from msgspec import UNSET, Raw, Struct
 from ..channel import Channel, Closed
 from ..jsonrpc.codec import join, key
 from ..jsonrpc.conversation import Conversation
-from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, MethodNotFound
+from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, MethodNotFound, RpcError
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import only_async
 from ..repeats import Repeats
@@ -77,6 +78,24 @@ class CallSender(FarPlace, Protocol):
 def decoding(result: Any) -> Callable[[Raw], Any] | None:
     """What decodes a result of this type. Raises LocalError for a type that no JSON can be decoded to."""
     return None if result is Raw else _anything if result is Any else result_decoder(result)
+
+
+IS_MCP: Final = (
+    "this is an MCP server: dragoman.mcp.Client speaks to it; on the command dragoman tools and dragoman tool do"
+)
+
+
+def of_mcp(error: Exception) -> bool:
+    """Whether an error that came over HTTP is one with which MCP servers alone answer: it misses a session, or has a
+    code of MCP."""
+    if not isinstance(error, RpcError):
+        return False
+    return error.code in (-32020, -32021, -32022) or _SESSION.search(error.message[:200]) is not None
+
+
+_SESSION: Final = re.compile(
+    r"(?i)missing\W+(?:mcp.)?session|mcp-session-id\b.*(?:missing|required)|no valid session id"
+)
 
 
 def of_other_loop(method: str) -> LocalError:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import App, Parameter
 from msgspec import Raw, UnsetType
 
-from ...jsonrpc.errors import MethodNotFound
+from ...jsonrpc.errors import InvalidParams, MethodNotFound
 from ..advice import about_method
-from ..arguments import params_of
+from ..arguments import about_dotted, params_of
 from ..ends import FINE
 from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
 from ..progress import Bar
@@ -93,7 +94,7 @@ def call(
         All params at once: JSON, @FILE, or - for stdin.
     """
     given = params_of(args, params)
-    result = asyncio.run(_call(url, method, given, link, wire))
+    result = asyncio.run(_call(url, method, given, link, wire, args))
     if output.json:
         print(f'{{"result":{printed(bytes(result).decode())}}}')
     else:
@@ -131,13 +132,18 @@ def notify(
     return FINE
 
 
-async def _call(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> Raw:
+async def _call(
+    url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire, words: Sequence[str] = ()
+) -> Raw:
     async with reached(url, link, wire) as peer:
         with Bar(method) as bar:
             try:
                 return await peer.call(method, params, result=Raw, on_progress=bar.show if err.is_interactive else None)
             except MethodNotFound as error:
                 await about_method(error, peer, url, method)
+                raise
+            except InvalidParams as error:
+                about_dotted(error, words)
                 raise
 
 

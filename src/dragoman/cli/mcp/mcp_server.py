@@ -22,6 +22,7 @@ from ... import __version__
 from ...channel import Broken
 from ...jsonrpc.errors import MethodNotFound
 from ...jsonrpc.limits import CLIENT
+from ...jsonrpc.options import closest
 from ...mcp import Client
 from ...mcp.client.http.refusals import HttpRefused
 from ...mcp.protocol.revisions import REVISIONS
@@ -114,7 +115,9 @@ async def server_at(
     """A client of the server, closed at the end, and the progress line. `heard` is told of notifications. Raises what
     `Client` raises, and Usage."""
     if options.revision is not None and options.revision not in REVISIONS:
-        raise Usage(f"--revision {options.revision}: the revisions are {', '.join(REVISIONS)}")
+        near = closest(options.revision, REVISIONS, 0.9)
+        there = f"did you mean {near}?" if near else f"the revisions are {', '.join(REVISIONS)}"
+        raise Usage(f"--revision {options.revision}: there is no such revision; {there}")
     access = options.access
     seconds = access.seconds()  # for connecting and the handshake, too
     headers = host.headers | access.headers()
@@ -183,6 +186,19 @@ async def listed(ask: Awaitable[list[T]]) -> list[T]:
         return await ask
     except MethodNotFound:
         return []
+
+
+async def others(client: Client, kind: str) -> dict[str, set[str]]:
+    """What a server lists of other kinds than this one: the names of its tools and prompts, the URIs of its
+    resources."""
+    found: dict[str, set[str]] = {}
+    if kind != "tool":
+        found["tool"] = {one.name for one in await listed(client.list_tools())}
+    if kind != "prompt":
+        found["prompt"] = {one.name for one in await listed(client.list_prompts())}
+    if kind != "resource":
+        found["resource"] = {str(one.uri) for one in await listed(client.list_resources())}
+    return found
 
 
 def plain(value: Any) -> Any:

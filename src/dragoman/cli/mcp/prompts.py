@@ -10,13 +10,13 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import Client, GetPromptResult
-from ..advice import about_name, offered
+from ..advice import about_name, offered, probing
 from ..arguments import NAMED
 from ..content import LEFT_OUT, about, block_text, show_detail, show_signatures
 from ..ends import FINE, Usage, meant
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, others, plain
 
 app: App = App(
     name="prompts",
@@ -116,7 +116,8 @@ async def _get(client: Client, name: str, arguments: dict[str, str]) -> GetPromp
     try:
         return await client.get_prompt(name, arguments)
     except RpcError as error:
-        about_name(error, "prompt", name, known)
+        async with probing():
+            about_name(error, "prompt", name, known, await others(client, "prompt"))
         raise
 
 

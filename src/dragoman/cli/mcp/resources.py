@@ -17,7 +17,7 @@ from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
 from ..progress import Bar
 from ..terminal import clean, err, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, others, plain
 
 app: App = App(
     name="resources",
@@ -110,7 +110,7 @@ async def _read(client: Client, uri: str) -> ReadResourceResult:
         async with probing():
             there, templates = await _list(client, None)
             known = [str(one.uri) for one in there] + [one.uri_template for one in templates]
-            about_name(error, "resource", uri, known)
+            about_name(error, "resource", uri, known, await others(client, "resource"))
         raise
 
 

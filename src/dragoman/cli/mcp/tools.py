@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import CallToolResult, Client, Tool
-from ..advice import about_name, near, offered
+from ..advice import about_name, near, offered, probing
 from ..arguments import params_of
 from ..calls.methods import kind
 from ..content import LEFT_OUT, about, block_text, show_detail, show_result, show_signatures
@@ -20,7 +20,7 @@ from ..fields import arguments_of, resolved
 from ..options import OUTPUT, Output
 from ..progress import Bar
 from ..terminal import clean, compact, err, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, others, plain
 
 app: App = App(
     name="tools",
@@ -132,7 +132,8 @@ async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole
     try:
         return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
     except RpcError as error:
-        about_name(error, "tool", name, there)
+        async with probing():
+            about_name(error, "tool", name, there, await others(client, "tool"))
         raise
 
 

@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
@@ -15,6 +16,7 @@ from ...net.scheme import SCHEMES
 from ...net.urls import printable, scheme_of
 from ..ends import Usage
 from ..options import Output, Wire, server_tls
+from ..programs import FILE
 from . import config
 from .authorizing import by_asking, by_signature
 from .config import Source, Table
@@ -151,6 +153,12 @@ def completed(target: str | None, urls: tuple[str, ...], data: config.Data) -> t
         )
     if misused := _misused(target):
         raise Usage(misused)
+    for second in urls:
+        if second.endswith(".py") or FILE.fullmatch(second) or (Path(f"{second}.py").is_file() and "/" not in second):
+            raise Usage(
+                f"{printable(second)} is a second target, and serve takes one, {target}, and then URLs: start it once for "
+                "each, or include the other in a service, api.include(other)"
+            )
     return target, urls or tuple(data.get("urls", ()))
 
 

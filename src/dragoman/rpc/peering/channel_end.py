@@ -33,7 +33,7 @@ from ..dispatch import Origin
 from ..method import Method
 from ..notifications import Notifications
 from ..observing import Arrival, Deliver, Speak, Watch, nothing, numbers
-from ..outbound import OutboundCall
+from ..outbound import IS_MCP, OutboundCall, of_mcp
 from ..runner import Runner
 
 logger: logging.Logger = logging.getLogger("dragoman")
@@ -507,6 +507,8 @@ class ChannelEnd:
             error = self._errors.raised_by(message)
             if pending is not None:
                 if not self.put_back(pending, message.error):
+                    if self.alone and self.caller.scheme in ("http", "https") and of_mcp(error):
+                        error.add_note(IS_MCP)
                     pending.fail(error)
             elif nameless(message.id):
                 self._note(Note(f"an error without an id came: {error}", error), logging.WARNING)
