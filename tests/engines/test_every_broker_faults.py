@@ -76,7 +76,8 @@ async def test_a_killed_worker_loses_nothing(wire: Wire, url: str) -> None:
         await first.held(5)
         await first.kill()
         async with serve(api, urls=[url]):
-            assert await asyncio.gather(*calls) == [1] * 5
+            # the least: a stream gives out again what a worker that the machine held up had no time to report
+            assert min(await asyncio.gather(*calls)) >= 1
 
 
 @over(AMQP, STREAM)
@@ -147,7 +148,7 @@ async def test_a_busy_worker_keeps_what_it_has(wire: Wire, url: str) -> None:
     @api.method
     async def slow(ctx: Context) -> str:
         runs.append(ctx.redelivered)
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(4.5)
         return "done"
 
     async with serve(api, urls=url), serve(api, urls=url), connect(url, timeout=PATIENCE) as peer:

@@ -216,7 +216,7 @@ NATS = Wire(
     longest=900_000,
     ends=frozenset({"answered", "Broken"}),
 )
-STREAM = Wire("nats stream", "nats", "{name}?stream={work}", "wait=1", longest=900_000, dead=_dead_in_nats)
+STREAM = Wire("nats stream", "nats", "{name}?stream={work}", "wait=2", longest=900_000, dead=_dead_in_nats)
 REDIS = Wire("redis", "redis", "{name}", "idle=1", dead=_dead_in_redis)
 MEMORY = Wire("memory", "memory", "{name}", dead=_dead_in_memory)
 WIRES = (MEMORY, AMQP, DIRECT, MQTT, OLD, NATS, STREAM, REDIS)
