@@ -33,6 +33,9 @@ from .store import StreamStore
 SWEEP = 60.0
 PAUSES = (0.05, 2.0)
 """The first and the longest pause in seconds between two tries to find JetStream."""
+ANEW = (0.2, 0.6)
+"""Seconds, from and to, before what was deleted is made again, and for which nothing is asked of it. A server still
+removes the old stream's files when it says that there is none, and 2.9 ends when a stream is read while it is made."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -64,6 +67,10 @@ class NatsStore:
     def watch(self, missed: Callable[[str], object]) -> None:
         """Call `missed` with the reason when something of it is not there any more."""
         self._values.missed = self._kept.missed = missed
+
+    def suspend(self, why: str) -> None:
+        """Ask nothing of JetStream, but raise BusLost, until this is called with an empty reason."""
+        self._values.missing = self._kept.missing = why
 
     async def get(self, key: str) -> bytes | None:
         found = await self._values.last(token(key))
@@ -167,11 +174,13 @@ class NatsBus:
     def _missed(self, why: str) -> None:
         """The server is there, and has lost what the store needs."""
         if self._renewing is None and self._line.alive:
+            self._store.suspend(why)
             self._tell(False, why)
-            self._renewing = asyncio.create_task(self._renew())
+            self._renewing = asyncio.create_task(self._renew(random.uniform(*ANEW)))
 
-    async def _renew(self) -> None:
+    async def _renew(self, wait: float = 0.0) -> None:
         """Wait until the server has what the store needs, which is made if it is missing; then the bus is back."""
+        await asyncio.sleep(wait)
         created = False
         for pause in backoff(*PAUSES):
             try:
@@ -181,6 +190,7 @@ class NatsBus:
                 self._tell(False, str(fault))
             await asyncio.sleep(pause)
         self._renewing = None
+        self._store.suspend("")
         if created:
             log.warning("%s: what the store had is lost; its bucket and its stream were made again", self.url)
         self._tell(True, "")

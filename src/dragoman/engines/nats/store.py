@@ -110,6 +110,8 @@ class StreamStore:
     def __init__(self, line: BrokerConnection, stream: str, prefix: str, replicas: int, *, each: int) -> None:
         self.line = line
         self.missed: Callable[[str], object] = lambda why: None
+        self.missing: str = ""
+        """Why nothing is asked of it until it was opened again; empty: it is there."""
         self._stream = stream
         self._prefix = f"{prefix}."
         self._config = {
@@ -139,6 +141,10 @@ class StreamStore:
             raise refused(self.line, found.error)
         return created
 
+    def _check(self) -> None:
+        if self.missing:
+            raise BusLost(f"{self.line.where.shown}: {self.missing}")
+
     def _fault(self, fault: Fault) -> BusLost:
         """A refusal of JetStream as an exception."""
         if fault.err_code == _NO_STREAM:
@@ -152,6 +158,7 @@ class StreamStore:
 
     async def _api(self, what: str, **members: Any) -> Reply:
         """Send a request about the stream."""
+        self._check()
         try:
             return await api(self.line, f"{what}.{self._stream}", **members)
         except NoResponders as fault:
@@ -182,6 +189,7 @@ class StreamStore:
             with_them[EXPIRES] = str(now() + max(1, round(ttl * 1000)))
         if after is not None:
             with_them[_AFTER] = str(after)
+        self._check()
         try:
             answer = await self.line.ask(self._prefix + name, body, headers=with_them or None)
         except NoResponders as fault:
