@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from ...bus.contract import Bus, BusLost, Store, Subscription, reader
 from ...jsonrpc.errors import InternalError, LocalError
+from ...net.reconnect import backoff
 from .changes import EntryId, Event, Kind
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ ALIVE = 12.0
 """Seconds of silence after which a replica is dead."""
 PATIENCE = 5.0
 """Seconds that the engine may take for one operation."""
+PAUSES = (0.1, 5.0)
+"""The first and the longest pause in seconds before a change is said or looked for again, while the engine is there."""
 EVENTS = 512
 """Changes that are kept for replicas that were cut off and sessions that move."""
 KEPT = 1800.0
@@ -361,21 +364,27 @@ class Shared:
             self.later(self._say_all())
 
     async def _say_all(self) -> None:
+        pauses = backoff(*PAUSES)
         try:
-            while self._unsaid:
-                event = next(iter(self._unsaid))
-                told = _Told(self.name, event.kind, event.uri, event.entries)
-                number = 0
-                if self.store is not None:
-                    number = await self.append(self.key("events"), _packed(told), KEPT, EVENTS)
-                self._unsaid.pop(event, None)
-                if number:
-                    self._hear(number, told)
-                await self.tell(BusMessage("event", self.name, number=number, body=_packed(told)))
-        except BusLost as lost:
-            logger.debug("changes wait until the bus is back: %s", lost)
+            while self._unsaid and self.bus.alive:  # when it comes back, they are said then
+                try:
+                    await self._say_next()
+                except BusLost as lost:
+                    logger.debug("changes wait: %s", lost)
+                    await asyncio.sleep(next(pauses))
         finally:
             self._saying = False
+
+    async def _say_next(self) -> None:
+        event = next(iter(self._unsaid))
+        told = _Told(self.name, event.kind, event.uri, event.entries)
+        number = 0
+        if self.store is not None:
+            number = await self.append(self.key("events"), _packed(told), KEPT, EVENTS)
+        self._unsaid.pop(event, None)
+        if number:
+            self._hear(number, told)
+        await self.tell(BusMessage("event", self.name, number=number, body=_packed(told)))
 
     def _hear(self, number: int, told: _Told) -> None:
         """A change, local or of another replica."""
@@ -398,22 +407,30 @@ class Shared:
 
     async def _look_again(self) -> None:
         """Read changes from the log that were not received."""
+        pauses = backoff(*PAUSES)
         try:
             while self._missed:
-                self._missed = False
-                known = await self.read(self.key("events"), max(0, self.events - 1))
-                if self.events and not known:  # the log is a new one, which has not come as far
-                    self.events = 0
-                    known = await self.read(self.key("events"))
-                for number, raw in known:
-                    if number > self.events:
-                        self.events = number
-                        if (told := _told(raw)) is not None:
-                            self._tell_hub(told, number)
-        except BusLost:
-            pass  # it is looked at when the engine is back
+                try:
+                    self._missed = False
+                    await self._read_events()
+                except BusLost:
+                    if not self.bus.alive:
+                        return  # it is looked at when the engine is back
+                    self._missed = True
+                    await asyncio.sleep(next(pauses))
         finally:
             self._looking = False
+
+    async def _read_events(self) -> None:
+        known = await self.read(self.key("events"), max(0, self.events - 1))
+        if self.events and not known:  # the log is a new one, which has not come as far
+            self.events = 0
+            known = await self.read(self.key("events"))
+        for number, raw in known:
+            if number > self.events:
+                self.events = number
+                if (told := _told(raw)) is not None:
+                    self._tell_hub(told, number)
 
     def _tell_hub(self, told: _Told, number: int) -> None:
         self._hub.hear(told.event, number, own=told.origin == self.name)
