@@ -311,7 +311,7 @@ async def test_a_value_that_is_too_long() -> None:
 
 
 async def test_a_store_that_is_gone_is_away() -> None:
-    """JetStream was there when the bus was opened."""
+    """JetStream was there when the bus was opened. Once one knows, nothing is asked until it is made again."""
     async with ends() as one:
         one.server.apis.clear()
         works: list[Work] = [
@@ -324,8 +324,14 @@ async def test_a_store_that_is_gone_is_away() -> None:
             lambda it: it.read("k"),
         ]
         for work in works:
+            one.store.suspend("")
             with pytest.raises(BusLost, match=rf"^{one.bus.url}: no subscriber answers at "):
                 await work(one.store)
+            sent = len(one.server.last.published)
+            with pytest.raises(BusLost, match=rf"^{one.bus.url}: nothing takes what goes to the stream (KV_p|p-logs)$"):
+                await work(one.store)
+            assert len(one.server.last.published) == sent
+            assert not one.bus.alive
 
 
 # -- what is over ----------------------------------------------------------------------------------

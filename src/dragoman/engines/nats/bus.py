@@ -173,8 +173,10 @@ class NatsBus:
 
     def _missed(self, why: str) -> None:
         """The server is there, and has lost what the store needs."""
-        if self._renewing is None and self._line.alive:
-            self._store.suspend(why)
+        if not self._line.alive:
+            return
+        self._store.suspend(why)
+        if self._renewing is None:
             self._tell(False, why)
             self._renewing = asyncio.create_task(self._renew(random.uniform(*ANEW)))
 
