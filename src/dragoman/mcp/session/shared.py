@@ -30,7 +30,6 @@ from msgspec import Struct
 
 from ...bus.contract import Bus, BusLost, Store, Subscription, reader
 from ...jsonrpc.errors import InternalError, LocalError
-from ...net.reconnect import backoff
 from .changes import EntryId, Event, Kind
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ ALIVE = 12.0
 """Seconds of silence after which a replica is dead."""
 PATIENCE = 5.0
 """Seconds that the engine may take for one operation."""
-PAUSES = (0.1, 5.0)
-"""The first and the longest pause in seconds before a change is said or looked for again, while the engine is there."""
+AGAIN = 1.0
+"""Seconds before a change is said or looked for again that failed while the engine is there."""
 EVENTS = 512
 """Changes that are kept for replicas that were cut off and sessions that move."""
 KEPT = 1800.0
@@ -364,14 +363,13 @@ class Shared:
             self.later(self._say_all())
 
     async def _say_all(self) -> None:
-        pauses = backoff(*PAUSES)
         try:
             while self._unsaid and self.bus.alive:  # when it comes back, they are said then
                 try:
                     await self._say_next()
                 except BusLost as lost:
                     logger.debug("changes wait: %s", lost)
-                    await asyncio.sleep(next(pauses))
+                    await asyncio.sleep(AGAIN)
         finally:
             self._saying = False
 
@@ -407,7 +405,6 @@ class Shared:
 
     async def _look_again(self) -> None:
         """Read changes from the log that were not received."""
-        pauses = backoff(*PAUSES)
         try:
             while self._missed:
                 try:
@@ -417,7 +414,7 @@ class Shared:
                     if not self.bus.alive:
                         return  # it is looked at when the engine is back
                     self._missed = True
-                    await asyncio.sleep(next(pauses))
+                    await asyncio.sleep(AGAIN)
         finally:
             self._looking = False
 
