@@ -11,6 +11,7 @@ from .channel import Servable
 from .jsonrpc.limits import Limits
 from .net.urls import scheme_of
 from .observer import Measured
+from .rpc.loop_watch import watch_loop
 from .secret import read_secrets
 from .store.contract import Engine, KeepsStore
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 class Shared:
     """The bus of the served objects, and what keeps their `ctx.store`: opened and joined before they start; closed
-    after they end, if they were opened here."""
+    after they end, if they were opened here. Meanwhile its loop is watched for functions that hold it up."""
 
     def __init__(
         self,
@@ -43,8 +44,10 @@ class Shared:
         self._engine: Engine | None = None
         self.bus: Bus | None = None
         self.closing = False
+        self._end_watch: Callable[[], None] = lambda: None
 
     async def start(self, served: Iterable[Servable] = ()) -> None:
+        self._end_watch = watch_loop()
         given, store = self._given, self._store
         secrets = [] if given is None else read_secrets()
         if isinstance(given, str):
@@ -82,6 +85,7 @@ class Shared:
                 tell_unsealed(self.bus)
 
     async def stop(self) -> None:
+        self._end_watch()
         for end in self._shared:
             end()
         self._shared.clear()

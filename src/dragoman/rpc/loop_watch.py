@@ -1,0 +1,148 @@
+"""Warns of a function that holds up an event loop: while it runs, no other call goes on, and no time-out ends.
+
+One daemon thread of the process looks at the loops that serve. Every `LOOK` seconds it asks each for a sign of life,
+which is a callback that the loop runs as soon as it can. Where none came for `PATIENCE` seconds, it looks at what the
+loop's thread runs, and names the first function there that is neither Python's own nor dragoman's; each function once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+from types import CodeType, FrameType
+from typing import Final
+
+from msgspec import Struct
+
+LOOK: Final = 0.5
+"""Seconds between two looks: a loop is woken as often."""
+PATIENCE: Final = 1.0
+"""Seconds after which a loop without a sign of life is held up."""
+_NOT_USERS: Final = frozenset({"dragoman", "uvloop"}) | sys.stdlib_module_names
+
+logger: logging.Logger = logging.getLogger("dragoman")
+
+
+class _Watched(Struct, eq=False):
+    """A loop, and since when it owes a sign of life, in monotonic seconds."""
+
+    loop: asyncio.AbstractEventLoop
+    thread: int
+    since: float | None = None
+
+    def sign(self) -> None:
+        """Called on the loop."""
+        self.since = None
+
+
+_lock = threading.Lock()
+_watched: set[_Watched] = set()
+_wake = threading.Event()
+_runs = False
+_told: set[CodeType] = set()
+
+
+def _after_fork() -> None:
+    global _lock, _wake, _runs
+    _lock, _wake, _runs = threading.Lock(), threading.Event(), False
+    _watched.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)  # the thread is the parent's, and so are its loops
+
+
+def watch_loop() -> Callable[[], None]:
+    """Watch the running loop; gives the function that ends it. Call both on the loop's thread."""
+    global _runs
+    one = _Watched(asyncio.get_running_loop(), threading.get_ident())
+    with _lock:
+        _watched.add(one)
+        if not _runs:
+            _runs = True
+            threading.Thread(target=_look, name="dragoman-loop-watch", daemon=True).start()
+
+    def end() -> None:
+        with _lock:
+            _watched.discard(one)
+        _wake.set()
+
+    return end
+
+
+def _look() -> None:
+    """What the thread does, as long as a loop is watched."""
+    global _runs
+    wake = _wake
+    while True:
+        before = monotonic()
+        wake.wait(LOOK)
+        wake.clear()
+        with _lock:
+            if not _watched:
+                _runs = False
+                return
+            watched = tuple(_watched)
+        # a machine or process that stood still itself, as this thread did, is no function's fault
+        stood = monotonic() - before > LOOK + PATIENCE / 2
+        for one in watched:
+            _look_at(one, stood)
+
+
+def _look_at(one: _Watched, stood: bool) -> None:
+    now = monotonic()
+    if one.since is not None and not stood:
+        if now - one.since >= PATIENCE:
+            _warn(one)
+            one.since = now  # look again after as long
+        return
+    one.since = now
+    try:
+        one.loop.call_soon_threadsafe(one.sign)
+    except RuntimeError:  # the loop is closed
+        with _lock:
+            _watched.discard(one)
+
+
+def _warn(one: _Watched) -> None:
+    found = blocking_function(sys._current_frames().get(one.thread))
+    if found is None or found.f_code in _told or one.since is None:  # the last: it has ended meanwhile
+        return
+    code = found.f_code
+    _told.add(code)
+    logger.warning(
+        "%s (%s:%d) has held up the event loop for more than %g s, and with it every other call: await what waits "
+        "(asyncio.sleep, an asynchronous client, asyncio.to_thread), or declare it with `def` and without inline=True: "
+        "then it runs in a thread",
+        code.co_qualname,
+        code.co_filename,
+        found.f_lineno,
+        PATIENCE,
+    )
+
+
+def blocking_function(frame: FrameType | None) -> FrameType | None:
+    """The function of users' that a loop's thread runs, by its innermost frame: what dragoman called, or else what the
+    loop called. None if there is none."""
+    called: list[FrameType] = []
+    for each in _outwards(frame):
+        if _package(each) in ("asyncio", "uvloop"):
+            break
+        called.append(each)
+    called.reverse()
+    first = next((number for number, each in enumerate(called) if _package(each) == "dragoman"), 0)
+    return next((each for each in called[first:] if _package(each) not in _NOT_USERS), None)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
