@@ -25,7 +25,7 @@ from dragoman.middleware import (
     timing,
 )
 from dragoman.store import StoreLost
-from dragoman.store.memory import MemoryStore
+from dragoman.store.memory import InMemoryStore
 from tests.behind import behind
 
 from .mcp.calling import calling
@@ -118,7 +118,7 @@ def test_callers_without_identity_are_their_hosts_and_a_function_may_tell_otherw
     assert ask(by_method, "twice", caller=BOB)["code"] == -32000
 
 
-class Counted(MemoryStore):
+class Counted(InMemoryStore):
     """Counts the changes, and may be away."""
 
     changes = 0

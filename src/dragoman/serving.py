@@ -346,10 +346,10 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         if "DRAGOMAN_WORKER" not in os.environ:
             return {}
         from .net.accept import LoadBoard  # noqa: PLC0415  (workers only)
-        from .workers.worker import ControlPipe, employed  # noqa: PLC0415
+        from .workers.worker import ControlPipe, take_worker_spec  # noqa: PLC0415
 
         loop = asyncio.get_running_loop()
-        self.employment = employed()
+        self.employment = take_worker_spec()
         if self.employment is None:
             return {}
         closing: list[asyncio.Task[None]] = []

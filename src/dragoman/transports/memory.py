@@ -37,7 +37,7 @@ from ..jsonrpc.dropped import overlong
 from ..jsonrpc.errors import LocalError, too_large
 from ..jsonrpc.limits import Limits
 from ..net.sending import Waiters
-from ..net.sockets import cannot_listen, sole
+from ..net.sockets import cannot_listen, sole_service
 from ..net.urls import Url, parse
 from .in_place import in_place
 
@@ -299,7 +299,7 @@ async def dial(url: str, options: Options) -> Channel:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """As `channel.Listen`: `memory:name`."""
     where = _where(url)
-    return MemoryListener(where, sole(where, served), options.limits)
+    return MemoryListener(where, sole_service(where, served), options.limits)
 
 
 def _where(url: str) -> Url:

@@ -23,7 +23,7 @@ from ...jsonrpc.framing import NO_HEADER
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message, Notification, Request, Result, Single
-from ...net.strangers import recognised
+from ...net.strangers import recognise_stranger
 from ...repeats import Repeats
 from ..binding.results import to_json
 from ..call import InboundCall
@@ -226,7 +226,11 @@ class ChannelEnd:
         channel = self.channel
         if nameless(malformed.id) and malformed.spoils is None:
             guessing = self.alone and not self._understood and self.caller.scheme in GUESSED
-            if guessing and channel is not None and (other := recognised(raw[:200], self.caller.scheme)) is not None:
+            if (
+                guessing
+                and channel is not None
+                and (other := recognise_stranger(raw[:200], self.caller.scheme)) is not None
+            ):
                 channel.abort(Broken(f"{self._remote} does not send JSON-RPC as it is expected here; {other}"))
                 return
             self._malformed_in_a_row += 1

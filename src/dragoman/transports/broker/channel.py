@@ -26,7 +26,7 @@ from ...channel import Broken, Caller, Channel, ChannelError, Closed, Options, O
 from ...jsonrpc.errors import BadAnswer, LocalError
 from ...jsonrpc.limits import Limits
 from ...net.reconnect import BackgroundTasks, OutageLog, backoff
-from ...net.replies import unanswered
+from ...net.replies import no_answer_error
 from ...net.sending import Waiters
 from ...net.sockets import cannot_dial
 from ...net.urls import Url
@@ -268,7 +268,7 @@ class BrokerChannel:
         longest = self._loop.time() - min(waiting) if waiting and self._online is None else 0.0
         if longest >= UNCONFIRMED:
             what = f"{self._adapter.name} does not confirm what is sent to {self.caller.path.strip('/')}"
-            self._slow.tell(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
+            self._slow.report(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
         if self._unsent:
             self._looking = self._loop.call_later(UNCONFIRMED, self._look)
 
@@ -357,7 +357,7 @@ class BrokerChannel:
             elif self._receiver is not None:
                 self._receiver.received(message.body, call)
             if not call.settled:
-                call.failed(unanswered(message.body))
+                call.failed(no_answer_error(message.body))
         message.settle("answered")
 
     def _denied(self, why: str) -> None:
@@ -371,7 +371,7 @@ class BrokerChannel:
     # -- the broker goes and comes ----------------------------------------------------------------
 
     def _state(self, online: bool, why: str) -> None:
-        self._away.stands(online, self._adapter.name, why)
+        self._away.log_state(online, self._adapter.name, why)
         if online:
             waiting, self._online = self._online, None
             if waiting is not None and not waiting.done():

@@ -63,10 +63,6 @@ AHEAD = "ahead"
 UNROUTABLE = "unroutable"
 """Mailbox, from the adapter itself: there was no worker to take the request that `correlation` names."""
 
-RECONNECT_GRACE = 5.0
-"""Seconds after a reconnection in which the absence of workers proves nothing: they are reconnecting too, and a broker
-that starts accepts connections before it has all its queues."""
-
 now: Callable[[], float] = time.time
 """The time of day with which deadlines are compared. Two machines must agree on it to well within a call's time."""
 

@@ -33,7 +33,7 @@ from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Opt
 from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
 from ...jsonrpc.messages import NULL, Batch, Malformed, Request
-from ...net.guarding import decide, told
+from ...net.guarding import decide, denial_error
 from ...net.reconnect import BackgroundTasks, OutageLog, backoff
 from ...net.sockets import CannotListen, cannot_listen
 from ...net.urls import Url, number, printable
@@ -180,7 +180,7 @@ class BrokerListener:
     def _refuse(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
         self.refused += 1
         self._tell(message, kind, words)
-        self._rejecting.tell(f"{self.refused} requests rejected unread; the last one {words}")
+        self._rejecting.report(f"{self.refused} requests rejected unread; the last one {words}")
 
     def _tell(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
         """Tell the observers that a delivery goes no further."""
@@ -202,7 +202,7 @@ class BrokerListener:
             else:
                 self._refuse(message, "denied", f"was denied: {printable(verdict.reason)}")
                 if message.reply_to:
-                    answer = BrokerMessage(body=told(verdict), correlation=message.correlation)
+                    answer = BrokerMessage(body=denial_error(verdict), correlation=message.correlation)
                     await self.deliver(message.reply_to, answer)
                 self.counts.settle(message, "answered" if message.reply_to else "nothing_owed")
         except Exception:
@@ -469,7 +469,7 @@ class BrokerListener:
     def _state(self, online: bool, why: str) -> None:
         self.counts.outages += self.online and not online
         self.online = online
-        self._trouble.stands(online, self.adapter.name, why)
+        self._trouble.log_state(online, self.adapter.name, why)
         if online:
             self._back.set()
         else:

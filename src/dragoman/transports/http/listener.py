@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from ...channel import Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...net import urls
-from ...net.accept import ON_ITS_WAY, Acceptor
+from ...net.accept import ON_ITS_WAY, SocketAcceptor
 from ...net.sending import Waiters
-from ...net.sockets import bind, inherited, names_of_this_machine
+from ...net.sockets import bind, inherited_sockets, names_of_this_machine
 from ..partial import PartialMessages
 from .app import App
 from .connection import ServerConnection
@@ -56,7 +56,7 @@ class HttpListener:
         self.partial: PartialMessages = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
-        self.acceptors: list[Acceptor] = []
+        self.acceptors: list[SocketAcceptor] = []
         self._closing = False
         self._expects = True
         """Requests may be on their way: false at the end of `close`."""
@@ -80,7 +80,7 @@ class HttpListener:
 
     def accept(self, listening: socket.socket, options: Options) -> None:
         """Accept connections from this socket."""
-        acceptor = Acceptor(
+        acceptor = SocketAcceptor(
             listening,
             lambda: ServerConnection(self),
             self.carried,
@@ -187,7 +187,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     here = is_loopback(place.host) or options.hosts is not None
     ours = () if here else (place.host, *await names_of_this_machine())
     app = App(served, options, prefix=prefix, methods=place.plain == "http", names=ours)
-    shared = inherited(url, options)
+    shared = inherited_sockets(url, options)
     bound = shared or await bind(place, socket.SOCK_STREAM)
     names = [one.getsockname() for one in bound]
     loopback = all(is_loopback(name[0]) for name in names)

@@ -35,7 +35,7 @@ from ...net.fields import fields
 from ...net.guarding import EXPIRED, LetsFinish
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch, Waiters
-from ...net.sockets import cannot_dial, connected, remote_name
+from ...net.sockets import cannot_dial, open_connection, remote_name
 from ...net.urls import Url, printable
 
 _CLOSE_TIMEOUT = 10.0
@@ -513,7 +513,7 @@ async def dial(url: str, options: Options) -> WebSocket:
     handshake = _Handshake(wire, request)
     try:
         async with asyncio.timeout(options.limits.header_timeout):
-            await connected(lambda: handshake, place, options.client_tls)
+            await open_connection(lambda: handshake, place, options.client_tls)
             await handshake.answered
     except BaseException as fault:
         _drop(handshake)

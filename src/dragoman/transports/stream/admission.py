@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from ...channel import Admitted, ChannelError, Closed, Denied, Guard, Handshake, Outgoing, UnixCredentials
 from ...jsonrpc.messages import Malformed
-from ...net.guarding import EXPIRED, certificate_of, decide, told
+from ...net.guarding import EXPIRED, certificate_of, decide, denial_error
 from ...net.reconnect import BackgroundTasks
 from ...net.urls import printable
 from ...observer import Rejection
@@ -110,7 +110,7 @@ class Admissions:
         """What runs may finish, then the channel ends as that of one who is turned away."""
         del self._expiring[channel]
         why = Closed(f"{channel.caller.remote} turned away: {EXPIRED.reason}")
-        if channel.lapse(told(EXPIRED), why):
+        if channel.lapse(denial_error(EXPIRED), why):
             self._tell(channel, EXPIRED)
         else:
             self._turn_away(channel, EXPIRED)
@@ -118,7 +118,9 @@ class Admissions:
     def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
         """Tell why, and end: what is queued before it still goes out."""
         self._tell(channel, denied)
-        self._ends.begin(channel.end(told(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}")))
+        self._ends.begin(
+            channel.end(denial_error(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}"))
+        )
 
     def _tell(self, channel: StreamChannel, denied: Denied) -> None:
         """Tell the observers and the log."""

@@ -29,7 +29,7 @@ from typing import Any, TextIO
 from ...channel import Broken, Caller, Channel, Ended, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import framing
-from ...net.sockets import in_words, sole
+from ...net.sockets import in_words, sole_service
 from ...net.urls import Url, parse
 from .channel import StreamChannel
 from .child import start
@@ -190,7 +190,7 @@ class OwnListener:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """As `channel.Listen`: `stdio:`. Serves one channel, and is over when that is."""
     where = parse(url)
-    what = sole(where, served)
+    what = sole_service(where, served)
     channel = _take(url, options)
     what.attach(channel)
     return OwnListener(where, channel)

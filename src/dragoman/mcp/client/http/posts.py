@@ -25,8 +25,8 @@ from urllib.parse import urljoin
 from ....channel import Broken, Caller, ChannelError, Closed, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer, LocalError, RpcError, too_large
 from ....jsonrpc.limits import Limits
-from ....net.replies import excerpt, unanswered
-from ....net.scheme import lacking
+from ....net.replies import excerpt, no_answer_error
+from ....net.scheme import missing_package_error
 from ....net.urls import Url, parse, printable
 from ....repeats import Repeats
 from ....transports.http.client.posts import Lane, PendingPost, Posts
@@ -39,7 +39,7 @@ try:
     from ....transports.http.client.connection import Reply
     from .events import Events, is_stream, passing, stay
 except ModuleNotFoundError as _missing:
-    raise lacking("http", _missing) from _missing
+    raise missing_package_error("http", _missing) from _missing
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -320,7 +320,7 @@ class StreamableHttp:
         if not _settles(sent, looks):
             return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
         self._deliver(body, sent.call)
-        return unanswered(body)  # where it did not settle the call
+        return no_answer_error(body)  # where it did not settle the call
 
     def _refused(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
         """Deliver a JSON-RPC error in a refusal, or return what the refusal is."""

@@ -273,7 +273,7 @@ class ServerCore(Offering):
 
         Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.
         """
-        from ....bus.sealed import sealed_bus, tell_unsealed  # noqa: PLC0415  (start-up: what only replicas need)
+        from ....bus.sealed import sealed_bus, warn_unsealed  # noqa: PLC0415  (start-up: what only replicas need)
 
         bus = sealed_bus(bus, self.seal.keys)
         if self.shared is not None:
@@ -292,7 +292,7 @@ class ServerCore(Offering):
         from ...session.shared import Shared  # noqa: PLC0415  (start-up: what only replicas need)
 
         if not self.seal.keys:
-            tell_unsealed(bus)
+            warn_unsealed(bus)
         self._common.shared = await Shared.open(bus, self.name, self.subscriptions)
         if bus.store is None and self.offered.stateful:
             logger.warning(

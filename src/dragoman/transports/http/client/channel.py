@@ -25,7 +25,7 @@ from msgspec import Struct
 from ....channel import Broken, Caller, Channel, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer
 from ....jsonrpc.limits import Limits
-from ....net.replies import excerpt, holds_response, orphan, unanswered
+from ....net.replies import excerpt, holds_response, no_answer_error, orphan
 from ....net.urls import Url, parse, printable
 from .authorized import AuthorizedPool, Requests, requests_to
 from .connection import Reply
@@ -95,7 +95,7 @@ class _HttpChannel:
                 self._posts.receiver.received(body, call)
             if call.settled:
                 return None
-            why = unanswered(body)
+            why = no_answer_error(body)
         call.failed(why)
         return None
 

@@ -17,7 +17,7 @@ from ....channel import Broken, Reason, again
 from ....jsonrpc.errors import BadAnswer, too_large
 from ....net.read_buffer import read_buffer, take_turns
 from ....net.sockets import reason_of
-from ....net.strangers import recognised
+from ....net.strangers import recognise_stranger
 from ....net.urls import printable
 
 HIGH = 256 * 1024
@@ -151,7 +151,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif isinstance(said, BadAnswer):
             self._fail(said)
         else:
-            guess = recognised(came, "http") if self._unknown else None
+            guess = recognise_stranger(came, "http") if self._unknown else None
             why = guess or f"{said}; the server, or a proxy before it, must send a head as RFC 9112 has it"
             self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {why}")))
 

@@ -24,7 +24,7 @@ from ....channel import Broken, Options
 from ....jsonrpc.errors import LocalError
 from ....net.fields import FRAMING, NAME, VALUE, fields
 from ....net.scheme import SCHEMES
-from ....net.sockets import cannot_dial, connected
+from ....net.sockets import cannot_dial, open_connection
 from ....net.urls import Url, printable
 from .connection import ClientConnection, Reply
 
@@ -152,7 +152,7 @@ class Pool:
         )
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                _, wire = await connected(make, place, self._tls, self._address)
+                _, wire = await open_connection(make, place, self._tls, self._address)
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             raise cannot_dial(place, error) from error
         self._live.add(wire)
