@@ -98,7 +98,6 @@ LAZY: Final = {
     ("dragoman.rpc.registering.service_core", "dragoman.rpc.openrpc"): ASKED,
     ("dragoman.rpc.routing.registering", "dragoman.rpc.routing.running"): ROUTES,
     ("dragoman.rpc.routing.registering", "inspect"): INSPECT,
-    ("dragoman.rpc.servable", "dragoman.rpc.routing.running"): ROUTES,
     ("dragoman.sharing", "dragoman.store.opening"): STORE,
     ("dragoman.sharing", "dragoman.bus.contract"): WORKERS,
     ("dragoman.sharing", "dragoman.bus.sealed"): WORKERS,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ..channel import Channel, Document, Exchange
 from ..jsonrpc.limits import Limits
 from ..observer import Observer
-from ..routes import Route, RouteExchange
+from ..routes import Route
 from .peering.channel_peer import ChannelPeer
 from .registering.service_core import ServiceCore
-from .routing.registering import routes_of
+from .routing.registering import http_routes
 from .runner import Runner
 
 if TYPE_CHECKING:
@@ -117,14 +117,8 @@ class ServableService:
         self.service.kept_in = engine
 
     def http_routes(self) -> Sequence[Route]:
-        """As `HasRoutes`."""
-        return routes_of(self.service)
-
-    def take_route(self, route: Route, x: RouteExchange) -> None:
-        """As `HasRoutes`."""
-        from .routing.running import take  # noqa: PLC0415  (start-up: for those who have routes)
-
-        take(self.runner, self.service, route, x)
+        """The routes of its service for HTTP, also those of what is included."""
+        return http_routes(self.service, self.runner)
 
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, wait for those in flight, cancel the rest, close every channel;

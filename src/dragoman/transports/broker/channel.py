@@ -127,7 +127,7 @@ class BrokerChannel:
         self._loop = asyncio.get_running_loop()
         self._receiver: Receiver | None = None
         self._ending: ChannelError | None = None
-        self._told = False
+        self._over = False
         self._mailbox = ""
         self._headers = {name: text for name, text in (headers or {}).items() if name not in (*_OURS, KEY)}
         self._names = uuid.uuid4().hex
@@ -274,7 +274,7 @@ class BrokerChannel:
 
     def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
         """The sending of a message has ended."""
-        if sent.task is task:  # not after it was confirmed and is asked again
+        if sent.task is task:  # not after it was confirmed and is sent again
             self._unsent.pop(sent, None)
         self._bytes -= len(sent.message.body)
         if not self.writable and self._bytes <= self._limits.send_queue:
@@ -317,7 +317,7 @@ class BrokerChannel:
             return
         if sent.task is not None and not sent.task.done():
             sent.task.cancel()
-        if sent.posted_at is not None and self._online is None and self._told is False:
+        if sent.posted_at is not None and self._online is None and self._over is False:
             self._asides.begin(self._cancel(sent.message.correlation))
 
     async def _cancel(self, correlation: str) -> None:
@@ -329,7 +329,7 @@ class BrokerChannel:
     # -- messages in ------------------------------------------------------------------------------
 
     def _take(self, message: BrokerMessage) -> None:
-        if self._told:
+        if self._over:
             return
         if message.headers and message.headers.get(KIND) == AHEAD:
             if len(message.body) > self._limits.message_size:
@@ -411,7 +411,7 @@ class BrokerChannel:
         if self._looking is not None:
             self._looking.cancel()
         await self._adapter.close()
-        self._told = True
+        self._over = True
         self._waiters.wake()
         why = self._again()
         out, self._out = self._out, {}

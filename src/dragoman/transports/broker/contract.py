@@ -1,7 +1,7 @@
 """How a broker becomes a wire: an address for requests, an address for answers, a correlation id.
 
 Callers use `channel`, workers use `listener`; both are built on this contract. `amqp`,
-`mqtt`, `nats` and `redis` implement publish, subscribe and acknowledge: each gives a `BrokerAdapter`.
+`mqtt`, `nats` and `redis` implement publish, subscribe and acknowledge, each in a `BrokerAdapter`.
 
 Rules:
 
@@ -194,7 +194,7 @@ class BrokerAdapter(Protocol):
     on_state: OnState
     """Set by the channel or listener: called with False and the reason when the broker is lost and after each failed
     try to reconnect, and with True when it is back; then with the reason why it may have lost a request that it had
-    confirmed, or an answer, so that open calls are asked again; "" if it has not."""
+    confirmed, or an answer, so that open calls are sent again; "" if it has not."""
 
     async def open(self) -> None:
         """Connect for the first time. Raises OSError, with a readable text if the library has one."""

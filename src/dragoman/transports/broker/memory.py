@@ -11,9 +11,9 @@ Rules:
   `?limit=` is the longest message.
 - The first worker makes the queue, and it stays: without it a call fails at once (`Unroutable`), with it and without a
   worker calls wait, until their deadline passes.
-- A worker that leaves gives back what it has not settled, with one delivery more on its count. What is rejected is kept
+- A worker that stops returns what it has not settled, with one delivery more on its count. What is rejected is kept
   in `Queue.dead`, the newest of it.
-- An answer goes to whatever is at its address, as with RabbitMQ's default exchange: a mailbox, or another queue. So the
+- An answer goes to what is at its address, as with RabbitMQ's default exchange: a mailbox, or another queue. So the
   listener alone decides where answers may go.
 - Nothing is delivered from within a call of the adapter's: the loop delivers.
 """

@@ -1,4 +1,4 @@
-"""The guard on the listeners of TCP, TLS and Unix sockets: asked about each channel once its handshake is done.
+"""The guard on the listeners of TCP, TLS and Unix sockets: it decides about each channel after its handshake.
 
 Rules:
 
@@ -116,14 +116,14 @@ class Admissions:
             self._turn_away(channel, EXPIRED)
 
     def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
-        """Tell why, and end: what is queued before it still goes out."""
+        """Send the reason, and end: what is queued before it still goes out."""
         self._tell(channel, denied)
         self._ends.begin(
             channel.end(denial_error(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}"))
         )
 
     def _tell(self, channel: StreamChannel, denied: Denied) -> None:
-        """Tell the observers and the log."""
+        """Report it to the observers and the log."""
         if self._rejected is not None:
             caller = replace(channel.caller, identity=None)
             self._rejected(Rejection(kind="denied", reason=denied.reason, place=self._url, caller=caller))

@@ -37,7 +37,7 @@ from ...net.urls import Url, parse, printable
 from ...observer import Rejection
 from ..partial import PartialMessages
 from .admission import Admissions
-from .channel import StreamChannel, Wire
+from .channel import StreamChannel, StreamWire
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -48,7 +48,7 @@ _NOBODY = Caller()
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `tcp://`, `tls://` and `unix:`. `limits.call_timeout` is the time for it."""
+    """Connect to a `tcp://`, `tls://` or `unix:` URL, within `limits.call_timeout`. Raises Broken, LocalError."""
     where = parse(url)
     limits = options.limits
     remote = where.path if where.scheme == "unix" else where.address
@@ -123,7 +123,7 @@ class StreamListener:
             self._arrive,
             self._channels.__len__,
             self._load_board,
-            full=self._full if self._counting else lambda: False,  # without TLS it is told why it is turned away
+            full=self._full if self._counting else lambda: False,  # without TLS the caller gets the reason
             url=self.url,
             tls=self._tls,
             handshake=self._limits.header_timeout,
@@ -153,7 +153,7 @@ class StreamListener:
     def _arrive(self) -> StreamChannel:
         return StreamChannel(framing(self._framing, self._limits), self._limits, _NOBODY, self)
 
-    def admit(self, channel: StreamChannel, wire: Wire) -> None:
+    def admit(self, channel: StreamChannel, wire: StreamWire) -> None:
         """Serve a channel whose wire has come, unless there are too many."""
         transport = cast(asyncio.Transport, wire)
         name = transport.get_extra_info("peername")
@@ -190,7 +190,7 @@ class StreamListener:
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """As `channel.Listen`: `tcp://`, `tls://` and `unix:`."""
+    """Serve one object at a `tcp://`, `tls://` or `unix:` URL. Raises LocalError."""
     where = parse(url)
     if where.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
