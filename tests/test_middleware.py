@@ -135,7 +135,7 @@ async def test_a_shared_rate_is_counted_where_the_store_is(caplog: pytest.LogCap
     clock, engine = Clock(), Counted(10, 100_000)
     apps = [counting(rate_limit(2, burst=3, shared=True, clock=clock)) for _ in range(2)]
     for api, _ in apps:
-        behind(api).kept_in = engine
+        behind(api)._kept_in = engine
     ends = [api for api, _ in apps]
 
     async def tried(api: Service, caller: Caller = ADA) -> Any:

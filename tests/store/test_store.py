@@ -454,7 +454,7 @@ async def test_without_a_guard_a_connection_is_a_session() -> None:
             assert [await one.call("count"), await one.call("plainly"), await two.call("count")] == [1, 2, 1]
         async with connect(serving.urls[0]) as three:
             assert await three.call("count") == 1
-    assert behind(app).kept_in is not None
+    assert behind(app)._kept_in is not None
     limited = Limits(store_session_life=0.001)
     async with serve(app, urls="tcp://127.0.0.1:0", limits=limited) as serving, connect(serving.urls[0]) as one:
         assert await one.call("count") == 1
@@ -559,4 +559,4 @@ async def test_an_app_keeps_its_own(tmp_path: Path) -> None:
                 async with connect(serving.urls[0] + path, headers={"X-Who": "ada"}) as peer:
                     await peer.call("count")
     assert len(engine) == 2
-    assert [behind(app).kept_in for app in (one, two)] == [None, None]
+    assert [behind(app)._kept_in for app in (one, two)] == [None, None]

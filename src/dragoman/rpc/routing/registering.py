@@ -36,9 +36,9 @@ class Routed:
 
     name: str
     """For error texts, OpenRPC and metrics."""
-    own_routes: tuple[RegisteredRoute, ...] = ()
+    _own_routes: tuple[RegisteredRoute, ...] = ()
     """Those that were registered here, in order."""
-    kept_in: Engine | None = None
+    _kept_in: Engine | None = None
     """What keeps `ctx.store`; None: nothing yet."""
 
     def route(
@@ -60,7 +60,7 @@ class Routed:
         allowed = _methods(path, methods)
         check(f"{self.name}: the route {path}", _RULES, locals())
         _possible(self.name, path)
-        for one in self.own_routes:
+        for one in self._own_routes:
             if one.path == path and (both := [name for name in allowed if name in one.methods]):
                 raise LocalError(f"{self.name} has a route for {both[0]} {path} already")
 
@@ -69,7 +69,7 @@ class Routed:
 
             kind, takes_context = _kind(path, function), _takes_context(path, function)
             route = RegisteredRoute(path, allowed, public, function, kind, takes_context, timeout)
-            self.own_routes = (*self.own_routes, route)
+            self._own_routes = (*self._own_routes, route)
             return function
 
         return register
@@ -89,7 +89,7 @@ class RoutedServer(Routed):
 
     def keep_in(self: _Running, engine: Engine | None) -> None:
         """Keep `ctx.store` there; None: nowhere."""
-        self.service.kept_in = engine
+        self.service._kept_in = engine
 
     def http_routes(self: _Running) -> Sequence[Route]:
         """The routes for HTTP, also those of what is included."""
@@ -107,8 +107,8 @@ def http_routes(app: Any, runner: Runner) -> Sequence[Route]:
 
 
 def _routes_of(app: Any) -> list[RegisteredRoute]:
-    found = [*getattr(app, "own_routes", ())]
-    for one in getattr(app, "included", ()):
+    found = [*getattr(app, "_own_routes", ())]
+    for one in getattr(app, "_included", ()):
         found += [route for route in _routes_of(one) if route not in found]
     return found
 

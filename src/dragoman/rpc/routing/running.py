@@ -10,17 +10,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...jsonrpc.codec import Answer, failure
+from ...jsonrpc.codec import ResultMessage, failure
 from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError
 from ...jsonrpc.messages import Notification, Request
 from ...routes import RegisteredRoute, RouteExchange, RouteResponse
 from ..binding.results import to_json
-from ..call import InboundCall
 from ..context import Context
-from ..dispatch import Origin
-from ..method import Life, Method, living
+from ..dispatch import MessageOrigin
+from ..method import Method, living
 from ..observing import Deliver
-from ..runner import ExchangeOrigin, Runner
+from ..runner import ExchangeOrigin, InboundCall, Runner
 
 OWN: Final = frozenset({"content-length", "transfer-encoding", "connection", "content-type", "upgrade", "trailer"})
 """Header fields that no handler sets: the server frames the body, and `media_type` says what it is."""
@@ -32,7 +31,7 @@ _ENDED: Final = frozenset({"timed_out", "draining", "forbidden"})
 
 
 class _RouteBinding:
-    """The `Handler` of one request: it makes the response of what the route's function returns."""
+    """The `MethodHandler` of one request: it makes the response of what the route's function returns."""
 
     wants_context = opaque = shallow = True
 
@@ -52,7 +51,7 @@ class _RouteBinding:
     def encode(self, answer: Any) -> bytes:
         """Make the response of what the function returned, or middleware instead of it."""
         self.response = status, _, body = response_of(answer.result, self._limit)
-        self.shown = msgspec.json.encode(Answer({"status": status, "bytes": len(body)}, answer.id))
+        self.shown = msgspec.json.encode(ResultMessage({"status": status, "bytes": len(body)}, answer.id))
         return self.shown
 
 
@@ -73,7 +72,7 @@ class _RouteOrigin(ExchangeOrigin, kw_only=True, eq=False):
     call: _RouteCall | None = None
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         self.runner.bind()
         self.call = call = _RouteCall(self.runner, method, message, self, self, deliver, size)
@@ -92,7 +91,7 @@ def take(runner: Runner, route: RegisteredRoute, x: RouteExchange) -> None:
     try:
         _start(runner, route, x, name)
     except Exception as error:  # a fault of ours
-        _fail(x, runner.service.answers.failed(Request(name, msgspec.UNSET, _ID), error), None)
+        _fail(x, runner.service._answers.failed(Request(name, msgspec.UNSET, _ID), error), None)
 
 
 def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) -> None:
@@ -109,19 +108,19 @@ def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) 
             _fail(x, answer, refusal or (ended if ended is not None and ended.kind in _ENDED else None))
 
     deliver: Deliver = done
-    if service.watch is not None:
+    if service._watch is not None:
         message = msgspec.json.encode({"jsonrpc": "2.0", "method": name, "id": _ID})
-        deliver = service.watch.came_in(Request(name, msgspec.UNSET, _ID), origin, x.caller, done, message)
+        deliver = service._watch.came_in(Request(name, msgspec.UNSET, _ID), origin, x.caller, done, message)
     refusal = runner.call_limit.refusal()
     if refusal is not None:
-        deliver(failure(_ID, service.answers.dialect.error(refusal)), refusal)
+        deliver(failure(_ID, service._answers.dialect.error(refusal)), refusal)
         return
     method = Method(name, binding, "async" if route.kind == "async" else "thread", timeout=route.timeout)
-    service.link(method)
-    life: Life | None = service.life
+    service._link(method)
+    life = service._lifespan
     if life is not None:
         runner.bind()
-        method = living(life, method, service.handler)
+        method = living(life, method, service._handler)
     origin.start(origin, method, Request(name, request, _ID), deliver, len(request.body))
 
 
