@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from typing import overload
 
@@ -10,8 +9,6 @@ from dragoman import Limits, Peer, Service
 from dragoman.mcp import Server
 from dragoman.mcp.server.catalog.server_core import ServerCore
 from dragoman.rpc.peering.channel_peer import ChannelPeer
-from dragoman.rpc.registering.service_core import ServiceCore
-from dragoman.rpc.service import behind as core
 
 _serving: weakref.WeakKeyDictionary[ServerCore, weakref.ref[ServerCore]] = weakref.WeakKeyDictionary()
 _for_serving = ServerCore.for_serving
@@ -28,15 +25,15 @@ ServerCore.for_serving = _noted  # type: ignore[assignment,method-assign]
 
 
 @overload
-def behind(one: Service) -> ServiceCore: ...
+def behind(one: Service) -> Service: ...
 @overload
 def behind(one: Server) -> ServerCore: ...
 @overload
 def behind(one: Peer) -> ChannelPeer: ...
-def behind(one: Service | Server | Peer) -> ServiceCore | ServerCore | ChannelPeer:
+def behind(one: Service | Server | Peer) -> Service | ServerCore | ChannelPeer:
     """The object behind a public one, with all that this does not show; of a server what was served last of it."""
     if isinstance(one, Service):
-        return core(one)
+        return one
     if isinstance(one, Server):
         server = one.__servable__()
         return (_serving[server]() if server in _serving else None) or server
@@ -46,6 +43,4 @@ def behind(one: Service | Server | Peer) -> ServiceCore | ServerCore | ChannelPe
 
 def limited(service: Service, limits: Limits) -> Service:
     """A service as `serve(service, limits=limits)` serves it."""
-    other = copy.copy(service)
-    other._core = core(service).within(limits)
-    return other
+    return service._within(limits)

@@ -25,7 +25,7 @@ from dragoman.middleware import (
     timing,
 )
 from dragoman.store import StoreLost
-from dragoman.store.memory import MemoryStore
+from dragoman.store.memory import InMemoryStore
 from tests.behind import behind
 
 from .mcp.calling import calling
@@ -118,7 +118,7 @@ def test_callers_without_identity_are_their_hosts_and_a_function_may_tell_otherw
     assert ask(by_method, "twice", caller=BOB)["code"] == -32000
 
 
-class Counted(MemoryStore):
+class Counted(InMemoryStore):
     """Counts the changes, and may be away."""
 
     changes = 0
@@ -135,7 +135,7 @@ async def test_a_shared_rate_is_counted_where_the_store_is(caplog: pytest.LogCap
     clock, engine = Clock(), Counted(10, 100_000)
     apps = [counting(rate_limit(2, burst=3, shared=True, clock=clock)) for _ in range(2)]
     for api, _ in apps:
-        behind(api).kept_in = engine
+        behind(api)._kept_in = engine
     ends = [api for api, _ in apps]
 
     async def tried(api: Service, caller: Caller = ADA) -> Any:

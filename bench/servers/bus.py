@@ -13,12 +13,12 @@ import sys
 import time
 
 from dragoman.bus import Bus, open_bus
-from dragoman.bus.hub import hold
+from dragoman.bus.hub import open_hub
 
 
 async def hub(path: str) -> None:
     """Hold it."""
-    held = await hold(path)
+    held = await open_hub(path)
     await _orders(None)
     await held.close()
 

@@ -59,7 +59,7 @@ class SharedBuckets:
         if (until := self._empty.get(caller, 0.0)) > now:
             return until - now
         here = self._here
-        table, whose = context._site.table, owner_of(context.caller)
+        table, whose = context._site.service, owner_of(context.caller)
 
         def edit(document: bytes | None) -> Edit:
             left, since = (float(here.size), now) if document is None else _read(document)

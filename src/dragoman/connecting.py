@@ -39,9 +39,8 @@ from .rpc.middleware import Middleware
 from .rpc.observing import with_trace
 from .rpc.peer import Peer
 from .rpc.peering.channel_peer import ChannelPeer, OnState
-from .rpc.registering.service_core import ServiceCore
 from .rpc.runner import Runner
-from .rpc.service import Service, behind
+from .rpc.service import Service
 from .schemes import dial as dial
 
 if TYPE_CHECKING:
@@ -163,14 +162,12 @@ class Wanted(Struct, frozen=True, kw_only=True):
     v1: bool
 
 
-def _observed(service: Service | None, observers: Sequence[Observer]) -> ServiceCore:
+def _observed(service: Service | None, observers: Sequence[Observer]) -> Service:
     """What the far end may call, as these observers alone see it."""
     if service is None:
-        seen = ServiceCore("caller", discover=False)
+        seen = Service("caller", discover=False)
     else:
-        seen = behind(service)
-        if observers:
-            seen = seen.within(seen.limits)
+        seen = service._within(service.limits) if observers else service
     for observer in observers:
         seen.observe(observer)
     return seen

@@ -16,7 +16,7 @@ import msgspec
 from .access import Protectable, Protection, Verifiers
 from .channel import Guard, Options, Servable
 from .jsonrpc.errors import LocalError
-from .net.urls import masked, scheme_of
+from .net.urls import mask_url, scheme_of
 
 _LOCAL: Final = frozenset({"stdio", "memory"})
 _OWN: Final = frozenset({"http", "https", "ws", "wss"})
@@ -64,8 +64,8 @@ def options_at(url: str, served: Mapping[str, Servable], options: Options, publi
             protections.append(protection)
         elif options.guard is None and isinstance(one, Protectable) and one.demanded is not None:
             raise LocalError(
-                f"{masked(url)}: methods of {one.name} are not for every caller, and nothing says who is calling: give it "
-                f"auth=, or serve it for anybody who can reach it: public=[{masked(url)!r}]"
+                f"{mask_url(url)}: methods of {one.name} are not for every caller, and nothing says who is calling: give it "
+                f"auth=, or serve it for anybody who can reach it: public=[{mask_url(url)!r}]"
             )
     if not protections or scheme in _OWN:
         return options
@@ -81,6 +81,6 @@ def _certain(url: str, scheme: str, protection: Protection, options: Options) ->
             return
     if why:
         raise LocalError(
-            f"{masked(url)}: auth= cannot be kept there: {why}; to serve it for anybody who can reach it, say so: "
-            f"public=[{masked(url)!r}]"
+            f"{mask_url(url)}: auth= cannot be kept there: {why}; to serve it for anybody who can reach it, say so: "
+            f"public=[{mask_url(url)!r}]"
         )

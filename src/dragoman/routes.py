@@ -1,10 +1,10 @@
-"""HTTP routes beside an endpoint, as values: what a handler gets, what it may return, and what a wire is given.
+"""HTTP routes beside an endpoint, as values: what a handler receives and may return, and what HTTP serves.
 
     @api.route("/price", methods=["GET"])
     async def price(request: RouteRequest) -> Any:
         return {"price": prices[request.parameters["name"][0]]}
 
-An app registers routes (`rpc.routing`), HTTP serves them (`transports.http.routes`), and neither knows the other. Pure.
+An app registers routes (`rpc.routing`), HTTP serves them (`transports.http.routes`); neither imports the other. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RouteRequest(Struct, frozen=True, kw_only=True, eq=False):
     query: str = ""
     body: bytes = b""
     caller: Caller = Caller()
-    """What the wire knows of the caller."""
+    """What HTTP knows of the caller."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -78,38 +78,49 @@ class RouteResponse(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-class Route(Struct, frozen=True, eq=False):
-    """One registered handler."""
+class RegisteredRoute(Struct, frozen=True, eq=False):
+    """A function that answers HTTP requests to a path, as an app registered it."""
 
     path: str
     methods: tuple[str, ...]
     public: bool
-    """It does not stand behind the guard."""
+    """No guard decides about its requests."""
     function: Callable[..., Any]
     kind: str
     """"async" or "thread"."""
     takes_context: bool
     timeout: float | UnsetType | None
-    """As for a method: seconds, None for ever, UNSET for the limits' `handler_timeout`."""
+    """Seconds; None: no time-out; UNSET: the limits' `handler_timeout`."""
 
 
 class RouteExchange(Protocol):
-    """One request to a route, as a wire gives it to a served object. It is answered exactly once, unless the caller has
-    gone."""
+    """One request to a route. It is answered exactly once, unless the caller goes away before."""
 
     request: RouteRequest
     caller: Caller
     gone: Callable[[], None] | None
-    """Set by the served object: called once, on the loop, when the caller went away before the answer."""
+    """Set by `Route.answer`: called once, on the loop, when the caller went away before the answer."""
 
     def respond(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         """Send the answer."""
 
     def fail(self, error: RpcError, refusal: Refusal | None) -> None:
-        """The handler failed, or the call is refused. The error holds nothing that must not leave the process."""
+        """Send the error of a handler that failed, or of a request that is refused. It holds only what the caller may
+        see."""
 
     def stream(self, message: bytes) -> bool:
-        """False: nothing is sent ahead of an answer."""
+        """Return False: nothing is sent ahead of an answer."""
+
+
+class Route(Struct, frozen=True, eq=False):
+    """What answers HTTP requests to a path of a served object."""
+
+    path: str
+    methods: tuple[str, ...]
+    public: bool
+    """No guard decides about its requests."""
+    answer: Callable[[RouteExchange], None]
+    """Answers a request, now or later on the loop. Raises nothing."""
 
 
 @runtime_checkable
@@ -117,7 +128,4 @@ class HasRoutes(Protocol):
     """A served object with routes."""
 
     def http_routes(self) -> Sequence[Route]:
-        """All of them, also of what is included."""
-
-    def take_route(self, route: Route, x: RouteExchange) -> None:
-        """Answer a request, now or later on the loop. Raises nothing."""
+        """Return all of them, also of what is included."""

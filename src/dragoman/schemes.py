@@ -17,8 +17,8 @@ from typing import Any
 from .channel import Channel, Dial, Listen, Listener, Options, Servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.options import closest
-from .net.scheme import SCHEMES, lacking, load
-from .net.urls import masked, printable, scheme_of
+from .net.scheme import SCHEMES, load, missing_package_error
+from .net.urls import mask_url, printable, scheme_of
 
 _PLACE = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
 """A host and port without a scheme, or with one that lacks its colon."""
@@ -44,10 +44,10 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
         bare = re.fullmatch(r":?(\d+)", url)
         at = f"127.0.0.1:{bare[1]}" if bare else place["at"] if (place := re.fullmatch(_PLACE, url)) else ""
         write = f"; write http://{at}, ws://{at} or tcp://{at}" if at else ""
-        raise LocalError(f"Cannot listen on {masked(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}{write}")
+        raise LocalError(f"Cannot listen on {mask_url(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}{write}")
     scheme = known(url)
     if options.guard is not None and (why := SCHEMES[scheme].unguarded):
-        raise LocalError(f"{masked(url)}: guard= cannot be used here: {why}")
+        raise LocalError(f"{mask_url(url)}: guard= cannot be used here: {why}")
     with _packages(scheme):
         start: Listen = load(scheme, SCHEMES[scheme].listen)
         return await start(url, served, options)
@@ -57,7 +57,7 @@ def _no_place(target: str | Sequence[str]) -> None:
     """Raise LocalError for a URL whose scheme or its colon is missing, which would be taken for a command."""
     if isinstance(target, str) and (place := re.fullmatch(_PLACE, target)):
         raise LocalError(
-            f"{masked(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
+            f"{mask_url(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
         )
 
 
@@ -70,11 +70,11 @@ def known(url: str) -> str:
 
 
 def _unknown(url: str, scheme: str) -> str:
-    text = f"{masked(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
+    text = f"{mask_url(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
     near = closest(scheme, SCHEMES, 0.5)
     port = url.partition(":")[2]
     if port.isascii() and port.isdigit():  # "localhost:9000"
-        return f"{text}. Did you mean tcp://{masked(url)}?"
+        return f"{text}. Did you mean tcp://{mask_url(url)}?"
     return f"{text}. Did you mean {near}:?" if near else text
 
 
@@ -100,4 +100,4 @@ def _packages(scheme: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
-        raise lacking(scheme, missing) from missing
+        raise missing_package_error(scheme, missing) from missing

@@ -26,9 +26,8 @@ from .routes import HasRoutes
 from .rpc.background import needs_asyncio
 from .rpc.method import AUTH
 from .rpc.observing import rejecting, with_trace
-from .rpc.registering.service_core import inside_a_loop
 from .rpc.servable import ServableService
-from .rpc.service import Service, behind
+from .rpc.service import Service, inside_a_loop
 from .schemes import listen
 from .serving_observers import ServingObservers, observed
 from .sharing import Shared
@@ -346,10 +345,10 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         if "DRAGOMAN_WORKER" not in os.environ:
             return {}
         from .net.accept import LoadBoard  # noqa: PLC0415  (workers only)
-        from .workers.worker import ControlPipe, employed  # noqa: PLC0415
+        from .workers.worker import ControlPipe, take_worker_spec  # noqa: PLC0415
 
         loop = asyncio.get_running_loop()
-        self.employment = employed()
+        self.employment = take_worker_spec()
         if self.employment is None:
             return {}
         closing: list[asyncio.Task[None]] = []
@@ -483,7 +482,7 @@ def hosted(given: Sequence[Served | Mapping[str, Served]], limits: Limits | None
             if not isinstance(it, Service | Servable | Serves):
                 raise LocalError(f"cannot serve {it!r}: give a Service, or an object with exchange and attach")
             if isinstance(it, Service):
-                found[path] = ServableService(behind(it), limits=limits)
+                found[path] = ServableService(it, limits=limits)
                 continue
             one = servable(it)
             found[path] = one.for_serving() if isinstance(one, Shareable) else one

@@ -80,9 +80,9 @@ class Shared:
         if self.bus is not None and self.bus.store is not None:
             self._shared += [each.share(self.bus.store) for each in protections.values()]
             if not secrets and (plain or protections or store == "bus"):
-                from .bus.sealed import tell_unsealed  # noqa: PLC0415  (start-up: for those who share something)
+                from .bus.sealed import warn_unsealed  # noqa: PLC0415  (start-up: for those who share something)
 
-                tell_unsealed(self.bus)
+                warn_unsealed(self.bus)
 
     async def stop(self) -> None:
         self._end_watch()

@@ -161,6 +161,6 @@ def test_callers_of_another_issuer(kind: Any, inside: Any, outer: Any, inner: An
     if why:
         with pytest.raises(LocalError, match=f"outer cannot include inner: .*{why}"):
             around.include(within)
-        assert not behind(around).included
+        assert not behind(around)._included
     else:
         around.include(within)

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from dragoman.bus import Bus, BusLost, Store, open_bus
-from dragoman.bus.contract import published_in, traced
+from dragoman.bus.contract import published_in, with_trace_context
 from tests.engines.brokers import Engine
 
 Open: TypeAlias = Callable[[], Awaitable[Bus]]
@@ -90,7 +90,7 @@ async def the_context_of_a_message_stands_beside_it(open: Open) -> None:
     async with ends(open, 2) as (publisher, other):
         topic, heard = fresh("topic"), asyncio.Queue[bytes]()
         await other.subscribe(topic, lambda message: heard.put_nowait(message + b" in " + published_in.get().encode()))
-        for message in (traced(b"one", "00-1"), b"two"):
+        for message in (with_trace_context(b"one", "00-1"), b"two"):
             await publisher.publish(topic, message)
         assert await take(heard, 2) == [b"one in 00-1", b"two in "]
 

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.bus import open_bus
-from dragoman.bus.contract import call_subscriber, published_in, traced
+from dragoman.bus.contract import call_subscriber, published_in, with_trace_context
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_error_of_a_subscriber_is_logged_and_its_context_ends(caplog: pytest.
         heard.append((message, published_in.get()))
         raise ValueError("its own fault")
 
-    call_subscriber(take, "topic", traced(b"one\ntwo", "00-1"))
+    call_subscriber(take, "topic", with_trace_context(b"one\ntwo", "00-1"))
     assert heard == [(b"one\ntwo", "00-1")]
     assert published_in.get() == ""
     [record] = caplog.records

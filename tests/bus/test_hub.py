@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from dragoman.bus import BusLost, hub, open_bus
-from dragoman.bus.hub import Hub, _Client, framed, hold
+from dragoman.bus.hub import BusHub, _HubClient, open_hub, write_frame
 
 from . import table
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("quiet_loop")
 
 
 @pytest_asyncio.fixture
-async def held(tmp_path: Path) -> AsyncIterator[Hub]:
-    one = await hold(str(tmp_path / "bus.sock"))
+async def held(tmp_path: Path) -> AsyncIterator[BusHub]:
+    one = await open_hub(str(tmp_path / "bus.sock"))
     yield one
     await one.close()
 
@@ -35,7 +35,7 @@ class Wire(asyncio.Transport):
         self.room = room
         self.written: list[list[Any]] = []
         self.reading = True
-        self.client: _Client
+        self.client: _HubClient
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high == hub.HIGH_WATER
@@ -60,12 +60,12 @@ class Wire(asyncio.Transport):
         self.reading = True
 
 
-def slow(room: int) -> tuple[Hub, Wire]:
+def slow(room: int) -> tuple[BusHub, Wire]:
     """A hub with one client, subscribed to "t"; the frames that there is room for include the answer."""
-    one, wire = Hub("never", lambda: 0.0), Wire(room)
-    wire.client = _Client(one)
+    one, wire = BusHub("never", lambda: 0.0), Wire(room)
+    wire.client = _HubClient(one)
     wire.client.connection_made(wire)
-    wire.client.data_received(framed(1, "subscribe", "t"))
+    wire.client.data_received(write_frame(1, "subscribe", "t"))
     return one, wire
 
 
@@ -73,7 +73,7 @@ def hints(*messages: bytes) -> list[list[Any]]:
     return [[0, "t", message] for message in messages]
 
 
-def publish(one: Hub, *messages: bytes) -> None:
+def publish(one: BusHub, *messages: bytes) -> None:
     for message in messages:
         one.verbs["publish"](None, "t", message)
 
@@ -95,7 +95,7 @@ def test_requests_of_a_client_that_is_full_wait_for_room_for_their_answers() -> 
     one, wire = slow(2)
     one.store.put("k", b"v")
     wire.client.data_received(
-        b"".join(framed(number, "get", "k") for number in range(2, 7)) + framed(7, "put", "k", b"")
+        b"".join(write_frame(number, "get", "k") for number in range(2, 7)) + write_frame(7, "put", "k", b"")
     )
     assert not wire.reading
     assert wire.read(2) == [[1, None], [2, b"v"]]
@@ -106,7 +106,7 @@ def test_requests_of_a_client_that_is_full_wait_for_room_for_their_answers() -> 
 
 
 async def test_so_many_bytes_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "WAITING", sum(len(framed(0, "t", b"%d" % number)) for number in (3, 4, 5)))
+    monkeypatch.setattr(hub, "WAITING", sum(len(write_frame(0, "t", b"%d" % number)) for number in (3, 4, 5)))
     one, wire = slow(2)
     publish(one, b"1", b"2", b"3", b"4")
     assert one.dropped == 0, "they fit exactly"
@@ -122,7 +122,7 @@ async def test_so_many_bytes_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_client_that_breaks_the_protocol_is_told_of_in_one_line(
-    held: Hub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    held: BusHub, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(hub, "FRAME", 100)
@@ -130,13 +130,13 @@ async def test_a_client_that_breaks_the_protocol_is_told_of_in_one_line(
     for wrong in (
         b"\0\0\0\1\xc1",
         b"\0\0\0\2\x91\1",
-        framed(1, "format"),
-        framed(1, []) + too_long[:50],
+        write_frame(1, "format"),
+        write_frame(1, []) + too_long[:50],
         too_long,
         too_long[:50],
     ):
         reader, writer = await asyncio.open_unix_connection(held.path)
-        writer.write(wrong + framed(2, "put", "k", b"", None))
+        writer.write(wrong + write_frame(2, "put", "k", b"", None))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
             await asyncio.wait_for(reader.readexactly(1), table.PATIENCE)
         writer.close()
@@ -156,22 +156,22 @@ NO_REQUEST = {
     "a list that is said to be long": raw(b"\xdd\xff\xff\xff\xff"),
     "bytes that are said to be long": raw(b"\x93\x01\xa3get\xc6\xff\xff\xff\xff"),
     "no list": raw(b"\x80"),
-    "an empty list": framed(),
+    "an empty list": write_frame(),
     "text that is not UTF-8": raw(b"\x93\x01\xa3get\xa1\xff"),
     "a time out of range": raw(b"\x93\x01\xa3get\xc7\x0c\xff" + b"\xff" * 12),
-    "a number that is none": framed([], "get", "k"),
-    "an unknown verb": framed(1, "drop", "k"),
-    "a verb that is not text": framed(1, {}, "k"),
+    "a number that is none": write_frame([], "get", "k"),
+    "an unknown verb": write_frame(1, "drop", "k"),
+    "a verb that is not text": write_frame(1, {}, "k"),
 }
 
 
 @pytest.mark.parametrize("wrong", NO_REQUEST.values(), ids=NO_REQUEST)
 async def test_what_is_no_request_ends_its_own_connection_alone(
-    held: Hub, wrong: bytes, caplog: pytest.LogCaptureFixture
+    held: BusHub, wrong: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     bus = await open_bus(held.url)
     reader, writer = await asyncio.open_unix_connection(held.path)
-    writer.write(wrong + framed(2, "put", "k", b"", None))
+    writer.write(wrong + write_frame(2, "put", "k", b"", None))
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await asyncio.wait_for(reader.readexactly(1), table.PATIENCE)
     writer.close()
@@ -208,23 +208,25 @@ NOT_DONE: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("words", NOT_DONE, ids=repr)
 def test_words_of_other_kinds_change_nothing_and_reach_nobody(words: tuple[Any, ...]) -> None:
     one, wire = slow(9)
-    wire.client.data_received(framed(2, *words) + framed(3, "get", "k"))
+    wire.client.data_received(write_frame(2, *words) + write_frame(3, "get", "k"))
     [subscribed, (number, value, why), after] = wire.written
     assert (subscribed, number, value) == ([1, None], 2, None)
     assert why.startswith("TypeError: ")
     assert after == [3, None]
     assert len(one.store) == 0
     assert wire.client.topics == {"t"}
-    one.left(wire.client)
+    one.remove(wire.client)
     assert one.clients == set()
 
 
 @pytest.mark.parametrize("huge", [2**64 - 1, -(2**63), 1e308, float("inf")], ids=repr)
 def test_huge_numbers_are_numbers(huge: float) -> None:
     _, wire = slow(9)
-    wire.client.data_received(framed(2, "put", "k", b"v", huge) + framed(3, "touch", "l", huge))
-    wire.client.data_received(framed(4, "append", "l", b"m", 9, 1, 2**64 - 1) + framed(5, "read", "l", 2**64 - 1))
-    wire.client.data_received(framed(2**64 - 1, "get", "k"))
+    wire.client.data_received(write_frame(2, "put", "k", b"v", huge) + write_frame(3, "touch", "l", huge))
+    wire.client.data_received(
+        write_frame(4, "append", "l", b"m", 9, 1, 2**64 - 1) + write_frame(5, "read", "l", 2**64 - 1)
+    )
+    wire.client.data_received(write_frame(2**64 - 1, "get", "k"))
     assert wire.written[1:] == [
         [2, None],
         [3, False],
@@ -235,11 +237,11 @@ def test_huge_numbers_are_numbers(huge: float) -> None:
 
 
 async def test_a_request_that_cannot_be_done_is_logged_where_it_failed(
-    held: Hub, caplog: pytest.LogCaptureFixture
+    held: BusHub, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader, writer = await asyncio.open_unix_connection(held.path)
-    writer.write(framed(7, "get") + framed(8, "get", "k"))
-    first = framed(8, None)
+    writer.write(write_frame(7, "get") + write_frame(8, "get", "k"))
+    first = write_frame(8, None)
     head = await reader.readexactly(4)
     number, value, why = hub.decode(await reader.readexactly(int.from_bytes(head, "big")))
     assert (number, value) == (7, None)
@@ -252,7 +254,7 @@ async def test_a_request_that_cannot_be_done_is_logged_where_it_failed(
 
 
 async def test_closing_waits_for_its_clients_and_clients_that_went_before_harm_nothing(tmp_path: Path) -> None:
-    one = await hold(str(tmp_path / "bus.sock"))
+    one = await open_hub(str(tmp_path / "bus.sock"))
     for _ in range(2):
         early = await open_bus(one.url)
         await early.close()
@@ -277,7 +279,7 @@ async def test_closing_waits_for_its_clients_and_clients_that_went_before_harm_n
 
 @pytest.mark.parametrize("turns", range(4))
 async def test_a_client_that_is_accepted_while_the_hub_closes_is_disconnected_too(tmp_path: Path, turns: int) -> None:
-    one = await hold(str(tmp_path / "bus.sock"))
+    one = await open_hub(str(tmp_path / "bus.sock"))
     bus = await open_bus(one.url)
     states: asyncio.Queue[bool] = asyncio.Queue()
     bus.on_state = states.put_nowait

@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.bus import Bus, BusLost, Store, open_bus
 from dragoman.bus.memory import MemoryBus
-from dragoman.bus.store import MemoryStore
+from dragoman.bus.store import MemoryBusStore
 
 from . import table
 
@@ -103,7 +103,7 @@ class Hands:
 
 def test_times_to_the_moment() -> None:
     hands = Hands()
-    shelves = MemoryStore(hands)
+    shelves = MemoryBusStore(hands)
     shelves.put("key", b"1", 5)
     assert shelves.append("log", b"1", 5) == 1
     hands.now += 4.9
@@ -120,7 +120,7 @@ def test_times_to_the_moment() -> None:
 
 def test_what_is_over_gives_its_room_back_without_being_asked_for() -> None:
     hands = Hands()
-    shelves = MemoryStore(hands)
+    shelves = MemoryBusStore(hands)
     for number in range(1_000):
         shelves.put(f"old {number}", b"1", 10)
         shelves.touch(f"old {number}", 20)  # found out when the heap looks at it at 10
@@ -132,7 +132,7 @@ def test_what_is_over_gives_its_room_back_without_being_asked_for() -> None:
 
 def test_a_key_that_is_put_again_and_again_takes_one_place() -> None:
     hands = Hands()
-    shelves = MemoryStore(hands)
+    shelves = MemoryBusStore(hands)
     for _ in range(1_000):
         shelves.put("key", b"1", 10)
         hands.now += 0.5

@@ -12,8 +12,8 @@ async def test_a_message_goes_to_every_subscriber_of_its_topic_and_to_no_other()
     topics.add("a", lambda message: heard.append(("first", message)))
     topics.add("a", lambda message: heard.append(("second", message)))
     topics.add("b", lambda message: heard.append(("other", message)))
-    topics.tell("a", b"1")
-    topics.tell("c", b"2")
+    topics.deliver("a", b"1")
+    topics.deliver("c", b"2")
     assert heard == [("first", b"1"), ("second", b"1")]
     assert list(topics) == ["a", "b"]
     assert [one.topic for one in topics.of("a")] == ["a", "a"]
@@ -26,8 +26,8 @@ async def test_what_is_closed_hears_nothing_also_when_it_is_told_directly() -> N
     other = topics.add("a", lambda message: heard.append(b"other " + message))
     await one.close()
     assert topics.of("a") == (other,)
-    one.tell(b"1")
-    topics.tell("a", b"2")
+    one.deliver(b"1")
+    topics.deliver("a", b"2")
     assert heard == [b"other 2"]
 
 
@@ -43,7 +43,7 @@ async def test_what_one_subscriber_closes_does_not_disturb_the_others() -> None:
     topics.add("a", first)
     second = topics.add("a", lambda message: heard.append("second"))
     topics.add("a", lambda message: heard.append("third"))
-    topics.tell("a", b"1")
+    topics.deliver("a", b"1")
     assert heard == ["first", "third"]
 
 
@@ -76,7 +76,7 @@ async def test_a_topic_can_be_taken_up_again_after_its_last_subscription() -> No
     topics, heard = Topics(note), list[bytes]()
     await topics.add("a", print).close()
     again = topics.add("a", heard.append)
-    topics.tell("a", b"1")
+    topics.deliver("a", b"1")
     await again.close()
     assert heard == [b"1"]
     assert left == ["a", "a"]

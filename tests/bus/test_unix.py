@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from dragoman import LocalError
 from dragoman.bus import Bus, BusLost, Store, hub, open_bus
-from dragoman.bus.hub import Hub, hold
+from dragoman.bus.hub import BusHub, open_hub
 from dragoman.bus.unix import LocalBus
 
 from . import table
@@ -37,8 +37,8 @@ asyncio.run(main())
 
 
 @pytest_asyncio.fixture
-async def held(tmp_path: Path) -> AsyncIterator[Hub]:
-    one = await hold(str(tmp_path / "bus.sock"))
+async def held(tmp_path: Path) -> AsyncIterator[BusHub]:
+    one = await open_hub(str(tmp_path / "bus.sock"))
     yield one
     await one.close()
 
@@ -53,11 +53,11 @@ async def far_end(url: str) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.parametrize("case", table.BUS + table.STORE, ids=table.name)
-async def test_contract(held: Hub, case: table.Case) -> None:
+async def test_contract(held: BusHub, case: table.Case) -> None:
     await case(lambda: open_bus(held.url))
 
 
-async def test_what_it_is(held: Hub) -> None:
+async def test_what_it_is(held: BusHub) -> None:
     bus = await open_bus(f"unix://{held.path}")
     assert isinstance(bus, Bus)
     assert isinstance(bus.store, Store)
@@ -73,21 +73,21 @@ async def test_a_missing_far_end(tmp_path: Path) -> None:
 
 async def test_a_live_socket_is_never_taken_a_dead_one_is(tmp_path: Path) -> None:
     path = str(tmp_path / "bus.sock")
-    first = await hold(path)
+    first = await open_hub(path)
     with pytest.raises(LocalError, match="in use"):
-        await hold(path)
+        await open_hub(path)
     await first.close()
     left = socket.socket(socket.AF_UNIX)
     left.bind(path)
     left.close()
-    second = await hold(path)
+    second = await open_hub(path)
     await second.close()
     (tmp_path / "bus.sock").touch()
     with pytest.raises(LocalError, match="in use"):
-        await hold(path)
+        await open_hub(path)
 
 
-async def test_a_killed_end_loses_nothing_of_the_others(held: Hub) -> None:
+async def test_a_killed_end_loses_nothing_of_the_others(held: BusHub) -> None:
     mine, other = await open_bus(held.url), await open_bus(held.url)
     heard: asyncio.Queue[bytes] = asyncio.Queue()
     await mine.subscribe("all", heard.put_nowait)
@@ -112,7 +112,7 @@ async def test_a_killed_end_loses_nothing_of_the_others(held: Hub) -> None:
     await other.close()
 
 
-async def test_an_end_that_stands_still_is_bounded_and_told(held: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_stands_still_is_bounded_and_told(held: BusHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest hints for it are dropped and counted, its answers are not; the others hear everything."""
     monkeypatch.setattr(hub, "WAITING", 100_000)
     monkeypatch.setattr(hub, "HIGH_WATER", 10_000)
@@ -148,7 +148,7 @@ async def test_an_end_that_stands_still_is_bounded_and_told(held: Hub, monkeypat
 
 async def test_the_hub_goes_and_comes_back(tmp_path: Path) -> None:
     path = str(tmp_path / "bus.sock")
-    first = await hold(path)
+    first = await open_hub(path)
     bus = await open_bus(first.url)
     states: asyncio.Queue[bool] = asyncio.Queue()
     bus.on_state = states.put_nowait
@@ -163,7 +163,7 @@ async def test_the_hub_goes_and_comes_back(tmp_path: Path) -> None:
             await bus.publish("kept", b"")
         if round == 0:
             await left.close()
-        first = await hold(path)
+        first = await open_hub(path)
         async with asyncio.timeout(table.PATIENCE):
             assert await states.get() is True
         assert bus.alive
@@ -174,7 +174,7 @@ async def test_the_hub_goes_and_comes_back(tmp_path: Path) -> None:
     await first.close()
 
 
-async def test_what_is_in_flight_when_the_hub_goes_is_lost_by_name(held: Hub) -> None:
+async def test_what_is_in_flight_when_the_hub_goes_is_lost_by_name(held: BusHub) -> None:
     bus = await open_bus(held.url)
     assert bus.store is not None
     asked = [asyncio.create_task(bus.store.get("key")) for _ in range(5)]
@@ -188,7 +188,7 @@ async def test_what_is_in_flight_when_the_hub_goes_is_lost_by_name(held: Hub) ->
 
 
 @pytest.mark.parametrize("bytes_", [b"\x00\x00\x00\x01\xc1", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x03\x92\x01\xa0"])
-async def test_a_caller_that_does_not_speak_it_is_cut_off(held: Hub, bytes_: bytes) -> None:
+async def test_a_caller_that_does_not_speak_it_is_cut_off(held: BusHub, bytes_: bytes) -> None:
     bus = await open_bus(held.url)
     reader, writer = await asyncio.open_unix_connection(held.path)
     writer.write(bytes_)
@@ -204,7 +204,7 @@ async def test_a_caller_that_does_not_speak_it_is_cut_off(held: Hub, bytes_: byt
 async def test_a_log_is_never_longer_than_one_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever bounds its writers name: it could not be read any more, and each try would cost the connection."""
     monkeypatch.setattr(hub, "FRAME", 100_000)
-    one = await hold(str(tmp_path / "bus.sock"))
+    one = await open_hub(str(tmp_path / "bus.sock"))
     bus = await open_bus(one.url)
     assert bus.store is not None
     for message, times, left in ((bytes(10_000), 30, 5), (b"", 4_000, 3_125)):
@@ -218,14 +218,14 @@ async def test_a_log_is_never_longer_than_one_frame(tmp_path: Path, monkeypatch:
     await one.close()
 
 
-async def test_a_message_that_is_too_large_is_refused_here(held: Hub) -> None:
+async def test_a_message_that_is_too_large_is_refused_here(held: BusHub) -> None:
     bus = await open_bus(held.url)
     with pytest.raises(LocalError, match="bytes are too many"):
         await bus.publish("all", bytes(hub.FRAME))
     await bus.close()
 
 
-async def test_a_request_that_cannot_be_done_says_why(held: Hub) -> None:
+async def test_a_request_that_cannot_be_done_says_why(held: BusHub) -> None:
     bus = await open_bus(held.url)
     assert isinstance(bus, LocalBus)
     with pytest.raises(LocalError, match="TypeError"):

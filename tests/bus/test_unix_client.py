@@ -14,7 +14,7 @@ import pytest
 from dragoman import LocalError
 from dragoman.bus import BusLost, hub, open_bus
 from dragoman.bus import unix as unix_module
-from dragoman.bus.hub import FRAME, framed, hold
+from dragoman.bus.hub import FRAME, open_hub, write_frame
 from dragoman.bus.unix import LocalBus
 
 from . import table
@@ -41,7 +41,7 @@ class End:
     async def answer(self, value: object = None) -> list[Any]:
         """Answer the next request; what it was."""
         number, *words = await self.asked()
-        self.write(framed(number, value))
+        self.write(write_frame(number, value))
         return words
 
     def close(self) -> None:
@@ -85,7 +85,13 @@ async def test_each_answer_goes_to_its_request_and_strange_ones_to_none(tmp_path
         asked = [asyncio.ensure_future(bus.store.get(key)) for key in "abc"]
         first, second, third = [await end.asked() for _ in asked]
         assert [first, second, third] == [[1, "get", "a"], [2, "get", "b"], [3, "get", "c"]]
-        end.write(framed(9, b"of no request"), framed(2, b"B"), framed(2, b"again"), framed(1, b"A"), framed(3, b"C"))
+        end.write(
+            write_frame(9, b"of no request"),
+            write_frame(2, b"B"),
+            write_frame(2, b"again"),
+            write_frame(1, b"A"),
+            write_frame(3, b"C"),
+        )
         assert await asyncio.gather(*asked) == [b"A", b"B", b"C"]
         assert bus.alive
         await bus.close()
@@ -103,7 +109,7 @@ async def test_a_caller_that_gave_up_harms_no_other(tmp_path: Path, ends: bool) 
         if ends:
             end.close()
         else:
-            end.write(*(framed(number, b"%d" % number) for number in numbers))
+            end.write(*(write_frame(number, b"%d" % number) for number in numbers))
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(outcomes[0], asyncio.CancelledError)
         if ends:
@@ -147,7 +153,7 @@ async def test_it_is_back_only_when_the_hub_has_all_subscriptions(
             assert await end.answer() == ["subscribe", topic]
         assert await states.get() is True
         assert bus.alive
-        end.write(framed(0, "b", b"1"), framed(0, "none", b"2"))
+        end.write(write_frame(0, "b", b"1"), write_frame(0, "none", b"2"))
         publishing = asyncio.ensure_future(bus.publish("c", b"3"))
         assert await end.answer() == ["publish", "c", b"3"]
         await publishing
@@ -163,7 +169,8 @@ async def test_it_is_back_only_when_the_hub_has_all_subscriptions(
         await bus.close()
     said = [record.getMessage() for record in caplog.records]
     lost = f"{url}: the hub is lost, coming back"
-    assert said == [lost, f"{lost}: {url}: the socket was lost", f"{url}: the hub is back"]
+    socket = "the socket was lost"
+    assert said == [f"{lost}: {socket}", f"{lost}: {url}: {socket}", f"{url}: the hub is back"]
 
 
 async def test_what_it_missed_is_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -171,7 +178,7 @@ async def test_what_it_missed_is_counted_and_logged(tmp_path: Path, caplog: pyte
         bus = await opened(url)
         end: End = await next_end()
         publishing = asyncio.ensure_future(bus.publish("a", b""))
-        end.write(framed(0, None, 3), framed(0, None, 4))
+        end.write(write_frame(0, None, 3), write_frame(0, None, 4))
         await end.answer()
         await publishing
         assert bus.missed == 7
@@ -208,15 +215,15 @@ NO_HUB = {
     "nested too deeply": raw(b"\x91" * 50_000),
     "a list that is said to be long": raw(b"\xdd\xff\xff\xff\xff"),
     "no list": raw(b"\x80"),
-    "an empty list": framed(),
-    "a number alone": framed(1),
-    "a number that is none": framed([], b"v"),
-    "True for a number": framed(True, b"v"),
-    "a message without content": framed(0, "t"),
-    "a message that is text": framed(0, "t", "text"),
-    "a message with more": framed(0, "t", b"", b""),
-    "a topic that is none": framed(0, [], b""),
-    "a count that is none": framed(0, None, "many"),
+    "an empty list": write_frame(),
+    "a number alone": write_frame(1),
+    "a number that is none": write_frame([], b"v"),
+    "True for a number": write_frame(True, b"v"),
+    "a message without content": write_frame(0, "t"),
+    "a message that is text": write_frame(0, "t", "text"),
+    "a message with more": write_frame(0, "t", b"", b""),
+    "a topic that is none": write_frame(0, [], b""),
+    "a count that is none": write_frame(0, None, "many"),
 }
 
 
@@ -235,7 +242,7 @@ async def test_what_no_hub_sends_ends_the_connection(
             asked = [asyncio.ensure_future(bus.ask("get", key)) for key in "ab"]
             for _ in asked:
                 await end.asked()
-            end.write(wrong, framed(1, b"a"), framed(2, b"b"))
+            end.write(wrong, write_frame(1, b"a"), write_frame(2, b"b"))
             async with asyncio.timeout(table.PATIENCE):
                 for one in await asyncio.gather(*asked, return_exceptions=True):
                     assert isinstance(one, BusLost)
@@ -250,7 +257,7 @@ async def test_what_no_hub_sends_ends_the_connection(
 
 
 async def test_a_value_may_fill_a_frame_and_no_more(tmp_path: Path) -> None:
-    held = await hold(str(tmp_path / "bus.sock"))
+    held = await open_hub(str(tmp_path / "bus.sock"))
     bus = await opened(held.url)
     assert bus.store is not None
     largest = bytes(FRAME - 1024)

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from dragoman import RpcError, connect
-from dragoman.engines.mqtt.connection import Link, Place
-from dragoman.engines.mqtt.messages import Published
+from dragoman.engines.mqtt.connection import MqttEndpoint, MqttLink
+from dragoman.engines.mqtt.messages import MqttMessage
 from dragoman.engines.mqtt.topics import topic_of
 from dragoman.net.urls import parse
 from tests.engines.brokers import Engine
@@ -127,12 +127,12 @@ async def dead_letters(url: str) -> AsyncIterator[list[bytes]]:
     poison is a suspect too; no answer says so."""
     where, found = parse(url), list[bytes]()
 
-    def take(link: Link, message: Published) -> None:
+    def take(link: MqttLink, message: MqttMessage) -> None:
         found.append(message.body)
         link.acknowledge(message)
 
-    place = Place(host=where.host, port=where.port, client="dead-letters")
-    link = Link(place, take, lambda link, why: None)
+    place = MqttEndpoint(host=where.host, port=where.port, client="dead-letters")
+    link = MqttLink(place, take, lambda link, why: None)
     await link.open()
     await link.subscribe([f"{topic_of(where)}/dead"], 1)
     try:

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from dragoman import serve
 from dragoman.bus import Bus, BusLost, open_bus
-from dragoman.bus.hub import hold
+from dragoman.bus.hub import open_hub
 from dragoman.engines.amqp import bus as amqp_bus
 from dragoman.mcp.protocol.revisions import R2025_11
 from tests.bus import table
@@ -78,11 +78,11 @@ LOSSES: dict[str, tuple[str, Callable[[Engine], Awaitable[None]]]] = {
 async def lost(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[str, Loss]]:
     """The URL of a bus, and what makes its engine lose what it had."""
     if request.param == "unix emptied":
-        hubs = [await hold(str(tmp_path / "bus"))]
+        hubs = [await open_hub(str(tmp_path / "bus"))]
 
         async def again() -> None:
             await hubs.pop().close()
-            hubs.append(await hold(str(tmp_path / "bus")))
+            hubs.append(await open_hub(str(tmp_path / "bus")))
 
         yield f"unix:{tmp_path}/bus", again
         await hubs[0].close()

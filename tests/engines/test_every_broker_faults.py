@@ -13,7 +13,7 @@ import pytest
 
 from dragoman import Context, Service, connect, serve
 from dragoman.channel import Broken
-from dragoman.engines.amqp.connection import BrokerConnection
+from dragoman.engines.amqp.connection import AmqpConnection
 from dragoman.engines.nats.stream import Puller
 from dragoman.engines.redis import connection
 from dragoman.jsonrpc.errors import CallTimeout
@@ -93,7 +93,7 @@ async def test_a_worker_that_dies_while_it_gives_back_leaves_two_that_are_marked
             await first.request(BrokerMessage(body=b"?", correlation="1", headers={"key": "1", "deadline": "9"}), None)
             message = await got.get()
             await first.pause()
-            monkeypatch.setattr(BrokerConnection, "settle", lambda *_: None)
+            monkeypatch.setattr(AmqpConnection, "settle", lambda *_: None)
             monkeypatch.setattr(Puller, "_acknowledge", lambda *_: None)
             message.settle("retry")
         monkeypatch.undo()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from dragoman.engines.mqtt.messages import Packed, Published
+from dragoman.engines.mqtt.messages import MqttMessage, PackedProperties
 from dragoman.engines.mqtt.topics import in_topic
 from dragoman.engines.mqtt.topics import message_of as mqtt_message
 from dragoman.engines.redis.messages import head_of, message_of
@@ -38,7 +38,7 @@ def test_redis(message: BrokerMessage, sent: int, delivered: int, turned: bool) 
 
 @given(
     st.builds(
-        Published,
+        MqttMessage,
         topic=st.just("t"),
         body=st.just(b""),
         reply_to=MQTT_TEXT,
@@ -47,9 +47,9 @@ def test_redis(message: BrokerMessage, sent: int, delivered: int, turned: bool) 
         expiry=st.integers(0, 2**32 - 1),
     )
 )
-def test_mqtt_properties_as_pahos_own_reader_reads_them(message: Published) -> None:
+def test_mqtt_properties_as_pahos_own_reader_reads_them(message: MqttMessage) -> None:
     found = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-    raw = Packed(message).pack()
+    raw = PackedProperties(message).pack()
     found.unpack(raw)  # type: ignore[no-untyped-call]
     said = vars(found)
     assert said.get("ResponseTopic", "") == message.reply_to
@@ -64,6 +64,6 @@ def test_mqtt_what_a_topic_says(correlation: str, headers: dict[str, str], body:
     said = in_topic(headers)
     assert not set(said) & set("+#/")
     topic = f"answers/{quote(correlation, safe='')}/{said}"
-    found = mqtt_message(Published(topic=topic, body=body), "answers", answer=True)
+    found = mqtt_message(MqttMessage(topic=topic, body=body), "answers", answer=True)
     assert (found.body, found.correlation) == (body, correlation)
     assert dict(found.headers) == headers

@@ -15,7 +15,7 @@ import pytest
 
 from dragoman import Context, Service, connect, serve
 from dragoman.bus import Bus, open_bus
-from dragoman.bus.hub import hold
+from dragoman.bus.hub import open_hub
 from dragoman.bus.memory import MemoryBus
 from dragoman.bus.sealed import OLD, SealedBus
 from dragoman.channel import Admitted, Handshake, Identity
@@ -48,7 +48,7 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
     if request.param == "memory":
         yield f"memory:{uuid.uuid4()}"
     elif request.param == "unix":
-        hub = await hold(str(tmp_path / "bus"))
+        hub = await open_hub(str(tmp_path / "bus"))
         yield f"unix:{tmp_path}/bus"
         await hub.close()
     else:

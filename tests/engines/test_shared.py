@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from dragoman import connect, serve
 from dragoman.bus import Bus, open_bus
-from dragoman.engines.amqp.connection import BrokerConnection
+from dragoman.engines.amqp.connection import AmqpConnection
 from dragoman.net.urls import parse
 from tests.ports import free_port
 
@@ -124,7 +124,7 @@ async def test_rabbitmq(rabbitmq: Engine) -> None:
         async with asyncio.timeout(PATIENCE):
             assert await heard.get() == b"news"
 
-    shared = cast(Any, bus)._line._part._shared
+    shared = cast(Any, bus)._connection._part._shared
     async with serve(calculator(), urls=url):
         assert shared.roles == {"wire", "bus"}
         async with connect(url, timeout=PATIENCE) as peer:
@@ -142,14 +142,14 @@ async def test_rabbitmq(rabbitmq: Engine) -> None:
 
 async def test_a_channel_of_rabbitmq_that_is_lost_is_made_anew_on_the_same_connection(rabbitmq: Engine) -> None:
     where = parse(rabbitmq.url)
-    wire = BrokerConnection(where, vhost="", role="wire")
-    bus = BrokerConnection(where, vhost="", role="bus")
+    wire = AmqpConnection(where, vhost="", role="wire")
+    bus = AmqpConnection(where, vhost="", role="bus")
     await wire.begin()
     await bus.begin()
     there = await wire._part.connection.get()
     assert await bus._part.connection.get() is there
     states: asyncio.Queue[bool] = asyncio.Queue()
-    wire.on_state = lambda alive, why: states.put_nowait(alive)
+    wire.keeper.states.append(lambda alive, why: states.put_nowait(alive))
     await wire.queue("", own=True)
     with pytest.raises(ConnectionError):
         await wire.queue(name(), {"x-queue-type": "nonsense"})

@@ -67,8 +67,8 @@ class Stand:
         self.info = Implementation("stand", "1")
         self.stamp = stamp(self.info)
         self.service = Service("stand", discover=False)
-        behind(self.service).answers = structs.replace(behind(self.service).answers, dialect=MCP)
-        behind(self.service).router = self._route
+        behind(self.service)._answers = structs.replace(behind(self.service)._answers, dialect=MCP)
+        behind(self.service)._router = self._route
         self.host = Runner(behind(self.service))
         self.tools: dict[str, Method] = {}
         self.resources = {"test://one", "test://two", "file:///dir"}

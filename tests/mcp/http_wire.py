@@ -11,7 +11,7 @@ from typing import Any
 from dragoman.channel import Admitted, Denied, Guard, Handshake, Identity, Options
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from dragoman.mcp.server.server import Server
-from dragoman.transports.http.sse import Event, Parser
+from dragoman.transports.http.sse import Parser, SseEvent
 from tests.behind import behind
 from tests.transports.http.cases import PATIENCE, Answered, answer
 from tests.transports.http.ends import face, wire
@@ -60,17 +60,17 @@ class Events:
         self.reader, self.status, self.headers = reader, status, headers
         self.comments = 0
         self.parser = Parser(1 << 22)
-        self._ready: list[Event] = []
+        self._ready: list[SseEvent] = []
         self._over = False
         self._left = int(headers.get("content-length", -1))
 
-    async def next(self) -> Event | None:
+    async def next(self) -> SseEvent | None:
         """The next event, None at the end of the stream."""
         async with asyncio.timeout(PATIENCE):
             while not self._ready and not self._over:
                 chunk = await self._chunk()
                 self.comments += chunk.count(b":\n\n")
-                self._ready += [one for one in self.parser.feed(chunk) if isinstance(one, Event)]
+                self._ready += [one for one in self.parser.feed(chunk) if isinstance(one, SseEvent)]
                 self._over = not chunk
         return self._ready.pop(0) if self._ready else None
 
@@ -185,7 +185,7 @@ class Sitting:
 
     def get(self, last: str | None = None) -> Any:
         """A GET: a new stream, or one that broke."""
-        return self.place.stream(headers=self.headers | {"Last-Event-ID": last}, method="GET")
+        return self.place.stream(headers=self.headers | {"Last-SseEvent-ID": last}, method="GET")
 
     def tool(self, name: str, id: Any = 1, token: Any = None, **arguments: Any) -> bytes:
         """A `tools/call`."""

@@ -6,7 +6,7 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.channel import Options
-from dragoman.net.forwarded import HOPS, KNOWN, Origin, TrustedProxies, elements_of
+from dragoman.net.forwarded import HOPS, KNOWN, RequestOrigin, TrustedProxies, elements_of
 
 OURS = ("10.0.0.0/8", "127.0.0.1", "fd00::/8")
 
@@ -201,7 +201,7 @@ def test_what_is_kept_is_bounded() -> None:
 def test_the_same_fields_are_read_once() -> None:
     proxies = TrustedProxies(OURS)
     first = proxies.origin("", "203.0.113.7", "https", "a.example")
-    assert first == Origin(("203.0.113.7", 0), "https", "a.example")
+    assert first == RequestOrigin(("203.0.113.7", 0), "https", "a.example")
     assert proxies.origin("", "203.0.113.7", "https", "a.example") is first
 
 

@@ -47,7 +47,7 @@ def makes(fault: Exception | None = None) -> Callable[[], Connection]:
 
 async def test_a_wire_and_a_bus_share_and_the_last_closes() -> None:
     sharing: Sharing[Connection] = Sharing()
-    wire, bus = sharing.part("url", "wire", makes()), sharing.part("url", "bus", makes())
+    wire, bus = sharing.share("url", "wire", makes()), sharing.share("url", "bus", makes())
     assert wire.connection is bus.connection
     await asyncio.gather(wire.open(), bus.open())
     one = wire.keep(Subscription())
@@ -62,41 +62,41 @@ async def test_a_wire_and_a_bus_share_and_the_last_closes() -> None:
     await wire.close()
     assert (wire.connection.done, one.closed) == (["open"], 1)
     assert len(bus.connection.states) == 1
-    another = sharing.part("url", "wire", makes())
+    another = sharing.share("url", "wire", makes())
     assert another.connection is bus.connection
     await bus.close()
     assert bus.connection.done == ["open"]
     await another.close()
     assert bus.connection.done == ["open", "close"]
-    assert sharing.part("url", "wire", makes()).connection is not bus.connection
+    assert sharing.share("url", "wire", makes()).connection is not bus.connection
 
 
 @pytest.mark.parametrize(("key", "role"), [("url", "wire"), ("another", "bus")])
 async def test_two_of_a_role_and_other_places_do_not_share(key: str, role: str) -> None:
     sharing: Sharing[Connection] = Sharing()
-    first, second = sharing.part("url", "wire", makes()), sharing.part(key, role, makes())
+    first, second = sharing.share("url", "wire", makes()), sharing.share(key, role, makes())
     assert first.connection is not second.connection
 
 
 async def test_a_connection_that_could_not_be_opened_is_not_shared() -> None:
     sharing: Sharing[Connection] = Sharing()
-    wire = sharing.part("url", "wire", makes(ConnectionRefusedError("refused")))
-    bus = sharing.part("url", "bus", makes())
+    wire = sharing.share("url", "wire", makes(ConnectionRefusedError("refused")))
+    bus = sharing.share("url", "bus", makes())
     for part in (wire, bus):
         with pytest.raises(ConnectionRefusedError):
             await part.open()
     assert wire.connection.done == ["open"]
-    anew = sharing.part("url", "wire", makes())
+    anew = sharing.share("url", "wire", makes())
     assert anew.connection is not wire.connection
     await anew.open()
     anew.connection.alive = False
     with pytest.raises(ConnectionError, match="it is away"):
-        await sharing.part("url", "bus", makes()).open()
+        await sharing.share("url", "bus", makes()).open()
 
 
 async def test_a_part_holds_no_subscription_that_is_closed() -> None:
     """It lives as long as its program: a server's bus, with subscriptions for each session."""
-    part = Sharing[Connection]().part("url", "bus", makes())
+    part = Sharing[Connection]().share("url", "bus", makes())
     gone = weakref.ref(part.keep(Subscription()))
     assert gone() is None
 
@@ -105,6 +105,6 @@ def test_each_event_loop_has_its_own() -> None:
     sharing: Sharing[Connection] = Sharing()
 
     async def one(role: str) -> Connection:
-        return sharing.part("url", role, makes()).connection
+        return sharing.share("url", role, makes()).connection
 
     assert asyncio.run(one("wire")) is not asyncio.run(one("bus"))

@@ -5,7 +5,7 @@ import pytest
 from dragoman import schemes
 from dragoman.channel import Options
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.net.urls import masked, parse, printable, scheme_of
+from dragoman.net.urls import mask_url, parse, printable, scheme_of
 
 from ..transports.ends import Echo
 
@@ -94,12 +94,12 @@ def test_errors_show_no_password(url: str) -> None:
         parse(url)
     assert "hush" not in str(caught.value)
     assert "hu/sh" not in str(caught.value)
-    assert "sh@" not in masked(url)
+    assert "sh@" not in mask_url(url)
 
 
 def test_a_secret_in_a_query_is_not_shown() -> None:
     assert "hush" not in parse("http://h/?token=hush").shown
-    assert "hush" not in masked("http://h:x/?token=hush")
+    assert "hush" not in mask_url("http://h:x/?token=hush")
 
 
 def test_what_is_printed_is_one_line() -> None:

@@ -15,11 +15,11 @@ import pytest
 from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, RpcError, Service, connect, serve
 from dragoman.channel import Caller, Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.rpc.call import STEPS
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.peering.channel_end import UNREAD
 from dragoman.rpc.peering.channel_peer import ChannelPeer
-from dragoman.rpc.responses import Answers
+from dragoman.rpc.responses import ErrorAnswers
+from dragoman.rpc.runner import STEPS
 from tests.behind import behind
 
 from .test_peer import Bench, raw, until
@@ -498,10 +498,10 @@ async def test_a_batch_whose_answers_cannot_be_put_together_is_answered_element_
         await asyncio.sleep(0)
         return n
 
-    real, broken = Answers.batch, [True]
+    real, broken = ErrorAnswers.batch, [True]
     sizes: list[int] = []
 
-    def batch(self: Answers, answers: Sequence[bytes], size: int) -> bytes:
+    def batch(self: ErrorAnswers, answers: Sequence[bytes], size: int) -> bytes:
         if broken.pop():
             broken.append(False)
             raise ValueError("no batch today")
@@ -509,7 +509,7 @@ async def test_a_batch_whose_answers_cannot_be_put_together_is_answered_element_
         sizes.append(size - len(real(self, answers, size)))
         return real(self, answers, size)
 
-    monkeypatch.setattr(Answers, "batch", batch)
+    monkeypatch.setattr(ErrorAnswers, "batch", batch)
     one = '{"jsonrpc":"2.0","method":"later","params":[%d],"id":%d}'
     async with raw(api) as (far, _):
         for _ in range(2):

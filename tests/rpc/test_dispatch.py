@@ -96,7 +96,7 @@ async def test_a_method_with_a_concurrency_of_its_own_never_runs_more_at_once_th
                 await asyncio.sleep(0)
         await until(lambda: not host.runs)
         assert max(most) == 1
-        assert host.places(api.methods["narrow"]).free == 1
+        assert host.slots(api.methods["narrow"]).free == 1
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_gives_none_away() -> None:
@@ -112,17 +112,17 @@ async def test_a_call_that_is_cancelled_while_it_waits_for_its_turn_gives_none_a
     async with served(api) as (far, _, host):
         for n in range(2):
             far.send(f'{{"jsonrpc":"2.0","method":"narrow","params":[{n}],"id":{n}}}')
-        await until(lambda: began == [0] and len(host.places(api.methods["narrow"]).queue) == 1)
+        await until(lambda: began == [0] and len(host.slots(api.methods["narrow"]).queue) == 1)
         far.send(CANCEL % 1)
         assert "-32800" in await far.next()
         await until(lambda: len(host.runs) == 1)
         far.send('{"jsonrpc":"2.0","method":"narrow","params":[2],"id":2}')
-        await until(lambda: len(host.places(api.methods["narrow"]).queue) == 1)
+        await until(lambda: len(host.slots(api.methods["narrow"]).queue) == 1)
         assert began == [0]
         door.set()
         await until(lambda: not host.runs)
         assert began == [0, 2]
-        assert host.places(api.methods["narrow"]).free == 1
+        assert host.slots(api.methods["narrow"]).free == 1
 
 
 async def test_middleware_that_gives_up_on_threads_and_tries_again_counts_its_call_once() -> None:
@@ -472,9 +472,9 @@ def test_a_thread_that_outlives_its_loop_can_still_tell_and_ask() -> None:
 def test_asking_for_the_document_again_and_again_makes_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
-    def counted(service: Any) -> Any:
-        made.append(service)
-        return document(service)
+    def counted(methods: Any, **described: Any) -> Any:
+        made.append(methods)
+        return document(methods, **described)
 
     monkeypatch.setattr("dragoman.rpc.openrpc.document", counted)
     api = Service("api")

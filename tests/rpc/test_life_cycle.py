@@ -14,10 +14,9 @@ import pytest
 from dragoman import BadAnswer, Context, Limits, LocalError, RpcError, Service
 from dragoman.channel import Caller, Exchange
 from dragoman.jsonrpc.errors import Refusal
-from dragoman.rpc.call import InboundCall
-from dragoman.rpc.deadlines import Clock
+from dragoman.rpc.deadlines import DeadlineClock
 from dragoman.rpc.method import Method, method_of
-from dragoman.rpc.runner import Runner
+from dragoman.rpc.runner import InboundCall, Runner
 from tests.behind import behind, limited
 
 from .test_peer import Bench, joined, raw, until
@@ -92,15 +91,15 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
     api = Service("api")
     found = {"narrow": held("narrow", 1), "wide": held("wide", 2)}
     for method in found.values():
-        behind(api).link(method)
-    behind(api).router = lambda message, caller, peer: (found[message.method], message)
+        behind(api)._link(method)
+    behind(api)._router = lambda message, caller, peer: (found[message.method], message)
     async with raw(api) as (far, peer):
         for id, name in enumerate(["narrow", "wide", "wide"]):
             far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')
         await until(lambda: sorted(began) == ["narrow", "wide", "wide"])
         gate.set()
         await until(lambda: not behind(peer).runner.runs)
-        assert not behind(peer).runner._places  # none is kept for a method that does not run
+        assert not behind(peer).runner._concurrency_limits  # none is kept for a method that does not run
 
 
 # -- closing ----------------------------------------------------------------------------------------
@@ -146,7 +145,7 @@ async def test_the_shortest_patience_of_several_closers_counts() -> None:
 
 
 async def test_one_deadline_that_fails_does_not_lose_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock(asyncio.get_running_loop())
+    clock = DeadlineClock(asyncio.get_running_loop())
     late: list[str] = []
 
     class Deadline:

@@ -94,7 +94,7 @@ async def test_a_call_begins_it_where_nothing_else_did_an_inline_one_too() -> No
     lives = Lives()
     answer = await lives.api.answer_async(b'{"jsonrpc":"2.0","method":"quick","id":1}')
     assert answer == b'{"jsonrpc":"2.0","result":["begin living","pool","grown"],"id":1}'
-    life = behind(lives.api).life
+    life = behind(lives.api)._lifespan
     assert life is not None
     await life.stop()
     assert lives.seen[-2:] == ["pool ends", "end"]
@@ -197,7 +197,7 @@ async def test_a_late_one_that_fails_fails_the_call_alone() -> None:
         with pytest.raises(InternalError):
             await peer.call("f")
         assert await peer.call("f") == 2
-    life = behind(api).life
+    life = behind(api)._lifespan
     assert life is not None
     await life.stop()
 
@@ -205,7 +205,7 @@ async def test_a_late_one_that_fails_fails_the_call_alone() -> None:
 async def test_who_comes_while_the_last_user_goes_gets_one_of_its_own() -> None:
     """Also where a part was added, which the one that ends does not open any more."""
     lives = Lives()
-    life = behind(lives.api).life
+    life = behind(lives.api)._lifespan
     assert life is not None
     for added in (False, True):
         await life.start()
@@ -223,7 +223,7 @@ def test_a_loop_ends_though_a_late_one_is_being_opened() -> None:
     lives = Lives()
 
     async def main() -> None:
-        life = behind(lives.api).life
+        life = behind(lives.api)._lifespan
         assert life is not None
         await life.start()
         opening = asyncio.Event()
@@ -288,7 +288,7 @@ def test_what_can_be_none_is_refused_with_what_to_write(given: Any, words: str) 
 
 
 def test_a_service_that_opens_nothing_has_none() -> None:
-    assert behind(Service("nothing")).life is None
+    assert behind(Service("nothing"))._lifespan is None
 
 
 async def test_what_is_included_brings_its_lifespan_its_state_and_its_dependencies() -> None:
@@ -319,7 +319,7 @@ async def test_an_inline_method_that_is_included_waits_for_its_lifespan() -> Non
     outer.include(lives.api)
     answer = await outer.answer_async(b'{"jsonrpc":"2.0","method":"quick","id":1}')
     assert answer == b'{"jsonrpc":"2.0","result":["begin living","pool","grown"],"id":1}'
-    life = behind(outer).life
+    life = behind(outer)._lifespan
     assert life is not None
     await life.stop()
     assert lives.seen[-1] == "end"

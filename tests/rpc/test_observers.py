@@ -360,7 +360,7 @@ async def test_meta_that_an_observer_adds_arrives_in_mcp(url: str, revision: Rev
             await client.read_resource("town://none")
         assert any(one.outcome == "error" for one in told.ends)
         assert len(told.begun) == len(told.ends)
-    assert behind(server).service.watch is None
+    assert behind(server).service._watch is None
 
 
 async def test_an_observer_that_raises_is_logged_once_and_fails_no_call(caplog: pytest.LogCaptureFixture) -> None:

@@ -57,12 +57,12 @@ def test_what_is_kept_for_a_loop_goes_when_it_is_closed() -> None:
     api.method(name="plain")(lambda: 1)
     for _ in range(50):
         assert asyncio.run(api.answer_async(CALL)) == ANSWER
-    assert len(api._core._hosts) == 1
+    assert len(api._runners) == 1
 
 
 def test_a_runner_whose_calls_run_on_another_loop_is_refused() -> None:
     api = waiting()
-    runner, begun = Runner(api._core), threading.Event()
+    runner, begun = Runner(api), threading.Event()
 
     async def first() -> bytes | None:
         answer = asyncio.ensure_future(runner.answer(CALL))
@@ -153,4 +153,4 @@ def test_a_closed_loop_takes_nothing_however_often_it_is_told() -> None:
     pool = ThreadPool(loop, 1, "it")
     loop.close()
     assert [pool.call_soon(print) for _ in range(3)] == [False] * 3
-    assert not pool._queue.told
+    assert not pool._queue.callbacks

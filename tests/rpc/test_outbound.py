@@ -25,7 +25,7 @@ from dragoman import (
 )
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.middleware import Call, Next
-from dragoman.rpc.outbound import BatchHandle, OutboundCall, decoding
+from dragoman.rpc.outbound import BatchHandle, OutboundCall, decoder_of
 from tests.behind import behind
 
 from .test_dispatch import host_of, served
@@ -329,7 +329,7 @@ def len_of(values: list[Any]) -> int:
 @pytest.mark.parametrize("ends", ["result", "error", "cancelled"])
 async def test_a_call_and_its_batch_are_settled_by_their_first_end(ends: str, awaited: bool) -> None:
     async with raw(Service("api")) as (_, peer):
-        call = OutboundCall(peer, "x", decoding(Any), 10.0)
+        call = OutboundCall(peer, "x", decoder_of(Any), 10.0)
         peer.register(call, UNSET)
         batch = BatchHandle([call])
         assert (call.settled, batch.settled, batch.left) == (False, False, 10.0)

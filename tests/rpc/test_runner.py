@@ -89,9 +89,9 @@ async def test_a_notification_that_is_turned_away_does_not_end_the_channel() -> 
     def router(message: Any, caller: Any, peer: Any) -> Any:
         if message.method == "refused":
             raise RpcError("not from here", code=7)
-        return behind(api).find(message.method), message
+        return behind(api)._find(message.method), message
 
-    behind(api).router = router
+    behind(api)._router = router
     async with raw(api) as (far, _):
         far.send('{"jsonrpc":"2.0","method":"refused"}')
         far.send('{"jsonrpc":"2.0","method":"ping","id":1}')
@@ -263,7 +263,7 @@ async def test_cancelling_wakes_every_question_of_a_thread() -> None:
 
 
 async def test_more_progress_from_a_thread_than_may_be_on_its_way_is_dropped() -> None:
-    import dragoman.rpc.call as run
+    import dragoman.rpc.runner as run
 
     api = Service("api")
     told: list[bool] = []
@@ -462,7 +462,7 @@ async def test_a_fault_of_ours_is_the_answer_to_an_exchange(decoded: bool, monke
     runner.bind()
     x = _Plain(ECHO % b"x", asyncio.get_running_loop().create_future(), Caller())
     if decoded:
-        message = read(x.request, SERVER, runner.service.lenient)
+        message = read(x.request, SERVER, runner.service._lenient)
         monkeypatch.setattr(runner, "call_limit", None)
         runner.take(x, message)
     else:

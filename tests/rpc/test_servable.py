@@ -102,9 +102,9 @@ def routed() -> Service:
     def router(message: Any, caller: Any, peer: Any) -> Any:
         if message.method == "refused":
             raise RpcError("not from here", code=7)
-        return behind(api).find(message.method), message
+        return behind(api)._find(message.method), message
 
-    behind(api).router = router
+    behind(api)._router = router
     return api
 
 

@@ -222,7 +222,7 @@ async def test_a_call_cancelled_while_it_waits_for_its_method_gives_its_turn_awa
     gate.set()
     assert json.loads(await tasks[2] or b"")["result"] == 2
     assert started == [0, 2]
-    (host,) = behind(api)._hosts.values()
+    (host,) = behind(api)._runners.values()
     assert not host.runs
     assert not host.call_limit.in_flight
 
@@ -448,7 +448,7 @@ async def test_notifications_owe_nothing_whatever_happens() -> None:
     notification = b'{"jsonrpc":"2.0","method":"%b"}'
     for method in (b"boom", b"nothing", b"rpc.discover"):
         assert await api.answer_async(notification % method) is None
-        assert behind(api).within(api.limits).answer_async is not None
+        assert behind(api)._within(api.limits).answer_async is not None
     assert await api.answer_async(b"[%b,%b]" % (notification % b"boom", notification % b"nothing")) is None
 
 

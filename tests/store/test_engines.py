@@ -13,12 +13,12 @@ import pytest
 
 from dragoman.allowance import Owner
 from dragoman.bus.memory import MemoryBus
-from dragoman.bus.store import MemoryStore as Values
+from dragoman.bus.store import MemoryBusStore as Values
 from dragoman.store import StoreFull, StoreLost
 from dragoman.store import shared as shared_module
 from dragoman.store import sqlite as sqlite_module
 from dragoman.store.contract import Change, Edit
-from dragoman.store.memory import MemoryStore
+from dragoman.store.memory import InMemoryStore
 from dragoman.store.shared import SharedStore
 from dragoman.store.sqlite import SqliteStore
 
@@ -82,15 +82,15 @@ async def test_an_edit_that_fails_leaves_what_was_and_blocks_no_other(kind: str,
 FLOOD, HONEST = Owner("192.0.2.1"), Owner("192.0.2.2")
 
 
-def bounded(kind: str, folder: Path, owners: int, total: int) -> MemoryStore | SqliteStore:
+def bounded(kind: str, folder: Path, owners: int, total: int) -> InMemoryStore | SqliteStore:
     """An engine that bounds what all owners have."""
     hands = Hands()
     if kind == "memory":
-        return MemoryStore(owners, total, hands)
+        return InMemoryStore(owners, total, hands)
     return SqliteStore(str(folder / "state.db"), owners, total, hands)
 
 
-async def left(engine: MemoryStore | SqliteStore, owners: str) -> str:
+async def left(engine: InMemoryStore | SqliteStore, owners: str) -> str:
     """Those of these owners that have something stored."""
     return "".join([owner for owner in owners if await engine.read(owner) is not None])
 
@@ -137,7 +137,7 @@ async def test_bytes_of_strangers_give_way_for_others_and_not_for_their_own(kind
 
 
 async def test_what_is_too_large_leaves_a_stranger_s_what_it_was() -> None:
-    engine = MemoryStore(10, 100, Hands())
+    engine = InMemoryStore(10, 100, Hands())
     await engine.change("a", becomes(bytes(60)))
     await engine.change("b", becomes(bytes(20), stranger=HONEST))
     with pytest.raises(StoreFull):
@@ -167,7 +167,7 @@ async def test_a_file_of_an_earlier_version_is_widened(tmp_path: Path) -> None:
 
 
 async def test_bytes_are_counted_to_the_last_one() -> None:
-    engine = MemoryStore(10, 100)
+    engine = InMemoryStore(10, 100)
     await engine.change("a", becomes(bytes(60)))
     await engine.change("a", becomes(bytes(80)))  # in place of the 60
     await engine.change("b", becomes(bytes(20)))
@@ -182,7 +182,7 @@ async def test_bytes_are_counted_to_the_last_one() -> None:
 
 async def test_owners_are_counted_to_the_last_one() -> None:
     hands = Hands()
-    engine = MemoryStore(2, 1_000, hands)
+    engine = InMemoryStore(2, 1_000, hands)
     await engine.change("a", becomes(b"1", until=1_001.0))
     await engine.change("b", becomes(b"1"))
     await engine.change("a", becomes(b"12", until=1_002.0))
@@ -199,7 +199,7 @@ async def test_owners_are_counted_to_the_last_one() -> None:
 async def test_what_of_a_caller_has_expired_is_not_counted_twice() -> None:
     """Its old document goes in any case: what it leaves does not count as room beside that."""
     hands = Hands()
-    engine = MemoryStore(10, 100, hands)
+    engine = InMemoryStore(10, 100, hands)
     await engine.change("a", becomes(bytes(40), until=1_001.0))
     await engine.change("b", becomes(bytes(50)))
     hands.now += 2

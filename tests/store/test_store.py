@@ -26,7 +26,7 @@ from dragoman.mcp.protocol.revisions import R2025_11, R2026_07
 from dragoman.store import CallStore, Engine, StoreFull, StoreLost, open_store
 from dragoman.store import shared as shared_module
 from dragoman.store.calls import owner_of
-from dragoman.store.memory import MemoryStore
+from dragoman.store.memory import InMemoryStore
 from dragoman.store.shared import SharedStore
 from dragoman.store.sqlite import SqliteStore
 from tests.behind import behind
@@ -111,7 +111,7 @@ async def test_changes_at_once_lose_nothing(kind: str, tmp_path: Path) -> None:
 
 
 async def test_a_limit_may_be_reached() -> None:
-    store = of(MemoryStore(1, 1_000), store_keys=2, store_value_size=10, store_size=100, store_key_length=5)
+    store = of(InMemoryStore(1, 1_000), store_keys=2, store_value_size=10, store_size=100, store_key_length=5)
     await store.set("aaaaa", "x" * 8)
     await store.set("b", "x" * 8)
     assert [await store.get("aaaaa"), await store.get("b")] == ["x" * 8] * 2
@@ -119,7 +119,7 @@ async def test_a_limit_may_be_reached() -> None:
         with pytest.raises(StoreFull, match=words):
             await store.set(key, value)
     document = b'{"a":["12",null]}'
-    exact = of(MemoryStore(1, 1_000), store_size=len(document))
+    exact = of(InMemoryStore(1, 1_000), store_size=len(document))
     await exact.set("a", "12")
     with pytest.raises(StoreFull, match="limit store_size allows 17"):
         await exact.set("a", "123")
@@ -129,7 +129,7 @@ async def test_what_expires_first_takes_nothing_with_it(monkeypatch: pytest.Monk
     """A document lives as long as its last entry, and an entry no longer than the store allows."""
     now = [1_000_000.0]
     monkeypatch.setattr("dragoman.store.calls.time.time", lambda: now[0])
-    engine = MemoryStore(1, 1_000, lambda: now[0])
+    engine = InMemoryStore(1, 1_000, lambda: now[0])
     store = of(engine, longest=10)
     await store.set("long", 1, ttl=20)
     await store.set("short", 1, ttl=5)
@@ -147,7 +147,7 @@ async def test_what_expires_first_takes_nothing_with_it(monkeypatch: pytest.Monk
 async def test_taking_away_what_is_not_there_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_000_000.0]
     monkeypatch.setattr("dragoman.store.calls.time.time", lambda: now[0])
-    engine = MemoryStore(1, 1_000)
+    engine = InMemoryStore(1, 1_000)
     store = of(engine)
     await store.set("a", 1, ttl=5)
     before = await engine.read("a")
@@ -219,7 +219,7 @@ async def test_all_callers_together_are_bounded(kind: str, tmp_path: Path) -> No
 )
 def test_wrong_arguments_are_refused(call: Any, words: str) -> None:
     with pytest.raises(LocalError, match=words):
-        call(of(MemoryStore(1, 1_000)))
+        call(of(InMemoryStore(1, 1_000)))
 
 
 async def test_a_file_survives_its_process_and_is_its_owners_alone(tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ async def test_without_a_guard_a_connection_is_a_session() -> None:
             assert [await one.call("count"), await one.call("plainly"), await two.call("count")] == [1, 2, 1]
         async with connect(serving.urls[0]) as three:
             assert await three.call("count") == 1
-    assert behind(app).kept_in is not None
+    assert behind(app)._kept_in is not None
     limited = Limits(store_session_life=0.001)
     async with serve(app, urls="tcp://127.0.0.1:0", limits=limited) as serving, connect(serving.urls[0]) as one:
         assert await one.call("count") == 1
@@ -552,11 +552,11 @@ async def test_tools_have_the_store_of_their_caller_or_its_session(face: str, re
 
 async def test_an_app_keeps_its_own(tmp_path: Path) -> None:
     one, two = counting(Service("one")), counting(Service("two"))
-    engine = MemoryStore(10, 100_000)
+    engine = InMemoryStore(10, 100_000)
     for _ in range(2):
         async with serve({"/1": one, "/2": two}, urls="http://127.0.0.1:0", store=engine, guard=named) as serving:
             for path in ("/1", "/2"):
                 async with connect(serving.urls[0] + path, headers={"X-Who": "ada"}) as peer:
                     await peer.call("count")
     assert len(engine) == 2
-    assert [behind(app).kept_in for app in (one, two)] == [None, None]
+    assert [behind(app)._kept_in for app in (one, two)] == [None, None]

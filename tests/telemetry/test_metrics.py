@@ -15,7 +15,7 @@ from dragoman.jsonrpc.limits import Limits
 from dragoman.mcp import Client, Server
 from dragoman.observer import Observation, Rejection
 from dragoman.telemetry import Metrics, MetricsPage
-from dragoman.telemetry.figures import Family, Sample, added, exposition
+from dragoman.telemetry.figures import MetricFamily, MetricSample, exposition, sum_families
 from dragoman.telemetry.metrics import CODES, METHODS, SILENT
 
 from .prometheus import parsed, promtool, value
@@ -329,40 +329,40 @@ async def test_promtool_reads_it() -> None:
 
 texts = st.text(max_size=8)
 samples = st.builds(
-    Sample,
+    MetricSample,
     st.tuples(st.tuples(st.just("a"), texts), st.tuples(st.just("b"), texts)),
     st.floats(0, 1e12),
 )
 
 
 @given(st.lists(samples, max_size=4, unique_by=lambda one: one.labels), texts)
-def test_any_label_is_read_as_it_was(given: list[Sample], help: str) -> None:
-    text = exposition([Family("dragoman_x", "gauge", help, given)])
+def test_any_label_is_read_as_it_was(given: list[MetricSample], help: str) -> None:
+    text = exposition([MetricFamily("dragoman_x", "gauge", help, given)])
     if not any("\r" in one for sample in given for _, one in sample.labels) and "\r" not in help:
         found = parsed(text)
         assert found == {("dragoman_x", frozenset(one.labels)): one.total for one in given}
 
 
-def histogram(*buckets: int) -> Sample:
-    return Sample((("m", "x"),), float(sum(buckets)), buckets)
+def histogram(*buckets: int) -> MetricSample:
+    return MetricSample((("m", "x"),), float(sum(buckets)), buckets)
 
 
 def test_several_processes_are_added_up() -> None:
     one = [
-        Family("c", "counter", "c", [Sample((), 1), Sample((("m", "x"),), 5)]),
-        Family("g", "gauge", "g", [Sample((), 2)]),
-        Family("h", "histogram", "h", [histogram(1, 0, 2)], (0.1, 1.0)),
+        MetricFamily("c", "counter", "c", [MetricSample((), 1), MetricSample((("m", "x"),), 5)]),
+        MetricFamily("g", "gauge", "g", [MetricSample((), 2)]),
+        MetricFamily("h", "histogram", "h", [histogram(1, 0, 2)], (0.1, 1.0)),
     ]
     other = [
-        Family("h", "histogram", "h", [histogram(0, 3, 1)], (0.1, 1.0)),
-        Family("c", "counter", "c", [Sample((), 10)]),
-        Family("g", "gauge", "g", [Sample((), 3)]),
+        MetricFamily("h", "histogram", "h", [histogram(0, 3, 1)], (0.1, 1.0)),
+        MetricFamily("c", "counter", "c", [MetricSample((), 10)]),
+        MetricFamily("g", "gauge", "g", [MetricSample((), 3)]),
     ]
-    total = {family.name: family for family in added([one, other])}
-    assert total["c"].samples == [Sample((), 11), Sample((("m", "x"),), 5)]
-    assert total["g"].samples == [Sample((), 5)]
+    total = {family.name: family for family in sum_families([one, other])}
+    assert total["c"].samples == [MetricSample((), 11), MetricSample((("m", "x"),), 5)]
+    assert total["g"].samples == [MetricSample((), 5)]
     assert total["h"].samples == [histogram(1, 3, 3)]
-    assert {family.name for family in added([one, other], gauges=False)} == {"c", "h"}
+    assert {family.name for family in sum_families([one, other], gauges=False)} == {"c", "h"}
 
 
 async def ask(url: str, raw: str) -> bytes:

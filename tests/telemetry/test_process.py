@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import __version__
 from dragoman.telemetry import Metrics
-from dragoman.telemetry.figures import Family, Sample, added, exposition, quantile
+from dragoman.telemetry.figures import MetricFamily, MetricSample, exposition, quantile, sum_families
 from dragoman.telemetry.metrics import BOUNDS
 from dragoman.telemetry.process import process_families
 
@@ -63,13 +63,13 @@ def test_they_are_on_the_page() -> None:
 def test_of_several_processes_the_first_start_counts() -> None:
     each = [
         [
-            Family("process_start_time_seconds", "gauge", "", [Sample((), began)]),
-            Family("process_open_fds", "gauge", "", [Sample((), 3)]),
-            Family("dragoman_build_info", "gauge", "", [Sample((("version", version),), 1)]),
+            MetricFamily("process_start_time_seconds", "gauge", "", [MetricSample((), began)]),
+            MetricFamily("process_open_fds", "gauge", "", [MetricSample((), 3)]),
+            MetricFamily("dragoman_build_info", "gauge", "", [MetricSample((("version", version),), 1)]),
         ]
         for began, version in ((7.0, "1"), (5.0, "2"), (6.0, "2"))
     ]
-    assert exposition(added(each)).splitlines() == [
+    assert exposition(sum_families(each)).splitlines() == [
         b"# HELP process_start_time_seconds ",
         b"# TYPE process_start_time_seconds gauge",
         b"process_start_time_seconds 5",
@@ -83,7 +83,7 @@ def test_of_several_processes_the_first_start_counts() -> None:
     ]
 
 
-def counted(*seconds: float) -> Sample:
+def counted(*seconds: float) -> MetricSample:
     """The histogram of calls that took so long."""
     metrics = Metrics()
     for each in seconds:
@@ -126,8 +126,8 @@ def test_a_share_of_many_is_within_its_bucket(share: float) -> None:
 
 
 def test_sums_keep_the_least_and_the_most() -> None:
-    family = Family("x", "histogram", "", [counted(2.0, 3.0)], BOUNDS)
-    other = Family("x", "histogram", "", [counted(1.0)], BOUNDS)
-    empty = Family("x", "histogram", "", [Sample(counted(1.0).labels, 0, (0,) * (len(BOUNDS) + 1))], BOUNDS)
-    (sample,) = added([[empty], [family], [other]])[0].samples
+    family = MetricFamily("x", "histogram", "", [counted(2.0, 3.0)], BOUNDS)
+    other = MetricFamily("x", "histogram", "", [counted(1.0)], BOUNDS)
+    empty = MetricFamily("x", "histogram", "", [MetricSample(counted(1.0).labels, 0, (0,) * (len(BOUNDS) + 1))], BOUNDS)
+    (sample,) = sum_families([[empty], [family], [other]])[0].samples
     assert (sample.least, sample.most, sample.total) == (1.0, 3.0, 6.0)

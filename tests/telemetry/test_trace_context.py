@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.telemetry.trace_context import STATE, Parent, parent, written
+from dragoman.telemetry.trace_context import STATE, Parent, parent, write_traceparent
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -57,7 +57,7 @@ def test_no_parent(text: object) -> None:
 
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.integers(0, 255))
 def test_what_is_written_is_read(trace: int, span: int, flags: int) -> None:
-    assert parent(written(trace, span, flags)) == Parent(trace, span, flags)
+    assert parent(write_traceparent(trace, span, flags)) == Parent(trace, span, flags)
 
 
 @given(st.text(alphabet="0123456789abcdef-", max_size=70))

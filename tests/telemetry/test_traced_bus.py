@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from dragoman import LocalError, Service, connect, serve
 from dragoman.bus import BusLost
-from dragoman.bus.contract import Bus, Store, traced
+from dragoman.bus.contract import Bus, Store, with_trace_context
 from dragoman.bus.memory import MemoryBus
 from dragoman.observer import Measured
 from dragoman.telemetry import TracedBus
@@ -138,7 +138,7 @@ async def test_a_context_that_is_none_begins_no_span(spans: Spans, inner: Memory
     await bus.subscribe("topic", got.append)
     unsampled = f"00-{1:032x}-{1:016x}-00"
     for context in ("", "nonsense", unsampled):
-        await inner.publish("topic", traced(b"m", context))
+        await inner.publish("topic", with_trace_context(b"m", context))
     await gathered(got, 3)
     assert got == [b"m"] * 3
     assert spans.done() == []

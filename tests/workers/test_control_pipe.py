@@ -17,9 +17,9 @@ import pytest
 from dragoman.workers import process as process_module
 from dragoman.workers import reports as reports_module
 from dragoman.workers import worker as worker_module
-from dragoman.workers.process import DRAIN_TIME, Worker
-from dragoman.workers.reports import queried, reported
-from dragoman.workers.worker import VARIABLE, ControlPipe, WorkerSpec, employed
+from dragoman.workers.process import DRAIN_TIME, WorkerProcess
+from dragoman.workers.reports import collect_answers, collect_reports
+from dragoman.workers.worker import VARIABLE, ControlPipe, WorkerSpec, take_worker_spec
 
 pytestmark = pytest.mark.usefixtures("quiet_loop")
 PATIENCE = 20.0
@@ -69,7 +69,7 @@ class Played:
         self.far.settimeout(PATIENCE)
         self.program = Program(pid)
         process: Any = self.program
-        self.worker = Worker(number, 1, process, self.near)
+        self.worker = WorkerProcess(number, 1, process, self.near)
 
     async def says(self, *pieces: bytes) -> None:
         for piece in pieces:
@@ -119,8 +119,8 @@ async def test_a_worker_is_ready_once_and_in_any_number_of_pieces() -> None:
 async def test_a_report_is_asked_for_once_at_a_time() -> None:
     played = Played()
     worker = played.worker
-    first = worker.ask()
-    assert worker.ask() is first
+    first = worker.request_report()
+    assert worker.request_report() is first
     assert played.hears() == b"report\n"
     assert not first.done()
     large = b"x" * 1_000_000
@@ -130,7 +130,7 @@ async def test_a_report_is_asked_for_once_at_a_time() -> None:
     await played.says(b"\n")
     assert first.done()
     assert worker.report == large
-    second = worker.ask()
+    second = worker.request_report()
     assert second is not first
     assert played.hears() == b"report\n"
     await played.says(b"report two words\n")
@@ -168,7 +168,7 @@ async def test_each_answer_goes_to_its_query() -> None:
 async def test_the_end_answers_all_and_is_read_to_the_last_line() -> None:
     played = Played()
     worker = played.worker
-    asked, query = worker.ask(), worker.query(b"a")
+    asked, query = worker.request_report(), worker.query(b"a")
     played.far.sendall(b"report last words\nrest")
     played.program.status.set_result(3)
     await worker.over
@@ -179,18 +179,18 @@ async def test_the_end_answers_all_and_is_read_to_the_last_line() -> None:
     assert worker.report == b"last words"
     assert worker.how() == "ended with status 3"
     assert played.near.fileno() == -1
-    assert worker.ask().done(), "nothing is left that could report"
+    assert worker.request_report().done(), "nothing is left that could report"
     assert await worker.query(b"b") == b""
     await played.close()
 
 
 async def test_a_pipe_that_ends_before_its_process_answers_a_report() -> None:
     played = Played()
-    asked = played.worker.ask()
+    asked = played.worker.request_report()
     played.far.close()
     await turns()
     assert asked.done()
-    assert played.worker.ask().done()
+    assert played.worker.request_report().done()
     assert await played.worker.query(b"a") == b""
     assert not played.worker.ready.done()
     await played.close()
@@ -272,14 +272,14 @@ async def test_a_worker_that_reads_late_gets_every_line_whole_and_its_drain() ->
 
 
 async def test_reports_are_those_of_now_in_the_order_of_their_places() -> None:
-    assert await reported([]) == []
+    assert await collect_reports([]) == []
     several = [Played(number, pid) for number, pid in ((2, 20), (1, 11), (1, 10), (3, 30))]
     for played, since in zip(several, (5.0, 7.0, 6.0, float("-inf")), strict=True):
         if played.worker.number < 3:
             await played.says(b"ready 1\n")
         played.worker.since = since
     several[1].worker.draining = True
-    asking = asyncio.ensure_future(reported([one.worker for one in several]))
+    asking = asyncio.ensure_future(collect_reports([one.worker for one in several]))
     await turns()
     for played in several[:3]:
         assert played.hears() == b"report\n"
@@ -305,18 +305,18 @@ async def test_of_a_worker_that_does_not_answer_in_time_there_is_the_report_befo
     played = Played()
     await played.says(b"ready 1\nreport before\n")
     async with asyncio.timeout(PATIENCE):
-        [one] = await reported([played.worker])
+        [one] = await collect_reports([played.worker])
     assert one.text == b"before"
     await played.close()
 
 
 async def test_answers_are_those_that_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports_module, "REPORT_TIME", 0.05)
-    assert await queried([], b"a") == {}
+    assert await collect_answers([], b"a") == {}
     prompt, empty, late, starting = several = [Played(number, number) for number in (1, 2, 3, 4)]
     for played in several[:3]:
         await played.says(b"ready 1\n")
-    asking = asyncio.ensure_future(queried([one.worker for one in several], b"a"))
+    asking = asyncio.ensure_future(collect_answers([one.worker for one in several], b"a"))
     await turns()
     prompt.far.sendall(b"answer 1 yes\n")
     empty.far.sendall(b"answer 1 \n")
@@ -333,7 +333,7 @@ async def test_answers_are_those_that_come_in_time(monkeypatch: pytest.MonkeyPat
 async def test_all_answers_are_waited_for() -> None:
     played = Played()
     await played.says(b"ready 1\n")
-    asking = asyncio.ensure_future(queried([played.worker], b"a"))
+    asking = asyncio.ensure_future(collect_answers([played.worker], b"a"))
     await turns()
     assert not asking.done()
     await played.says(b"answer 1 yes\n")
@@ -481,7 +481,7 @@ async def test_without_its_supervisor_it_is_ended_after_its_time(
 
 def test_the_first_serve_of_a_process_is_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert employed() is None
+    assert take_worker_spec() is None
     line, board, served = socket.socketpair(), os.pipe(), os.pipe()
     numbers = [line[0].fileno(), board[0], *served]
     for number in numbers:
@@ -490,13 +490,13 @@ def test_the_first_serve_of_a_process_is_the_worker(monkeypatch: pytest.MonkeyPa
         number=3, line=numbers[0], supervisor=5, load_board=numbers[1], announce=True, sockets={"tcp:": numbers[2:]}
     )
     monkeypatch.setenv(VARIABLE, msgspec.json.encode(job).decode())
-    assert employed() == job
+    assert take_worker_spec() == job
     assert VARIABLE not in os.environ
     assert [os.get_inheritable(number) for number in numbers] == [False] * 4
-    assert employed() is None
+    assert take_worker_spec() is None
     for one in line:
         one.close()
     for number in (*board, *served):
         os.close(number)
     monkeypatch.setenv(VARIABLE, msgspec.json.encode(job).decode())
-    assert employed() == job, "what is not open is told where it is used"
+    assert take_worker_spec() == job, "what is not open is told where it is used"

@@ -27,15 +27,15 @@ from msgspec import Struct
 
 from ..channel import Broken, Options
 from ..jsonrpc.errors import BadAnswer, LocalError
-from ..net.scheme import lacking
-from ..net.urls import Url, masked, parse, printable
+from ..net.scheme import missing_package_error
+from ..net.urls import Url, mask_url, parse, printable
 from .errors import AuthError
 from .metadata import origin_of
 
 try:
     from ..transports.http.client.pool import Pool
 except ModuleNotFoundError as missing:
-    raise lacking("http", missing) from missing
+    raise missing_package_error("http", missing) from missing
 
 LIMIT = 256 * 1024
 """Bytes of an answer: a JWKS of a hundred keys has 100 KB."""
@@ -362,7 +362,7 @@ def _netloc(place: Url) -> str:
 
 def _shown(url: str) -> str:
     """A URL for an error: without its query, which may hold what is secret."""
-    return masked(url.partition("#")[0])
+    return mask_url(url.partition("#")[0])
 
 
 # -- by way of a proxy

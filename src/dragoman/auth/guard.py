@@ -380,7 +380,7 @@ class TokenGuard:
         row = SCHEMES.get(scheme)
         if row is not None and row.unguarded:
             return row.unguarded
-        return "" if row is not None and row.place != "host" else "nothing on it says who is calling"
+        return "" if row is not None and row.address != "host" else "nothing on it says who is calling"
 
 
 def _wider(value: str, scopes: frozenset[str]) -> str:

@@ -8,11 +8,11 @@ a store. Rules that every engine keeps:
   subscriber does not get it. A message is an announcement, never the only copy: what must not be lost is written to the
   store before it is published.
 - Keys and topics are text without spaces; values are bytes. A key without `ttl` lives until it is deleted.
-- A message may begin with the trace context of its publisher (`traced`), which subscribers do not get.
+- A message may begin with the trace context of its publisher (`with_trace_context`), which subscribers do not get.
 - `take` is called on the event loop, never from inside `publish`. An exception of a subscriber is logged and does not
   affect the other subscribers.
-- A log keeps its newest message whatever its size. A reader whose `after` is older than the log's oldest message sees
-  that by the first number it gets.
+- A log keeps its newest message, also above its size. A reader whose `after` is older than the log's oldest message
+  sees that by the first number it gets.
 - While the engine is away, calls raise `BusLost` and `alive` is False; afterwards subscriptions are restored without
   the caller. `on_state` is called on both changes. After `close` calls raise `BusLost` too, and `on_state` is not
   called.
@@ -31,7 +31,7 @@ from msgspec import MsgspecError
 from ..jsonrpc.errors import LocalError
 from ..net.reconnect import OutageLog
 from ..net.scheme import SCHEMES, load
-from ..net.urls import masked, printable, scheme_of
+from ..net.urls import mask_url, printable, scheme_of
 from ..repeats import Repeats
 
 log: logging.Logger = logging.getLogger("dragoman.bus")
@@ -56,7 +56,7 @@ class Store(Protocol):
     """Values and logs, shared by processes. Times in seconds. Every method raises BusLost while the engine is away."""
 
     async def get(self, key: str) -> bytes | None:
-        """The value, or None."""
+        """Return the value, or None."""
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
         """Set a value; `ttl` starts again."""
@@ -85,7 +85,7 @@ class Store(Protocol):
         added, and that one is returned."""
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
-        """The messages of a log whose number is greater than `after`, with their numbers, in order."""
+        """Return the messages of a log whose number is greater than `after`, with their numbers, in order."""
 
 
 @runtime_checkable
@@ -111,7 +111,7 @@ class Bus(Protocol):
         BusLost."""
 
     async def close(self) -> None:
-        """Leave the bus."""
+        """Close the connection to the bus."""
 
 
 @runtime_checkable
@@ -119,7 +119,7 @@ class JoinsBus(Protocol):
     """A served object that shares state with others that serve the same."""
 
     async def join(self, bus: Bus) -> None:
-        """Called once, before serving starts."""
+        """Share this bus from now on. Called once, before serving starts."""
 
 
 async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
@@ -129,14 +129,15 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
     row = SCHEMES.get(scheme)
     if row is None or not row.open_bus:
         there = ", ".join(name for name, one in SCHEMES.items() if one.open_bus)
-        raise LocalError(f"{masked(url)!r} is not a bus: a bus has a URL of the scheme {there}")
+        raise LocalError(f"{mask_url(url)!r} is not a bus: a bus has a URL of the scheme {there}")
     bus: Bus = await load(scheme, row.open_bus)(url, tls)
     return bus
 
 
 def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | None]:
-    """Reads records with this decoder; gives None for one that cannot be read, as one of another version or of a
-    stranger, and tells of those once a minute at most. `what`: what the records are, for the log."""
+    """Return a function that reads a record with this decoder. It returns None for a record that cannot be read, as one
+    of another version or of a stranger, and logs those once a minute at most. `what`: the kind of record, for the
+    log."""
     trouble, count = OutageLog(what, log), 0
 
     def read(record: bytes) -> T | None:
@@ -145,26 +146,41 @@ def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | Non
             return decode(record)
         except (MsgspecError, ValueError, RecursionError) as why:
             count += 1
-            trouble.tell(f"{printable(str(why))}; what cannot be read is passed over, {count} in all")
+            trouble.report(f"{printable(str(why))}; what cannot be read is passed over, {count} in all")
             return None
 
     return read
 
 
-class BusCounts:
-    """What a bus counts, for metrics; every engine of ours has one."""
+class EngineBus:
+    """What every `Bus` of ours has: whether its engine is connected, which is logged, counted and reported, and counts
+    for metrics. `engine`: its name in the log."""
 
-    __slots__ = ("outages", "published", "received")
-
-    def __init__(self) -> None:
+    def __init__(self, url: str, engine: str) -> None:
+        self.url: str = url
+        self.alive: bool = False
+        self.on_state: Callable[[bool], object] | None = None
         self.published: int = 0
         self.received: int = 0
         """Messages that were passed to a subscriber here, once for each subscriber."""
+        self.missed: int = 0
+        """Messages that were dropped because this process read too slowly."""
         self.outages: int = 0
         """How often the engine was lost."""
+        self._engine = engine
+        self._trouble = OutageLog(url, log)
+
+    def change_state(self, alive: bool, why: str = "") -> None:
+        """Log that the engine is away (again: once a minute) or back; count and report it if that is a change."""
+        self._trouble.log_state(alive, self._engine, why)
+        if alive is not self.alive:
+            self.alive = alive
+            self.outages += not alive
+            if self.on_state is not None:
+                self.on_state(alive)
 
     def counted(self, take: Callable[[bytes], object]) -> Callable[[bytes], object]:
-        """A subscriber that counts what it takes."""
+        """Return a subscriber that counts the messages that it takes."""
 
         def taken(message: bytes) -> object:
             self.received += 1
@@ -172,13 +188,13 @@ class BusCounts:
 
         return taken
 
-    def measures(self, alive: bool, missed: int = 0) -> dict[str, float]:
-        """By the names of metrics. `missed`: messages that this process read too slowly to get."""
+    def measures(self) -> dict[str, float]:
+        """Return the counts by the names of metrics."""
         return {
-            "bus_connected": alive,
+            "bus_connected": self.alive,
             "bus_published_total": self.published,
             "bus_received_total": self.received,
-            "bus_dropped_total": missed,
+            "bus_dropped_total": self.missed,
             "bus_outages_total": self.outages,
         }
 
@@ -201,9 +217,10 @@ def call_subscriber(take: Callable[[bytes], object], topic: str, message: bytes)
 _TRACED: Final = b"\x00traceparent="
 """How a message begins that carries a context: as no text and no JSON does."""
 published_in: ContextVar[str] = ContextVar("dragoman_published_in", default="")
-"""While a subscriber is called: the trace context of its message, as `traced` took it; "" where there is none."""
+"""While a subscriber is called: the trace context of its message, as `with_trace_context` took it; "" where there is
+none."""
 
 
-def traced(message: bytes, context: str) -> bytes:
-    """A message with the trace context of its publisher, ASCII text without line feeds."""
+def with_trace_context(message: bytes, context: str) -> bytes:
+    """Return a message with the trace context of its publisher, ASCII text without line feeds."""
     return b"%b%b\n%b" % (_TRACED, context.encode("ascii"), message)

@@ -4,7 +4,7 @@ Rules:
 
 - The requests of one client are run in the order in which they come, one after another, so the store needs no locks.
 - A client that reads slowly still gets its answers, but its next requests are not run; its messages wait in a queue of
-  `WAITING` bytes, from which the oldest are dropped. They are counted, and the client is told how many it missed.
+  `WAITING` bytes, from which the oldest are dropped. They are counted, and the client gets their number.
 - When a client dies only its subscriptions are removed.
 
 Frames are `framing.LengthPrefix`, their contents MessagePack: `[number, verb, *arguments]` comes in, `[number, value]`
@@ -27,10 +27,10 @@ import msgspec
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.framing import LengthPrefix
 from ..jsonrpc.limits import MIB, SERVER
-from ..net.accept import Acceptor
+from ..net.accept import SocketAcceptor
 from ..net.sockets import clear_socket
 from .contract import log
-from .store import MemoryStore
+from .store import MemoryBusStore
 
 FRAME = 64 * MIB
 """Bytes of the longest frame."""
@@ -46,19 +46,19 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode: Callable[[Any], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-def frames() -> LengthPrefix:
-    """The framing of both directions."""
+def new_framing() -> LengthPrefix:
+    """Return a new framing; both directions use the same."""
     return LengthPrefix(SERVER.but(message_size=FRAME))
 
 
-def framed(*words: object) -> bytes:
-    """One frame."""
+def write_frame(*words: object) -> bytes:
+    """Write one frame."""
     body = encode(words)
     return len(body).to_bytes(4, "big") + body
 
 
 def content(frame: Any) -> tuple[int, Any, list[Any]]:
-    """The number of a request, what stands behind it, and the rest. Raises what fits for a frame that neither end
+    """Return the number of a request, its first word, and the rest. Raises any exception for a frame that neither end
     sends; TypeError for one that was too long."""
     number, first, *rest = decode(frame)
     if type(number) is not int:
@@ -69,25 +69,25 @@ def content(frame: Any) -> tuple[int, Any, list[Any]]:
 _TTL = int | float
 
 
-def _taking(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
-    """A verb whose words are of these kinds: what one client puts or publishes others get. Raises TypeError."""
+def _checked(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
+    """Return a verb that raises TypeError for words of other kinds: what one client puts or publishes others get."""
 
-    def verb(client: _Client | None, *words: Any) -> object:
+    def verb(client: _HubClient | None, *words: Any) -> object:
         for word, kind in zip(words, kinds, strict=False):  # `run` knows how many it takes
-            if not isinstance(word, kind) or word != word:  # NaN has no place in an order of deadlines
+            if not isinstance(word, kind) or word != word:  # NaN cannot be ordered among deadlines
                 raise TypeError(f"{type(word).__name__} where {kind} belongs")
         return run(client, *words)
 
     return verb
 
 
-class _Client(asyncio.Protocol):
+class _HubClient(asyncio.Protocol):
     """The connection of one process."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: BusHub) -> None:
         self._hub = hub
-        self._frames = frames()
-        self._wire: asyncio.Transport  # from `connection_made` on
+        self._frames = new_framing()
+        self._transport: asyncio.Transport  # from `connection_made` on
         self._full = False
         self._requests: deque[Any] = deque()
         """Frames that have come and were not run yet."""
@@ -97,14 +97,14 @@ class _Client(asyncio.Protocol):
         self.topics: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire = cast(asyncio.Transport, transport)
-        self._wire.set_write_buffer_limits(HIGH_WATER)
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(HIGH_WATER)
         self._hub.clients.add(self)
 
     def data_received(self, data: bytes) -> None:
         self._requests.extend(self._frames.feed(data))
         self._run()
-        if self._frames.skipping and not self._wire.is_closing():
+        if self._frames.skipping and not self._transport.is_closing():
             self._cut_off(ValueError("a frame that is too long"))
 
     def _run(self) -> None:
@@ -114,15 +114,15 @@ class _Client(asyncio.Protocol):
             try:
                 number, verb, words = content(frame)
                 verb = self._hub.verbs[verb]
-            except Exception as fault:  # whatever the bytes make of the decoder: RecursionError, MemoryError
+            except Exception as fault:  # any that the decoder raises: RecursionError, MemoryError
                 self._cut_off(fault)
                 return
             try:
-                answer = framed(number, verb(self, *words))
+                answer = write_frame(number, verb(self, *words))
             except Exception as fault:
                 log.exception("%s: a request could not be done", self._hub.url)
-                answer = framed(number, None, f"{type(fault).__name__}: {fault}")
-            self._wire.write(answer)
+                answer = write_frame(number, None, f"{type(fault).__name__}: {fault}")
+            self._transport.write(answer)
 
     def _cut_off(self, why: Exception) -> None:
         log.warning("%s: a client that broke the protocol was disconnected: %.200r", self._hub.url, why)
@@ -130,29 +130,29 @@ class _Client(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._hub.left(self)
+        self._hub.remove(self)
 
     def pause_writing(self) -> None:
         self._full = True
-        self._wire.pause_reading()
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._full = False
         if self._missed:
-            self._wire.write(framed(0, None, self._missed))
+            self._transport.write(write_frame(0, None, self._missed))
             self._missed = 0
         while self._waiting and not self._full:
             hint = self._waiting.popleft()
             self._size -= len(hint)
-            self._wire.write(hint)
+            self._transport.write(hint)
         self._run()
         if not self._full:
-            self._wire.resume_reading()
+            self._transport.resume_reading()
 
-    def tell(self, hint: bytes) -> None:
+    def send_message(self, hint: bytes) -> None:
         """Send a message now, or queue it while the client reads slowly."""
         if not self._full:
-            self._wire.write(hint)
+            self._transport.write(hint)
             return
         self._waiting.append(hint)
         self._size += len(hint)
@@ -163,39 +163,39 @@ class _Client(asyncio.Protocol):
 
     def abort(self) -> None:
         """Disconnect the client."""
-        self._wire.abort()
+        self._transport.abort()
 
 
-class Hub:
+class BusHub:
     """A bus and a store for the processes of this machine. `dropped`: the messages that slow clients missed, in all."""
 
     def __init__(self, path: str, clock: Callable[[], float]) -> None:
         self.path = path
         self.url: str = f"unix:{path}"
-        self.store: MemoryStore = MemoryStore(clock)
+        self.store: MemoryBusStore = MemoryBusStore(clock)
         store = self.store
-        self.clients: set[_Client] = set()
+        self.clients: set[_HubClient] = set()
         self.dropped = 0
-        self._topics: dict[str, dict[_Client, None]] = {}
-        self._acceptor: Acceptor | None = None
+        self._topics: dict[str, dict[_HubClient, None]] = {}
+        self._acceptor: SocketAcceptor | None = None
         self._empty = asyncio.Event()
         self.verbs: dict[Any, Callable[..., object]] = {
-            "publish": _taking(self._publish, str, bytes),
-            "subscribe": _taking(self._subscribe, str),
-            "unsubscribe": _taking(self._unsubscribe, str),
-            "get": _taking(lambda client, *words: store.get(*words), str),
-            "put": _taking(lambda client, *words: store.put(*words), str, bytes, _TTL | None),
-            "put_new": _taking(lambda client, *words: store.put_new(*words), str, bytes, _TTL | None),
-            "delete": _taking(lambda client, *words: store.delete(*words), str),
-            "touch": _taking(lambda client, *words: store.touch(*words), str, _TTL),
-            "append": _taking(self._append, str, bytes, _TTL, int, int, int | None),
-            "read": _taking(lambda client, *words: store.read(*words), str, int),
+            "publish": _checked(self._publish, str, bytes),
+            "subscribe": _checked(self._subscribe, str),
+            "unsubscribe": _checked(self._unsubscribe, str),
+            "get": _checked(lambda client, *words: store.get(*words), str),
+            "put": _checked(lambda client, *words: store.put(*words), str, bytes, _TTL | None),
+            "put_new": _checked(lambda client, *words: store.put_new(*words), str, bytes, _TTL | None),
+            "delete": _checked(lambda client, *words: store.delete(*words), str),
+            "touch": _checked(lambda client, *words: store.touch(*words), str, _TTL),
+            "append": _checked(self._append, str, bytes, _TTL, int, int, int | None),
+            "read": _checked(lambda client, *words: store.read(*words), str, int),
         }
 
     def start(self, listener: socket.socket) -> None:
         """Accept clients from now on."""
-        self._acceptor = Acceptor(
-            listener, lambda: _Client(self), lambda: len(self.clients), None, full=lambda: False, url=self.url
+        self._acceptor = SocketAcceptor(
+            listener, lambda: _HubClient(self), lambda: len(self.clients), None, full=lambda: False, url=self.url
         )
 
     async def close(self) -> None:
@@ -212,8 +212,8 @@ class Hub:
             self._empty.clear()
             await self._empty.wait()
 
-    def left(self, client: _Client) -> None:
-        """A client has disconnected."""
+    def remove(self, client: _HubClient) -> None:
+        """Forget a client that has disconnected."""
         self.clients.discard(client)
         if not self.clients:
             self._empty.set()
@@ -222,7 +222,7 @@ class Hub:
 
     def _append(
         self,
-        client: _Client,
+        client: _HubClient,
         log: str,
         message: bytes,
         ttl: float,
@@ -230,31 +230,31 @@ class Hub:
         size: int,
         number: int | None = None,
     ) -> int:
-        """A log is read as one frame: it is kept to half of one, and its numbers to the other half."""
+        """Append to a log, which is read as one frame: it is kept to half of one, and its numbers to the other half."""
         most = min(messages, FRAME // 2 // NUMBERED)
         return self.store.append(log, message, ttl, most, min(size, FRAME // 2), number)
 
-    def _publish(self, client: _Client, topic: str, message: bytes) -> None:
-        listening = self._topics.get(topic)
-        if listening:
-            hint = framed(0, topic, message)
-            for one in listening:
-                one.tell(hint)
+    def _publish(self, client: _HubClient, topic: str, message: bytes) -> None:
+        subscribers = self._topics.get(topic)
+        if subscribers:
+            hint = write_frame(0, topic, message)
+            for one in subscribers:
+                one.send_message(hint)
 
-    def _subscribe(self, client: _Client, topic: str) -> None:
+    def _subscribe(self, client: _HubClient, topic: str) -> None:
         client.topics.add(topic)
         self._topics.setdefault(topic, {})[client] = None
 
-    def _unsubscribe(self, client: _Client, topic: str) -> None:
+    def _unsubscribe(self, client: _HubClient, topic: str) -> None:
         client.topics.discard(topic)
-        listening = self._topics.get(topic)
-        if listening is not None:
-            listening.pop(client, None)
-            if not listening:
+        subscribers = self._topics.get(topic)
+        if subscribers is not None:
+            subscribers.pop(client, None)
+            if not subscribers:
                 del self._topics[topic]
 
 
-async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub:
+async def open_hub(path: str, *, clock: Callable[[], float] = time.monotonic) -> BusHub:
     """Open a hub at a socket's path, with access for this user alone. Replaces a socket that a dead process left.
     Raises LocalError if a process listens there, or if the socket cannot be opened."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -270,6 +270,6 @@ async def hold(path: str, *, clock: Callable[[], float] = time.monotonic) -> Hub
     except OSError as fault:
         listener.close()
         raise LocalError(f"Cannot hold a bus at unix:{path}: {fault.strerror or fault}") from fault
-    hub = Hub(path, clock)
+    hub = BusHub(path, clock)
     hub.start(listener)
     return hub

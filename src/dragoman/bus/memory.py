@@ -9,19 +9,19 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from .contract import BusCounts, BusLost, Store
-from .store import AskingStore, MemoryStore
+from .contract import BusLost, EngineBus, Store
+from .store import MemoryBusStore, RemoteStore
 from .topics import Subscriber, Take, Topics
 
 
 class _Hub:
-    """What the users of one name share."""
+    """The store and the topics that the users of one name share."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.store = MemoryStore(clock)
+        self.store = MemoryBusStore(clock)
         self.topics = Topics()
         self.ends = 0
 
@@ -29,7 +29,7 @@ class _Hub:
 _HUBS: dict[str, _Hub] = {}
 
 
-class MemoryBus:
+class MemoryBus(EngineBus):
     """A `Bus` within the process. `clock`: seconds, used if this is the first user of the name. For tests,
     `disconnect` parts this one user from the engine until `connect_again`."""
 
@@ -38,12 +38,10 @@ class MemoryBus:
         if hub is None:
             hub = _HUBS[name] = _Hub(clock)
         hub.ends += 1
-        self.url: str = f"memory:{name}"
+        super().__init__(f"memory:{name}", "the bus")
+        self.alive = True
         self._name = name
-        self.store: Store | None = AskingStore(self._ask)
-        self.alive: bool = True
-        self.on_state: Callable[[bool], object] | None = None
-        self._counts = BusCounts()
+        self.store: Store | None = RemoteStore(self._ask)
         self._hub = hub
         self._mine: list[Subscriber] = []
         self._lost = ""
@@ -62,12 +60,12 @@ class MemoryBus:
         self.check()
         loop = asyncio.get_running_loop()
         for one in self._hub.topics.of(topic):
-            loop.call_soon(one.tell, message)
-        self._counts.published += 1
+            loop.call_soon(one.deliver, message)
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
         self.check()
-        counted = self._counts.counted(take)
+        counted = self.counted(take)
 
         def taken(message: bytes) -> object:
             return counted(message) if self.alive else None  # what comes meanwhile is lost, as it is with an engine
@@ -75,10 +73,6 @@ class MemoryBus:
         one = self._hub.topics.add(topic, taken)
         self._mine.append(one)
         return one
-
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive)
 
     def disconnect(self) -> None:
         """Disconnect this user."""
@@ -89,15 +83,12 @@ class MemoryBus:
         self._state(True, "")
 
     def _state(self, alive: bool, why: str) -> None:
-        if alive == self.alive or self._closed:
-            return
-        self.alive, self._lost = alive, why
-        self._counts.outages += not alive
-        if self.on_state is not None:
-            self.on_state(alive)
+        if not self._closed:
+            self._lost = why
+            self.change_state(alive, why)
 
     async def close(self) -> None:
-        """As `Bus.close`. When the last user of a name closes, its data is lost."""
+        """Close this user's end. When the last user of a name closes, its data is lost."""
         self.alive, self._lost = False, "this end is closed"
         for one in self._mine:
             await one.close()

@@ -3,12 +3,12 @@
 Rules:
 
 - A seal is a keyed BLAKE2b over what a record is (a value, a message of a log, a message of a topic), its key, log or
-  topic, its number, and its content. So it verifies at its own place alone: moved, doubled or reordered it does not.
+  topic, its number, and its content. So it verifies only where it was written: moved, doubled or reordered it does not.
 - A value has no number. The number of a log's message is that in the log. The number of a topic's message is the time
   of day in nanoseconds, above all earlier ones of its publisher; a subscriber takes none twice, none in another order,
   and none that is older than `OLD`.
-- What does not verify is as if it was not there: it is not read, it does not keep a new value out, and the log tells of
-  it once a minute at most, with a count.
+- What does not verify is as if it was not there: it is not read, it does not keep a new value out, and it is
+  logged once a minute at most, with a count.
 - It is not encrypted. Who can write to the engine can delete, can hold back, and can put back a value that stood under
   the same key, or a log that had the same name: what must not be undone does not belong there.
 - The first secret seals, every one opens.
@@ -51,43 +51,43 @@ _VALUE, _ENTRY, _MESSAGE = b"v", b"l", b"m"
 
 
 class PassedOver:
-    """Counts the records of one bus that were not taken, and tells of them."""
+    """Counts and logs the records of one bus that were not taken."""
 
     def __init__(self, url: str) -> None:
         self.count: int = 0
         self._trouble = OutageLog(url, log)
 
     def add(self, why: str) -> None:
-        """One more. `why`: what is wrong with it."""
+        """Count and log one record. `why`: what is wrong with it."""
         self.count += 1
-        self._trouble.tell(
+        self._trouble.report(
             f"a record there {why}, and is passed over, {self.count} in all: others write to this bus, or have another "
             f"{SECRET}"
         )
 
 
-class Seal:
+class MessageSeal:
     """Seals records, and opens them. `secrets`: the first one seals. `passed_over`: those that did not open."""
 
     def __init__(self, secrets: Sequence[bytes], passed_over: PassedOver) -> None:
         keys = [hashlib.blake2b(b"dragoman.bus", key=hashlib.sha256(one).digest()).digest()[:32] for one in secrets]
-        self._begun = [hashlib.blake2b(key=key, digest_size=_MAC) for key in keys]
+        self._keyed = [hashlib.blake2b(key=key, digest_size=_MAC) for key in keys]
         """Copied for each record: a key costs as much as a short record."""
         self.passed_over: PassedOver = passed_over
 
     def seal(self, kind: bytes, name: str, number: int, content: bytes) -> bytes:
-        """A record as it is written."""
-        box = self._begun[0].copy()
+        """Return a record as it is written."""
+        box = self._keyed[0].copy()
         box.update(b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content))
         return b"%b%b%b" % (_FORM, box.digest(), content)
 
     def open(self, kind: bytes, name: str, number: int, sealed: bytes) -> bytes | None:
-        """The content of a record; None, which is counted, if it was not sealed for that place."""
+        """Return the content of a record; None, which is counted, if it was not sealed for that name and number."""
         content, mac = sealed[_HEAD:], sealed[len(_FORM) : _HEAD]
         if sealed.startswith(_FORM):
             signed = b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content)
-            for begun in self._begun:
-                box = begun.copy()
+            for keyed in self._keyed:
+                box = keyed.copy()
                 box.update(signed)
                 if compare_digest(box.digest(), mac):
                     return content
@@ -95,10 +95,12 @@ class Seal:
         return None
 
 
-class _Heard:
-    """The messages of one subscription that may be taken: each publisher's in their order, once."""
+class _VerifiedMessages:
+    """Passes on the verified messages of one subscription: each publisher's in their order, once."""
 
-    def __init__(self, seal: Seal, topic: str, take: Callable[[bytes], object], clock: Callable[[], int]) -> None:
+    def __init__(
+        self, seal: MessageSeal, topic: str, take: Callable[[bytes], object], clock: Callable[[], int]
+    ) -> None:
         self._seal, self._topic, self._take, self._clock = seal, topic, take, clock
         self._last: OrderedDict[bytes, int] = OrderedDict()
 
@@ -134,7 +136,7 @@ class SealedBus:
         self.url: str = inner.url
         self.secrets: Sequence[bytes] = secrets
         self.passed_over: PassedOver = passed_over or PassedOver(inner.url)
-        self._seal = Seal(secrets, self.passed_over)
+        self._seal = MessageSeal(secrets, self.passed_over)
         self.store: Store | None = None if inner.store is None else SealedStore(inner.store, self._seal)
         self._clock = clock
         self._me = os.urandom(_NAME)
@@ -151,8 +153,8 @@ class SealedBus:
         return self.inner.on_state
 
     @on_state.setter
-    def on_state(self, told: Callable[[bool], object] | None) -> None:
-        self.inner.on_state = told
+    def on_state(self, on_state: Callable[[bool], object] | None) -> None:
+        self.inner.on_state = on_state
 
     async def publish(self, topic: str, message: bytes) -> None:
         """Send a message to all subscribers of this moment that have one of the secrets. Raises BusLost."""
@@ -162,22 +164,22 @@ class SealedBus:
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
         """Call `take` with each message from now on that was sealed for this topic. Raises BusLost."""
-        return await self.inner.subscribe(topic, _Heard(self._seal, topic, take, self._clock))
+        return await self.inner.subscribe(topic, _VerifiedMessages(self._seal, topic, take, self._clock))
 
     async def close(self) -> None:
-        """Leave the bus."""
+        """Close the inner bus."""
         await self.inner.close()
 
     def measures(self) -> Mapping[str, float]:
-        """For metrics: those of the bus, and how many records did not verify."""
-        theirs = self.inner.measures() if isinstance(self.inner, Measured) else {}
-        return {**theirs, "bus_unverified_total": self.passed_over.count}
+        """Return the measures of the bus, and how many records did not verify."""
+        counts = self.inner.measures() if isinstance(self.inner, Measured) else {}
+        return {**counts, "bus_unverified_total": self.passed_over.count}
 
 
 class SealedStore:
     """A `Store` that seals what another keeps."""
 
-    def __init__(self, store: Store, seal: Seal) -> None:
+    def __init__(self, store: Store, seal: MessageSeal) -> None:
         self._store, self._seal = store, seal
         self._last: OrderedDict[str, int] = OrderedDict()
         """The number of the newest message of logs, as far as it is known."""
@@ -245,7 +247,7 @@ class SealedStore:
 
 
 def sealed_bus(bus: Bus, secrets: Sequence[bytes]) -> Bus:
-    """The bus, sealed with these secrets and no others; as it is, where there are none."""
+    """Return the bus, sealed with these secrets and no others; as it is, where there are none."""
     if not isinstance(bus, SealedBus):
         return SealedBus(bus, secrets) if secrets else bus
     if list(bus.secrets) == list(secrets):
@@ -253,7 +255,7 @@ def sealed_bus(bus: Bus, secrets: Sequence[bytes]) -> Bus:
     return SealedBus(bus.inner, secrets, bus.passed_over) if secrets else bus.inner
 
 
-def tell_unsealed(bus: Bus) -> None:
+def warn_unsealed(bus: Bus) -> None:
     """Log that what goes over this bus is not sealed, unless it is within this process, or of this user alone."""
     if scheme_of(bus.url) not in ("memory", "unix"):
         log.warning(

@@ -3,7 +3,7 @@
 Rules:
 
 - No reader sees an expired entry; its memory is released by one of the next writes.
-- A log keeps its newest message whatever its size; numbers are not used twice while the log lives.
+- A log keeps its newest message, also above its size; numbers are not used twice while the log lives.
 - Values and logs share one namespace: a value put under the key of a log replaces it, and the reverse.
 """
 
@@ -33,7 +33,7 @@ class _Kept:
         self.due = _FOREVER  # the time of its entry in the heap
 
 
-class MemoryStore:
+class MemoryBusStore:
     """The methods of `contract.Store` as plain functions. `clock` gives seconds and never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -141,8 +141,8 @@ class MemoryStore:
                 heappush(heap, (kept.due, key))
 
 
-class AskingStore:
-    """A `contract.Store`: each call is asked of another one. `ask`: takes the name of a method and its arguments."""
+class RemoteStore:
+    """A `contract.Store` whose calls another one answers. `ask`: takes the name of a method and its arguments."""
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
         self._ask = ask

@@ -18,7 +18,7 @@ class Subscriber:
         self._topics = topics
         self._take: Take | None = take
 
-    def tell(self, message: bytes) -> None:
+    def deliver(self, message: bytes) -> None:
         """Call the subscriber with a message, unless it is closed."""
         if self._take is not None:
             call_subscriber(self._take, self.topic, message)
@@ -29,36 +29,36 @@ class Subscriber:
 
 
 class Topics:
-    """Topics and their subscriptions. `left`: awaited with a topic when its last subscription is closed."""
+    """Topics and their subscriptions. `on_unused`: awaited with a topic when its last subscription is closed."""
 
-    def __init__(self, left: Callable[[str], Awaitable[None]] | None = None) -> None:
-        self._left = left
-        self._heard: dict[str, list[Subscriber]] = {}
+    def __init__(self, on_unused: Callable[[str], Awaitable[None]] | None = None) -> None:
+        self._on_unused = on_unused
+        self._subscribers: dict[str, list[Subscriber]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        return iter(tuple(self._heard))
+        return iter(tuple(self._subscribers))
 
     def of(self, topic: str) -> tuple[Subscriber, ...]:
-        """The subscriptions of a topic now."""
-        return tuple(self._heard.get(topic, ()))
+        """Return the current subscriptions of a topic."""
+        return tuple(self._subscribers.get(topic, ()))
 
     def add(self, topic: str, take: Take) -> Subscriber:
         """Add a subscription."""
         one = Subscriber(self, topic, take)
-        self._heard.setdefault(topic, []).append(one)
+        self._subscribers.setdefault(topic, []).append(one)
         return one
 
-    def tell(self, topic: str, message: bytes) -> None:
+    def deliver(self, topic: str, message: bytes) -> None:
         """Pass a message to all subscribers of a topic."""
         for one in self.of(topic):
-            one.tell(message)
+            one.deliver(message)
 
     async def drop(self, one: Subscriber) -> None:
         """Remove a subscription, unless it was removed before."""
-        listening = self._heard.get(one.topic, [])
-        if one in listening:
-            listening.remove(one)
-            if not listening:
-                del self._heard[one.topic]
-                if self._left is not None:
-                    await self._left(one.topic)
+        subscribers = self._subscribers.get(one.topic, [])
+        if one in subscribers:
+            subscribers.remove(one)
+            if not subscribers:
+                del self._subscribers[one.topic]
+                if self._on_unused is not None:
+                    await self._on_unused(one.topic)

@@ -9,33 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from ..jsonrpc.errors import LocalError
-from ..net.reconnect import OutageLog, reconnect
-from .contract import BusCounts, BusLost, Store, log
-from .hub import FRAME, content, framed, frames
-from .store import AskingStore
+from ..net.reconnect import Keeper
+from .contract import BusLost, EngineBus, Store, log
+from .hub import FRAME, content, new_framing, write_frame
+from .store import RemoteStore
 from .topics import Subscriber, Take, Topics
 
 PAUSES = (0.05, 2.0)
 """The first and the longest pause in seconds between two tries to reach the hub."""
 _ROOM = 1024
 """Bytes of a frame beside the value or message."""
-_TOLD = frozenset({(str, bytes), (type(None), int)})
+_UNREQUESTED = frozenset({(str, bytes), (type(None), int)})
 """What comes without a request: a topic and a message, or how many were dropped."""
 
 
-class _Wire(asyncio.Protocol):
+class _HubConnection(asyncio.Protocol):
     """The connection to the hub."""
 
     def __init__(self, bus: LocalBus) -> None:
         self._bus = bus
-        self._frames = frames()
+        self._frames = new_framing()
         self._wire: asyncio.Transport | None = None
         self._number = 0
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast(asyncio.Transport, transport)
@@ -45,12 +44,12 @@ class _Wire(asyncio.Protocol):
             try:
                 number, value, rest = _read(frame)
             except Exception as fault:
-                self._leave(fault)
+                self._disconnect(fault)
                 return
             if number == 0:
-                self._bus.told(value, rest[0])
+                self._bus.receive(value, rest[0])
                 continue
-            future = self._asked.pop(number, None)
+            future = self._pending.pop(number, None)
             if future is None or future.done():
                 continue
             if rest:
@@ -58,30 +57,35 @@ class _Wire(asyncio.Protocol):
             else:
                 future.set_result(value)
         if self._frames.skipping:
-            self._leave(ValueError("a frame that is too long"))
+            self._disconnect(ValueError("a frame that is too long"))
 
-    def _leave(self, why: Exception) -> None:
-        self._bus.strange(why)
+    def _disconnect(self, why: Exception) -> None:
+        self._bus.report_stranger(why)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wire = None
         lost = BusLost(f"{self._bus.url}: the socket was lost")
-        for future in self._asked.values():
+        for future in self._pending.values():
             if not future.done():
                 future.set_exception(lost)
                 future.exception()  # the waiting task may have been cancelled
-        self._asked.clear()
-        self._bus.lost(self)
+        self._pending.clear()
+        self._bus.on_lost(self)
+
+    def transport(self) -> asyncio.Transport:
+        """Return the open transport. Raises BusLost when it has ended."""
+        if self._wire is None:
+            raise BusLost(f"{self._bus.url}: the socket was lost")
+        return self._wire
 
     async def ask(self, verb: str, *words: object) -> Any:
         """Send a request and wait for its answer. Raises BusLost."""
-        if self._wire is None:
-            raise BusLost(f"{self._bus.url}: the socket was lost")
+        transport = self.transport()
         self._number += 1
         number = self._number
-        future = self._asked[number] = asyncio.get_running_loop().create_future()
-        self._wire.write(framed(number, verb, *words))
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
+        transport.write(write_frame(number, verb, *words))
         return await future
 
     def abort(self) -> None:
@@ -89,37 +93,41 @@ class _Wire(asyncio.Protocol):
             self._wire.abort()
 
 
-class LocalBus:
+class LocalBus(EngineBus):
     """The `Bus` of the hub. `missed`: messages that the hub dropped because this process read too slowly."""
 
     def __init__(self, path: str) -> None:
+        super().__init__(f"unix:{path}", "the hub")
         self.path = path
-        self.url: str = f"unix:{path}"
-        self.store: Store | None = AskingStore(self.ask)
-        self.alive: bool = False
-        self.on_state: Callable[[bool], object] | None = None
-        self.missed: int = 0
-        self._counts = BusCounts()
-        self._topics = Topics(self._left)
-        self._trouble = OutageLog(self.url, log)
-        self._wire: _Wire | None = None
-        self._closed = False
-        self._redialling: asyncio.Task[None] | None = None
+        self.store: Store | None = RemoteStore(self.ask)
+        self._topics = Topics(self._unsubscribe)
+        self._wire: _HubConnection | None = None
+        self._gone: asyncio.Future[str]  # why the hub was lost; from `open` on
+        self._keeper = Keeper(self._dial, self._watch, PAUSES, in_words=str)
+        self._keeper.states.append(self.change_state)
 
-    async def dial(self) -> None:
+    async def open(self) -> None:
         """Connect to the hub. Raises BusLost when there is none."""
+        await self._keeper.open()
+        self.alive = True
+
+    async def _dial(self) -> str:
         try:
-            _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _Wire(self), self.path)
+            _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _HubConnection(self), self.path)
         except OSError as fault:
             raise BusLost(f"{self.url}: no process holds it: {(fault.strerror or str(fault)).lower()}") from fault
         try:
             for topic in self._topics:
                 await wire.ask("subscribe", topic)
+            wire.transport()
         except BaseException:
             wire.abort()
             raise
-        self._wire = wire
-        self.alive = True
+        self._wire, self._gone = wire, asyncio.get_running_loop().create_future()
+        return ""
+
+    async def _watch(self) -> str:
+        return await self._gone
 
     async def ask(self, verb: str, *words: object) -> Any:
         """Send a request to the hub and wait for its answer. Raises BusLost."""
@@ -127,15 +135,15 @@ class LocalBus:
             if isinstance(word, bytes) and len(word) > FRAME - _ROOM:
                 raise LocalError(f"{len(word)} bytes are too many for this bus; {FRAME - _ROOM} may go at once")
         if self._wire is None:
-            raise BusLost(f"{self.url}: {'this end is closed' if self._closed else 'the socket was lost'}")
+            raise BusLost(f"{self.url}: {'this end is closed' if self._keeper.closed else 'the socket was lost'}")
         return await self._wire.ask(verb, *words)
 
     async def publish(self, topic: str, message: bytes) -> None:
         await self.ask("publish", topic, message)
-        self._counts.published += 1
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        one = self._topics.add(topic, self._counts.counted(take))
+        one = self._topics.add(topic, self.counted(take))
         try:
             await self.ask("subscribe", topic)
         except BaseException:
@@ -143,62 +151,41 @@ class LocalBus:
             raise
         return one
 
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive, self.missed)
-
-    async def _left(self, topic: str) -> None:
+    async def _unsubscribe(self, topic: str) -> None:
         if self._wire is not None:
             with contextlib.suppress(BusLost):  # the hub has already forgotten the subscription
                 await self.ask("unsubscribe", topic)
 
-    def told(self, topic: str | None, content: Any) -> None:
-        """A message has come."""
+    def receive(self, topic: str | None, content: Any) -> None:
+        """Pass on a message, or count those that were dropped."""
         if topic is None:
             self.missed += content
             log.warning("%s: this process read too slowly; %d messages were dropped", self.url, content)
             return
-        self._topics.tell(topic, content)
+        self._topics.deliver(topic, content)
 
-    def strange(self, why: Exception) -> None:
-        """What no hub sends has come."""
-        self._trouble.tell(f"what answers there is no hub: {why!r:.200}")
+    def report_stranger(self, why: Exception) -> None:
+        """Log that something came that no hub sends."""
+        self._trouble.report(f"what answers there is no hub: {why!r:.200}")
 
-    def lost(self, wire: _Wire) -> None:
-        """A connection has ended."""
-        if wire is not self._wire:
-            return
-        self._wire = None
-        self.alive = False
-        self._redialling = asyncio.get_running_loop().create_task(self._again())
-        self._counts.outages += 1
-        self._trouble.tell("the hub is lost, coming back")
-        if self.on_state is not None:
-            self.on_state(False)
-
-    async def _again(self) -> None:
-        await reconnect(
-            self.dial, PAUSES, failed=lambda why: self._trouble.tell(f"the hub is lost, coming back: {why}")
-        )
-        self._redialling = None
-        self._trouble.over("the hub is back")
-        if self.on_state is not None:
-            self.on_state(True)
+    def on_lost(self, wire: _HubConnection) -> None:
+        """Take note that a connection has ended."""
+        if wire is self._wire:
+            self._wire = None
+            self._gone.set_result("the socket was lost")
 
     async def close(self) -> None:
-        self._closed = True
         self.alive = False
-        if self._redialling is not None:
-            self._redialling.cancel()
-        if self._wire is not None:
-            wire, self._wire = self._wire, None
+        wire, self._wire = self._wire, None
+        await self._keeper.close()
+        if wire is not None:
             wire.abort()
 
 
 def _read(frame: Any) -> tuple[int, Any, list[Any]]:
-    """A frame's content. Raises what fits for one that no hub sends."""
+    """Return a frame's content. Raises any exception for one that no hub sends."""
     number, value, rest = content(frame)
-    if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _TOLD):
+    if number == 0 and (len(rest) != 1 or (type(value), type(rest[0])) not in _UNREQUESTED):
         raise TypeError("a message that is none")
     return number, value, rest
 
@@ -207,5 +194,5 @@ async def open(url: str, tls: ssl.SSLContext | None = None) -> LocalBus:
     """Open the bus at a socket's path: `unix:///run/bus.sock`, `unix:bus.sock`. Raises BusLost when no hub is there."""
     path = url.partition(":")[2].partition("?")[0]
     bus = LocalBus(path[2:] if path.startswith("//") else path)
-    await bus.dial()
+    await bus.open()
     return bus

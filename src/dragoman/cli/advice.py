@@ -22,8 +22,8 @@ from ..channel import ChannelError, Reason
 from ..jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
 from ..jsonrpc.options import closest
 from ..net.commands import command_name
-from ..net.scheme import SCHEMES, located
-from ..net.urls import Url, is_standard, masked, parse, scheme_of
+from ..net.scheme import SCHEMES, has_host
+from ..net.urls import Url, is_standard, mask_url, parse, scheme_of
 from ..rpc.outbound import IS_MCP
 from ..rpc.peer import Peer
 from .ends import meant
@@ -200,13 +200,13 @@ def _about_fault(error: ChannelError | BadAnswer, place: str | Sequence[str], ac
 
 
 def _doctor(place: str | Sequence[str], command: str = "doctor") -> str:
-    target = masked(place) if isinstance(place, str) else shlex.join(place)
+    target = mask_url(place) if isinstance(place, str) else shlex.join(place)
     return f"to find out why: dragoman {command} {shlex.quote(target)}"
 
 
 async def _about_tls(error: ChannelError, place: str | Sequence[str], has_certificate: bool) -> None:
     """Note on the error of a far end that hung up that it speaks TLS, by a handshake, or may want a certificate."""
-    if error.reason not in HUNG_UP or not isinstance(place, str) or not located(scheme_of(place)):
+    if error.reason not in HUNG_UP or not isinstance(place, str) or not has_host(scheme_of(place)):
         return
     url = parse(place)
     if url.tls:

@@ -25,7 +25,7 @@ from ..jsonrpc.limits import CLIENT
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
 from ..net.replies import excerpt
 from ..net.sockets import in_words, reason_of
-from ..net.strangers import recognised
+from ..net.strangers import recognise_stranger
 from ..net.urls import Url, printable
 
 
@@ -308,7 +308,7 @@ def of_bytes(heard: Heard, scheme: str, place: str, content_length: bool) -> Fau
     if content_length and raw[:1] in b"{[":
         what = f"{place} sends JSON without Content-Length headers"
         return Fault("framing", what, "leave --framing content-length out: it separates messages by lines")
-    if not content_length and (words := recognised(raw, scheme)) is not None:
+    if not content_length and (words := recognise_stranger(raw, scheme)) is not None:
         return stranger(words, place)
     if heard.echoed:
         mend = "this is not a server: it must send answers, not what it gets"
@@ -369,7 +369,7 @@ def of_message(raw: bytes, place: str) -> Fault:
         return _batch(place)
     if isinstance(message, Result | Failure):
         return _of_message(raw, place) or _not_json(raw, place)
-    if (words := recognised(raw, "")) is not None:
+    if (words := recognise_stranger(raw, "")) is not None:
         return stranger(words, place)
     if raw.strip()[:1] not in (b"{", b"["):
         return _not_json(raw, place)

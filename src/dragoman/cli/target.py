@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeGuard
 
 from ..channel import Servable, Serves, servable
 from ..jsonrpc.options import closest
-from ..rpc.service import Service, behind
+from ..rpc.service import Service
 from .ends import Usage, meant
 from .programs import instead
 
@@ -147,7 +147,7 @@ def _missing(module: ModuleType, place: str, attribute: str) -> str:
 
 def _only(module: ModuleType, place: str) -> Target:
     services = _services(module)
-    inner = {id(part) for service in services.values() for part in getattr(_core(service), "included", ())}
+    inner = {id(part) for service in services.values() for part in getattr(_core(service), "_included", ())}
     outer = [service for service in services.values() if id(_core(service)) not in inner]
     if len({id(service) for service in outer}) == 1:
         return outer[0]
@@ -160,7 +160,7 @@ def _only(module: ModuleType, place: str) -> Target:
 
 def _core(served: Target) -> object:
     """What is behind an object to serve, as what includes it knows it."""
-    return behind(served) if isinstance(served, Service) else servable(served)
+    return served if isinstance(served, Service) else servable(served)
 
 
 def _services(module: ModuleType) -> dict[str, Target]:

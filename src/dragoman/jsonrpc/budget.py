@@ -21,13 +21,13 @@ from .limits import Limits
 SHARES = 10
 """An owner's share is the budget divided by this: nine others find room beside one that takes all it can get."""
 _LASTING = 2
-"""What lasts as long as its callers like has the budget divided by this."""
+"""The part of the budget, as a divisor, for what lasts as long as its callers like."""
 _SLACK = 8
 """Readers are closed until an eighth of the budget is free, so that choosing them is rarely necessary."""
 
 
 class Reader(Protocol):
-    """What has bytes for a far end that reads too slowly."""
+    """A sender with bytes for a far end that reads too slowly."""
 
     def slowness(self) -> float:
         """How slow it is: the greater, the slower. Brings its account up to date first."""
@@ -44,7 +44,7 @@ class _Owner:
         self.admitted: int = 0
         self.kept: dict[Account, None] = {}
         self.readers: dict[Account, None] = {}
-        self.unused: dict[Admission, None] = {}
+        self.unused: dict[BudgetAdmission, None] = {}
 
 
 class Account:
@@ -61,7 +61,7 @@ class Account:
         self.size: int = 0
 
     def set(self, size: int) -> None:
-        """It is so many bytes now; 0: it is gone."""
+        """Set its bytes; 0: it is gone."""
         change, budget = size - self.size, self._budget
         if not change:
             return
@@ -89,7 +89,7 @@ class Account:
             budget._make_room()
 
     def keep(self, drop: Callable[[], object] | None) -> None:
-        """It is the newest that is kept from now on, and `drop` drops it; None: it cannot be dropped."""
+        """Make it the newest of what is kept, which `drop` drops; None: it cannot be dropped."""
         self.drop = drop
         if self._owner is not None:
             self._leave(self._owner)
@@ -97,7 +97,7 @@ class Account:
                 self._budget._kept[self] = self._owner.kept[self] = None
 
     def leave(self) -> None:
-        """It cannot be dropped or closed now."""
+        """Forget how it is dropped or closed: it cannot be now."""
         if self._owner is not None:
             self._leave(self._owner)
 
@@ -109,7 +109,7 @@ class Account:
             del budget._readers[self], owner.readers[self]
 
 
-class Admission:
+class BudgetAdmission:
     """Bytes that a caller was admitted with, which neither time nor room takes back. They count until `release`, at the
     latest until nothing refers to this."""
 
@@ -124,7 +124,7 @@ class Admission:
         budget._admitted += self._size
 
     def keep(self, drop: Callable[[], object] | None) -> None:
-        """As `Account.keep`: it gives way to others while there is a `drop`."""
+        """Count these bytes as kept: what keeps them gives way to others while there is a `drop`."""
         self._account.keep(drop)
         for unused in (self._budget._unused, self._owner.unused):
             unused.pop(self, None)
@@ -141,7 +141,7 @@ class Admission:
         return True
 
     def resize(self, size: int) -> bool:
-        """They are so many bytes now, at least one; False where those are more than `Budget.admit` has room for."""
+        """Set their bytes, at least one; False where those are more than `Budget.admit` has room for."""
         owner, budget, before = self._owner, self._budget, self._size
         room = size <= before or budget._has_room(owner, size - before)
         if room:
@@ -157,7 +157,7 @@ class Admission:
         return True
 
     def release(self) -> None:
-        """They are gone; once."""
+        """Release them, once."""
         if self._account.drop is not None:
             self.keep(None)
         self._owner.admitted -= self._size
@@ -190,13 +190,13 @@ class Budget:
     def __init__(self, limits: Limits) -> None:
         self.used: int = 0
         self._kept: dict[Account, None] = {}
-        """What can be dropped, the oldest first."""
+        """The accounts that can be dropped, the oldest first."""
         self._readers: dict[Account, None] = {}
         self._above: dict[_Owner, None] = {}
         """Owners with more than their share: at most ten while the sum is within the bound."""
         self._admitted: int = 0
         """Bytes that can be neither dropped nor closed, when they are in use."""
-        self._unused: dict[Admission, None] = {}
+        self._unused: dict[BudgetAdmission, None] = {}
         self._owners: dict[str, _Owner] = {}
         self._making = False
         self._dropped = self._closed = self._refused = 0
@@ -211,14 +211,14 @@ class Budget:
         """An account of nothing yet: of what is kept, which `drop` drops, or of what a `reader` has not read."""
         return Account(self, owner, drop, reader)
 
-    def admit(self, owner: str, size: int) -> Admission | None:
+    def admit(self, owner: str, size: int) -> BudgetAdmission | None:
         """Count bytes that are kept for as long as their caller likes; None if they are more than its share, or if
         there is no room for them."""
         account = Account(self, owner, None, None)
         if self._has_room(self._owners.get(owner), size):
             account.set(size)
             if self.used <= self.most and account._owner is not None:
-                return Admission(self, account, account._owner)
+                return BudgetAdmission(self, account, account._owner)
             account.set(0)
         self._refused += 1
         return None
@@ -246,7 +246,7 @@ class Budget:
         return self._admitted <= all and (0 if theirs is None else theirs.admitted) <= share
 
     def _owner_of(self, name: str) -> _Owner:
-        """Of that name."""
+        """Return the owner of that name."""
         found = self._owners.get(name)
         if found is None:
             found = self._owners[name] = _Owner()
@@ -275,7 +275,7 @@ class Budget:
             self._making = False
 
     def _oldest(self) -> Account | None:
-        """What goes first: of the owner that is above its share by most, else of all."""
+        """Return what is dropped first: of the owner that is above its share by most, else of all."""
         above = [owner for owner in self._above if owner.kept]
         kept = max(above, key=lambda owner: owner.used).kept if above else self._kept
         return next(iter(kept), None)
@@ -286,8 +286,8 @@ class Budget:
         slowness = [(one, one.reader.slowness()) for one in tuple(self._readers) if one.reader is not None]
         slowness.sort(key=lambda pair: (pair[0]._owner in self._above, pair[1]), reverse=True)
         enough = self.most - self.most // _SLACK
-        for place, (account, _) in enumerate(slowness, 1):
-            if self.used <= (self.most if place == len(slowness) else enough):
+        for position, (account, _) in enumerate(slowness, 1):
+            if self.used <= (self.most if position == len(slowness) else enough):
                 return
             if account.reader is not None and account.size:
                 self._closed += 1
@@ -295,6 +295,6 @@ class Budget:
                 account.set(0)
 
 
-def _oldest_of(unused: dict[Admission, None]) -> bool:
+def _oldest_of(unused: dict[BudgetAdmission, None]) -> bool:
     """Let the oldest of these give way; False if there is none."""
     return next((one.give_way() for one in unused), False)

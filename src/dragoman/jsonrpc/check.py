@@ -32,8 +32,8 @@ COMMON_DEPTH = 128
 
 
 class Problem(Struct, frozen=True):
-    """One fault. `path`: its place ("$" is the whole message, "$.id", "$[3].error.code"); `message`: what is wrong and
-    what would be right; `severity`: see above."""
+    """One fault. `path`: its position ("$" is the whole message, "$.id", "$[3].error.code"); `message`: what is wrong
+    and what would be right; `severity`: see above."""
 
     path: str
     message: str
@@ -86,9 +86,9 @@ def _text(message: bytes | str, found: list[Problem]) -> str:
 def _syntax(text: str, error: json.JSONDecodeError) -> str:
     if not text.strip(" \t\r\n"):
         return "there is no message: the text is empty"
-    place = f"line {error.lineno} column {error.colno}"
+    at = f"line {error.lineno} column {error.colno}"
     if error.msg == "Extra data":
-        return f"not one JSON value: at {place} more text follows the first; send one message at a time, or a batch"
+        return f"not one JSON value: at {at} more text follows the first; send one message at a time, or a batch"
     here = text[error.pos : error.pos + 20]
     near = f", at {_quoted(here)}" if here else ", where the text ends"
     hint = ""
@@ -100,7 +100,7 @@ def _syntax(text: str, error: json.JSONDecodeError) -> str:
         hint = "; no comma stands after the last one"  # Python 3.13 points at the comma, others behind it
     elif error.msg.startswith("Invalid control character"):
         hint = "; control characters in strings are written \\n, \\t or \\u0000"
-    return f"not JSON: {error.msg[0].lower()}{error.msg[1:]} ({place}{near}){hint}"
+    return f"not JSON: {error.msg[0].lower()}{error.msg[1:]} ({at}{near}){hint}"
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -130,15 +130,15 @@ class _Constant(Struct, frozen=True):
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Constant)
 
-# A place is a chain, innermost step first, written out only when something is wrong there: ("id", (3, None)).
-_Place: TypeAlias = "tuple[str | int, _Place] | None"
+# A position is a chain, innermost step first, written out only when something is wrong there: ("id", (3, None)).
+_Position: TypeAlias = "tuple[str | int, _Position] | None"
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
 
-def _path(place: _Place, *more: str) -> str:
+def _path(position: _Position, *more: str) -> str:
     steps: list[str | int] = list(reversed(more))
-    while place is not None:
-        step, place = place
+    while position is not None:
+        step, position = position
         steps.append(step)
     text = ["$"]
     for step in reversed(steps):
@@ -174,19 +174,21 @@ def _short(digits: str) -> str:
     return digits if len(digits) <= 24 else f"{digits[:20]}... ({len(digits)} characters)"
 
 
-def _values(value: Any, place: _Place) -> Iterator[Problem]:
+def _values(value: Any, position: _Position) -> Iterator[Problem]:
     """The faults of any JSON value: text, numbers, names and nesting."""
     deep = False
-    stack: list[tuple[Any, _Place, int]] = [(value, place, 2 if place else 1)]
+    stack: list[tuple[Any, _Position, int]] = [(value, position, 2 if position else 1)]
     while stack:
-        value, place, depth = stack.pop()
+        value, position, depth = stack.pop()
         if isinstance(value, str):
-            yield from _string(value, place, "the string")
+            yield from _string(value, position, "the string")
         elif isinstance(value, _Number):
             if isinf(float(value.text)):
-                yield Problem(_path(place), f"the number {_short(value.text)} is larger than a double holds (1.8e308)")
+                yield Problem(
+                    _path(position), f"the number {_short(value.text)} is larger than a double holds (1.8e308)"
+                )
         elif isinstance(value, _Constant):
-            yield Problem(_path(place), f"{value.name} is not JSON: send null, a string or a finite number")
+            yield Problem(_path(position), f"{value.name} is not JSON: send null, a string or a finite number")
         elif isinstance(value, list | _Object):
             if depth > SERVER.depth:
                 wrong = (
@@ -197,32 +199,32 @@ def _values(value: Any, place: _Place) -> Iterator[Problem]:
             if depth > COMMON_DEPTH and not deep:
                 deep = True
                 wrong = f"nested more than {COMMON_DEPTH} levels deep, which not every peer takes"
-                yield Problem(_path(place), wrong, "warning")
+                yield Problem(_path(position), wrong, "warning")
             if isinstance(value, list):
                 steps: Iterable[tuple[str | int, Any]] = enumerate(value)
             else:
-                yield from _names(value, place)
+                yield from _names(value, position)
                 steps = value.members
-            stack.extend(reversed([(inner, (step, place), depth + 1) for step, inner in steps]))
+            stack.extend(reversed([(inner, (step, position), depth + 1) for step, inner in steps]))
 
 
-def _string(text: str, place: _Place, what: str) -> Iterator[Problem]:
+def _string(text: str, position: _Position, what: str) -> Iterator[Problem]:
     if not text.isascii() and (lone := _SURROGATE.search(text)) is not None:
         wrong = f"{what} has an unpaired surrogate, \\u{ord(lone[0]):04x}: no text holds half a character"
-        yield Problem(_path(place), wrong)
+        yield Problem(_path(position), wrong)
 
 
-def _names(value: _Object, place: _Place) -> Iterator[Problem]:
+def _names(value: _Object, position: _Position) -> Iterator[Problem]:
     """Member names that occur more than once, or are not valid text."""
     seen: dict[str, list[Any]] = {}
     for name, inner in value.members:
         seen.setdefault(name, []).append(inner)
     for name, values in seen.items():
-        yield from _string(name, (name, place), "the name")
+        yield from _string(name, (name, position), "the name")
         if len(values) > 1:
             shown = " and ".join(map(_what, values[:3])) + (" ..." if len(values) > 3 else "")
             wrong = f"the member {_quoted(name)} stands {len(values)} times, as {shown}"
-            yield Problem(_path((name, place)), f"{wrong}: peers differ in which they take (dragoman the last)")
+            yield Problem(_path((name, position)), f"{wrong}: peers differ in which they take (dragoman the last)")
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -239,16 +241,16 @@ def _batch(value: list[Any]) -> Iterator[Problem]:
         yield _too_much("$", f"the batch has {len(value)} elements", "batch_length", SERVER.batch_length)
     first: dict[object, int] = {}
     for index, element in enumerate(value):
-        place = (index, None)
+        position = (index, None)
         if isinstance(element, list):
-            yield Problem(_path(place), "a batch cannot stand in a batch: put its messages into the outer one")
-            yield from _values(element, place)
+            yield Problem(_path(position), "a batch cannot stand in a batch: put its messages into the outer one")
+            yield from _values(element, position)
             continue
-        yield from _single(element, place)
+        yield from _single(element, position)
         key = _identity(element)
         if key is not None and (other := first.setdefault(key, index)) != index:
             wrong = f"the same id as in $[{other}], so their answers cannot be told apart: give each its own"
-            yield Problem(_path(place, "id"), wrong)
+            yield Problem(_path(position, "id"), wrong)
 
 
 def _identity(element: Any) -> object:
@@ -266,33 +268,33 @@ def _identity(element: Any) -> object:
     return None
 
 
-def _single(value: Any, place: _Place) -> Iterator[Problem]:
+def _single(value: Any, position: _Position) -> Iterator[Problem]:
     """The faults of one message that is not a batch."""
-    yield from _values(value, place)
+    yield from _values(value, position)
     if not isinstance(value, _Object):
-        what = "an element of a batch" if place else "a message"
-        array = "" if place else " or an array of objects"
-        yield Problem(_path(place), f"{what} is an object{array}, not {_what(value)}")
+        what = "an element of a batch" if position else "a message"
+        array = "" if position else " or an array of objects"
+        yield Problem(_path(position), f"{what} is an object{array}, not {_what(value)}")
         return
     members = dict(value.members)
     meant = _meant(members, (*_REQUEST, "result", "error"))
-    yield from _version(members, place, meant)
+    yield from _version(members, position, meant)
     answers = [name for name in ("result", "error") if name in members or name in meant.values()]
     is_call = "method" in members or "method" in meant.values()
     if is_call and answers:
         wrong = f"has method and {' and '.join(answers)}: a message is a request or a response, not both"
-        yield Problem(_path(place), wrong)
+        yield Problem(_path(position), wrong)
     elif not is_call and not answers:
         yield Problem(
-            _path(place), 'has no method, result or error: a request needs "method", a response one of the others'
+            _path(position), 'has no method, result or error: a request needs "method", a response one of the others'
         )
     if answers:
-        yield from _response(members, place, meant)
+        yield from _response(members, position, meant)
     if is_call:
-        yield from _call(members, place)
+        yield from _call(members, position)
     known = {*(_RESPONSE if answers or not is_call else ()), *(_REQUEST if is_call or not answers else ())}
     kind = "a response" if answers else "a request" if is_call else "a message"
-    yield from _surplus(members, place, meant, known, kind)
+    yield from _surplus(members, position, meant, known, kind)
 
 
 def _meant(members: dict[str, Any], known: Iterable[str]) -> dict[str, str]:
@@ -302,44 +304,44 @@ def _meant(members: dict[str, Any], known: Iterable[str]) -> dict[str, str]:
 
 
 def _surplus(
-    members: dict[str, Any], place: _Place, meant: dict[str, str], known: set[str], what: str
+    members: dict[str, Any], position: _Position, meant: dict[str, str], known: set[str], what: str
 ) -> Iterator[Problem]:
     for name in members:
         if name in meant:
             wrong = f"names are case-sensitive: did you mean {_quoted(meant[name])}, not {_quoted(name)}?"
-            yield Problem(_path(place, name), wrong)
+            yield Problem(_path(position, name), wrong)
         elif name not in known:
-            yield Problem(_path(place, name), f"{what} has no member {_quoted(name)}; it is ignored", "warning")
+            yield Problem(_path(position, name), f"{what} has no member {_quoted(name)}; it is ignored", "warning")
 
 
-def _version(members: dict[str, Any], place: _Place, meant: dict[str, str]) -> Iterator[Problem]:
+def _version(members: dict[str, Any], position: _Position, meant: dict[str, str]) -> Iterator[Problem]:
     if "jsonrpc" in meant.values():
         return
     if "jsonrpc" not in members:
         hint = ""
         if isinstance(members.get("params"), list) or {"result", "error", "id"} <= members.keys():
             hint = " (JSON-RPC 1.0 has none: the option accept_v1 takes it)"
-        yield Problem(_path(place, "jsonrpc"), f'jsonrpc is missing: it must be the string "2.0"{hint}')
+        yield Problem(_path(position, "jsonrpc"), f'jsonrpc is missing: it must be the string "2.0"{hint}')
     elif members["jsonrpc"] != "2.0":
-        yield Problem(_path(place, "jsonrpc"), f'jsonrpc must be the string "2.0", not {_what(members["jsonrpc"])}')
+        yield Problem(_path(position, "jsonrpc"), f'jsonrpc must be the string "2.0", not {_what(members["jsonrpc"])}')
 
 
-def _call(members: dict[str, Any], place: _Place) -> Iterator[Problem]:
+def _call(members: dict[str, Any], position: _Position) -> Iterator[Problem]:
     if "method" in members:
-        yield from _method(members["method"], place)
+        yield from _method(members["method"], position)
     if "params" in members and not isinstance(members["params"], list | _Object):
         params = members["params"]
         hint = "leave it out when there are none" if params is None else "put a single argument into an array"
-        yield Problem(_path(place, "params"), f"params must be an array or an object, not {_what(params)}; {hint}")
+        yield Problem(_path(position, "params"), f"params must be an array or an object, not {_what(params)}; {hint}")
     if "id" in members:
-        yield from _id(members["id"], place)
+        yield from _id(members["id"], position)
         if members["id"] is None:
             wrong = "an id of null is discouraged: give a number or a string, or leave id out for a notification"
-            yield Problem(_path(place, "id"), wrong, "warning")
+            yield Problem(_path(position, "id"), wrong, "warning")
 
 
-def _method(method: Any, place: _Place) -> Iterator[Problem]:
-    path = _path(place, "method")
+def _method(method: Any, position: _Position) -> Iterator[Problem]:
+    path = _path(position, "method")
     if not isinstance(method, str):
         yield Problem(path, f"method must be a string, not {_what(method)}")
     elif not method:
@@ -351,9 +353,9 @@ def _method(method: Any, place: _Place) -> Iterator[Problem]:
         yield Problem(path, wrong, "warning")
 
 
-def _id(identity: Any, place: _Place) -> Iterator[Problem]:
+def _id(identity: Any, position: _Position) -> Iterator[Problem]:
     """The faults of an id, in requests and responses alike."""
-    path = _path(place, "id")
+    path = _path(position, "id")
     match identity:
         case None | _Constant():
             return
@@ -368,46 +370,46 @@ def _id(identity: Any, place: _Place) -> Iterator[Problem]:
             yield Problem(path, f"id must be a string, a number or null, not {_what(identity)}")
 
 
-def _response(members: dict[str, Any], place: _Place, meant: dict[str, str]) -> Iterator[Problem]:
+def _response(members: dict[str, Any], position: _Position, meant: dict[str, str]) -> Iterator[Problem]:
     if "result" in members and "error" in members:
         hint = " (JSON-RPC 1.0 has both: the option accept_v1 takes it)" if None in _ends(members) else ""
         wrong = f"has result and error: a response has exactly one of them, leave the other out{hint}"
-        yield Problem(_path(place), wrong)
+        yield Problem(_path(position), wrong)
     if "id" in members:
-        yield from _id(members["id"], place)
+        yield from _id(members["id"], position)
         if members["id"] is None and "error" not in members:
             wrong = (
                 "a result with id null belongs to no call; null is for errors of requests whose id could not be read"
             )
-            yield Problem(_path(place, "id"), wrong, "warning")
+            yield Problem(_path(position, "id"), wrong, "warning")
     elif "id" not in meant.values():
         wrong = "id is missing: a response has the id of its request, or null in an error when that could not be read"
-        yield Problem(_path(place, "id"), wrong)
+        yield Problem(_path(position, "id"), wrong)
     if "error" in members and not ("result" in members and members["error"] is None):
-        yield from _error(members["error"], place)
+        yield from _error(members["error"], position)
 
 
 def _ends(members: dict[str, Any]) -> tuple[Any, Any]:
     return members["result"], members["error"]
 
 
-def _error(error: Any, place: _Place) -> Iterator[Problem]:
-    place = ("error", place)
+def _error(error: Any, position: _Position) -> Iterator[Problem]:
+    position = ("error", position)
     if not isinstance(error, _Object):
-        yield Problem(_path(place), f"error must be an object with code and message, not {_what(error)}")
+        yield Problem(_path(position), f"error must be an object with code and message, not {_what(error)}")
         return
     members = dict(error.members)
     meant = _meant(members, _ERROR)
     if "code" in members:
-        yield from _code(members["code"], _path(place, "code"))
+        yield from _code(members["code"], _path(position, "code"))
     elif "code" not in meant.values():
-        yield Problem(_path(place, "code"), "code is missing: an error has an integer for a code")
+        yield Problem(_path(position, "code"), "code is missing: an error has an integer for a code")
     if "message" not in members:
         if "message" not in meant.values():
-            yield Problem(_path(place, "message"), "message is missing: an error has a short sentence for a message")
+            yield Problem(_path(position, "message"), "message is missing: an error has a short sentence for a message")
     elif not isinstance(members["message"], str):
-        yield Problem(_path(place, "message"), f"message must be a string, not {_what(members['message'])}")
-    yield from _surplus(members, place, meant, set(_ERROR), "an error")
+        yield Problem(_path(position, "message"), f"message must be a string, not {_what(members['message'])}")
+    yield from _surplus(members, position, meant, set(_ERROR), "an error")
 
 
 def _code(code: Any, path: str) -> Iterator[Problem]:

@@ -1,13 +1,13 @@
 """Bytes to messages and back. `decode` is total: bad input is a `Malformed` value, never an exception.
 
-The usual shape of a 2.0 message is decoded in one step into `Wire`, which forbids every member that a
+The usual shape of a 2.0 message is decoded in one step into `PlainMessage`, which forbids every member that a
 message need not have. Everything else (other members, unusual ids, batches with a bad element, 1.0,
 faults) is decoded slowly, member by member, to describe its faults.
 
 Rules beyond the specification's text: text is strict UTF-8 without a byte-order mark; a number
 that no double holds is refused as JSON (RFC 8259, section 6, lets an implementation set that limit); of two
 members with one name the last counts; an object with a `method` is a request or notification,
-whatever its other members; an object with `result` or `error` and no `method` is a response.
+with any other members; an object with `result` or `error` and no `method` is a response.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Error(Struct, forbid_unknown_fields=True, gc=False):
     data: Raw | UnsetType = UNSET
 
 
-class Wire(Struct, forbid_unknown_fields=True, gc=False):
+class PlainMessage(Struct, forbid_unknown_fields=True, gc=False):
     """A 2.0 message in its usual shape; ids that Python would change (1.0, null) are excluded."""
 
     jsonrpc: Literal["2.0"]
@@ -74,8 +74,8 @@ class _LooseError(Struct, gc=False):
 
 
 _anything = msgspec.json.Decoder().decode
-plain: Callable[[bytes | str], Wire] = msgspec.json.Decoder(Wire).decode
-plain_batch: Callable[[bytes | str], list[Wire]] = msgspec.json.Decoder(list[Wire]).decode
+plain: Callable[[bytes | str], PlainMessage] = msgspec.json.Decoder(PlainMessage).decode
+plain_batch: Callable[[bytes | str], list[PlainMessage]] = msgspec.json.Decoder(list[PlainMessage]).decode
 _loose = msgspec.json.Decoder(_Loose).decode
 _loose_error = msgspec.json.Decoder(_LooseError).decode
 _text = msgspec.json.Decoder(str).decode
@@ -108,9 +108,10 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
     return replace(message, condensed=None) if type(message) is Request and message.condensed is not None else message
 
 
-def read(raw: bytes, limits: Limits, lenient: Leniency, wire: Wire | None = None) -> Message:
-    """As `decode`, but numbers with exponents are not checked, because the decoder of a method's params refuses them,
-    and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, where it was asked."""
+def read(raw: bytes, limits: Limits, lenient: Leniency, wire: PlainMessage | None = None) -> Message:
+    """Decode a message as `decode` does, but numbers with exponents are not checked, because the decoder of a method's
+    params refuses them, and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, where
+    it was called."""
     size = len(raw)
     if size > LONG and (message := _long(raw, limits)) is not None:
         return message
@@ -125,8 +126,8 @@ def read(raw: bytes, limits: Limits, lenient: Leniency, wire: Wire | None = None
     return _message(wire, limits) or _slow(raw, limits, lenient)
 
 
-def _message(wire: Wire, limits: Limits) -> Single | None:
-    """The message for a `Wire`, or None if it needs the slow way."""
+def _message(wire: PlainMessage, limits: Limits) -> Single | None:
+    """The message for a `PlainMessage`, or None if it needs the slow way."""
     method = wire.method
     if method is not UNSET:
         if len(method) > limits.method_length:
@@ -198,7 +199,7 @@ def _too_deep(raw: bytes, limits: Limits, lenient: Leniency) -> Malformed:
     if refused.answerable or refused.id is not UNSET:
         return refused
     fault = no_json(raw)
-    if fault == TOO_DEEP:  # whether it is valid cannot be told
+    if fault == TOO_DEEP:  # whether it is valid cannot be known
         return replace(refused, id=NULL, answerable=True)
     if fault is not None:
         return _unreadable(raw, f"Parse error: {fault}", lenient)
@@ -257,21 +258,20 @@ def _unreadable(raw: bytes, reason: str, lenient: Leniency) -> Malformed:
 
 
 def requests(raw: bytes) -> tuple[bool, list[Request]]:
-    """The requests in a text, as far as can be told without checking it, and whether it is a batch. Used to answer a
-    message for which our own code failed, so it shares only the decoders with `read`."""
+    """Return whether a text is a batch, and the requests in it, as far as they can be found without checking it. Used
+    to answer a message for which our own code failed, so it shares only the decoders with `read`."""
     try:
         batched = raw.lstrip(SPACE)[:1] == b"["
-        found = elements_of(raw) if batched else [Raw(raw)]
-        asked = []
-        for element in found:
+        found: list[Request] = []
+        for element in elements_of(raw) if batched else [Raw(raw)]:
             if bytes(element).lstrip(SPACE)[:1] != b"{":
                 continue
             loose = _loose(element)
             if loose.method is not UNSET and loose.id is not UNSET and first_byte(loose.method) == ord('"'):
-                asked.append(Request(_text(loose.method), UNSET, _id(loose.id, "2.0")[0]))
+                found.append(Request(_text(loose.method), UNSET, _id(loose.id, "2.0")[0]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False, []
-    return batched, asked
+    return batched, found
 
 
 def _too_large(limit: str, allowed: int, received: int, unit: str, *, id: Any = NULL) -> Malformed:
@@ -293,7 +293,7 @@ def _element(raw: bytes | Raw, limits: Limits, lenient: Leniency) -> Single:
 
 def _version(loose: _Loose, lenient: Leniency) -> Version:
     """The version that a message is written in: 1.0 where that is accepted and it says so, or it says nothing and has a
-    member that tells a request or a response."""
+    member that identifies a request or a response."""
     if not lenient.accept_v1:
         return "2.0"
     if loose.jsonrpc is not UNSET:
@@ -331,11 +331,11 @@ def _request(loose: _Loose, version: Version, limits: Limits, lenient: Leniency)
         if kind not in ("an array", "an object"):
             return invalid(f"`params` must be an array or an object, not {kind}")
     silent = version == "1.0" or lenient.null_id == "notification"
-    told = id is UNSET or (silent and isinstance(id, Raw) and _absent(id))
+    is_notification = id is UNSET or (silent and isinstance(id, Raw) and _absent(id))
     if len(method) > limits.method_length:
         refused = _too_large("method_length", limits.method_length, len(method), "characters", id=id)
-        return replace(refused, id=UNSET, answerable=False) if told else refused
-    if told:
+        return replace(refused, id=UNSET, answerable=False) if is_notification else refused
+    if is_notification:
         return Notification(method, params, version)
     return Request(method, params, id, version)
 
@@ -432,7 +432,7 @@ def _error_object(raw: Raw, version: Version, lenient: Leniency) -> ErrorObject 
 # -- out ------------------------------------------------------------------------------------------
 
 
-class Call(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
+class CallMessage(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
     """A request to be encoded; without `id` a notification."""
 
     method: str
@@ -440,7 +440,7 @@ class Call(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
     id: Any = UNSET
 
 
-class Answer(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
+class ResultMessage(Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
     """A result to be encoded."""
 
     result: Any
@@ -485,11 +485,11 @@ def _shape(message: Request | Notification | Result | Failure) -> Any:
     old = message.version == "1.0"
     match message:
         case Request(method, params, id):
-            return {"method": method, "params": _listed(params), "id": id} if old else Call(method, params, id)
+            return {"method": method, "params": _listed(params), "id": id} if old else CallMessage(method, params, id)
         case Notification(method, params):
-            return {"method": method, "params": _listed(params), "id": None} if old else Call(method, params)
+            return {"method": method, "params": _listed(params), "id": None} if old else CallMessage(method, params)
         case Result(result, id):
-            return {"result": result, "error": None, "id": id} if old else Answer(result, id)
+            return {"result": result, "error": None, "id": id} if old else ResultMessage(result, id)
         case _:
             error = message.error
             inner = _ErrorOut(error.code, error.message, error.data)
@@ -504,7 +504,7 @@ def _listed(params: Any) -> Any:
 
 def result(id: Any, value: Any, version: Version = "2.0") -> bytes:
     """The response to a request that succeeded. `value`: any JSON value, or Raw."""
-    return _encode(Answer(value, id)) if version == "2.0" else encode(Result(value, id, version))
+    return _encode(ResultMessage(value, id)) if version == "2.0" else encode(Result(value, id, version))
 
 
 def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:

@@ -51,11 +51,11 @@ class Condensed:
         return Condensed(self._whole, self._at + self.text.index(found), size, found, self.strings)
 
     def values(self, decode: Callable[[Raw], tuple[Any, ...]]) -> tuple[Any, ...] | None:
-        """What `decode` makes of the whole text, if each long string is one of its values; otherwise None, also where
-        it raises. `decode` must leave strings as they are."""
+        """Return what `decode` makes of the whole text, if each long string is one of its values; otherwise None, also
+        where it raises. `decode` must leave strings as they are."""
         try:
             values = decode(Raw(self.text))
-        except Exception:  # of the whole text it tells what is wrong
+        except Exception:  # the decoder of the whole text says what is wrong
             return None
         strings = self.strings
         found = [strings.get(value, value) if type(value) is str else value for value in values]
@@ -66,15 +66,15 @@ class Condensed:
 def condensed(raw: bytes) -> Condensed | None:
     """`raw` without its long strings; None where it has none among its first quotes, or one is not JSON. The short text
     is JSON where `raw` is, and only there."""
-    places = _long_strings(raw)
-    if not places:
+    spans = _long_strings(raw)
+    if not spans:
         return None
     view = memoryview(raw)
     strings: dict[str, str] = {}
     left: list[bytes] = []
     kept = 0
     try:
-        for begin, end in places:
+        for begin, end in spans:
             mark = f"{_MARK}{len(strings)}"
             strings[mark] = _text(view[begin:end])
             left += (raw[kept:begin], b'"', mark.encode(), b'"')
@@ -88,7 +88,7 @@ def condensed(raw: bytes) -> Condensed | None:
 def _long_strings(raw: bytes) -> list[tuple[int, int]] | None:
     """Where long strings begin and end, quotes included. Only quotes and the backslashes before them are looked at."""
     find = raw.find
-    places = []
+    spans = []
     begin = find(b'"')
     quotes = QUOTES
     while begin >= 0 and quotes > 0:
@@ -105,6 +105,6 @@ def _long_strings(raw: bytes) -> list[tuple[int, int]] | None:
             if not escapes % 2:
                 break
         if end - begin > LONG:
-            places.append((begin, end + 1))
+            spans.append((begin, end + 1))
         begin = find(b'"', end + 1)
-    return places
+    return spans

@@ -45,11 +45,11 @@ class Conversation(Generic[R, P]):
 
     __slots__ = (
         "closing",
+        "departing",
         "draining",
         "half_closed",
         "inbound",
         "last_id",
-        "leaving",
         "limits",
         "notified",
         "outbound",
@@ -76,12 +76,12 @@ class Conversation(Generic[R, P]):
         """The far end sends nothing more on this channel, no response either."""
         self.notified: bool = False
         """A message that no answer is owed for was sent on this channel: some peers answer that, without an id."""
-        self.leaving: bool = False
+        self.departing: bool = False
         """We are closing because the far end has stopped sending."""
 
     def opened(self) -> None:
         """A new channel was opened."""
-        self.half_closed = self.leaving = self.notified = False
+        self.half_closed = self.departing = self.notified = False
 
     # -- what we owe
 
@@ -161,15 +161,15 @@ class Conversation(Generic[R, P]):
     def leaves(self) -> bool:
         """Whether to close now, because the far end has stopped sending and no answer is owed. True once per
         channel."""
-        if not self.half_closed or self.leaving or not self.idle:
+        if not self.half_closed or self.departing or not self.idle:
             return False
-        self.leaving = True
+        self.departing = True
         return True
 
     @property
     def followed(self) -> bool:
         """Whether an orderly end is the far end's doing, because we closed only after it had stopped sending."""
-        return self.leaving and not self.closing
+        return self.departing and not self.closing
 
     # -- what we await
 

@@ -205,11 +205,13 @@ class Refusal(Struct, frozen=True):
     reason: str
     data: dict[str, Any] = {}
     challenge: str = ""
-    """Of what is forbidden: what the caller must show, for wires that have a place for it (RFC 9110, 11.6.1)."""
+    """The challenge of a forbidden call: what the caller must show, for wires that have a field for it (RFC 9110,
+    11.6.1)."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """What a family of JSON-RPC peers adds to the specification: cancelling, progress, and the codes of refusals.
+    """The conventions that a family of JSON-RPC peers adds to the specification: cancelling, progress, and the codes of
+    refusals.
 
     `cancel`, `progress` and `closing` are method names of notifications, None where the family has none.
     """
@@ -278,18 +280,18 @@ class CallRefused(RpcError):
 
 
 NO_IDENTITY = Refusal("forbidden", "Forbidden: this call is for callers that say who they are")
-"""Of a call that needs an identity, from a caller without one."""
+"""The refusal of a call that needs an identity, from a caller without one."""
 
 
 class UnfitCaller(LocalError):
     """A function needs something of its caller that this caller lacks: an identity, a wire that carries calls back. The
-    text is for the log, of who wrote the function; the caller is told `answer`, and nothing of how the server is
+    text is for the log, of who wrote the function; the caller receives `answer`, and nothing of how the server is
     made."""
 
     def __init__(self, text: str, answer: RpcError) -> None:
         super().__init__(text)
         self.answer: RpcError = answer
-        """What the caller is told, if its call ends with this."""
+        """The error that the caller receives, if its call ends with this."""
 
 
 def no_way(text: str, what: str, wire: str) -> UnfitCaller:

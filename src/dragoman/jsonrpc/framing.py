@@ -33,7 +33,7 @@ class Framing(Protocol):
     gap: bytes
     """Bytes that may be written between two messages and mean nothing; empty where there are none."""
     begun: int
-    """Changes with each message that arrives in several pieces, so that two of them can be told apart."""
+    """Changes with each message that arrives in several pieces, so that two of them can be distinguished."""
 
     @property
     def lost(self) -> bool:
@@ -95,13 +95,14 @@ class Newline:
         return found
 
     def end(self) -> Found:
-        """As `Framing.end`: the last line is a message without a line end."""
+        """Return what is complete at the end of the stream: the last line is a message without a line end."""
         found: Found = []
         self._finish(found)
         return found
 
     def wrap(self, message: bytes) -> bytes:
-        """As `Framing.wrap`. Line breaks inside JSON text can only be white space, so they become spaces."""
+        """Return a message as it is written: line breaks inside JSON text can only be white space, so they become
+        spaces."""
         if _LF in message or _CR in message:
             message = message.translate(_ONE_LINE)
         return message + b"\n"
@@ -245,7 +246,7 @@ class ContentLength:
         return found
 
     def end(self) -> Found:
-        """As `Framing.end`: a cut frame is a Malformed."""
+        """Return what is left at the end of the stream: a cut frame is a Malformed."""
         found: Found = []
         self._body.cut(found)
         if self._header and not self._astray:
@@ -371,7 +372,7 @@ class LengthPrefix:
         return self._body.missing > 0 and not self._body.wanted
 
     def end(self) -> Found:
-        """As `Framing.end`: a cut frame is a Malformed."""
+        """Return what is left at the end of the stream: a cut frame is a Malformed."""
         found: Found = []
         self._body.cut(found)
         if self._prefix:

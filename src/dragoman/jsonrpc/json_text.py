@@ -73,7 +73,7 @@ class JsonText:
         return found
 
     def end(self) -> list[bytes | Malformed]:
-        """As `Framing.end`: a cut value is a Malformed."""
+        """Return what is left at the end of the stream: a cut value is a Malformed."""
         found: list[bytes | Malformed] = []
         if self._stray:
             self._finish(b"", 0, 0, found)
@@ -85,7 +85,7 @@ class JsonText:
         return found
 
     def wrap(self, message: bytes) -> bytes:
-        """As `Framing.wrap`: as it is."""
+        """Return the message unchanged: JSON values need nothing between them."""
         return message
 
     def _inside(self, data: bytes, at: int) -> int:

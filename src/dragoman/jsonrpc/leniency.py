@@ -1,5 +1,5 @@
-"""What is accepted from peers that do not keep to the specifications: one value for JSON-RPC and MCP, for servers and
-clients.
+"""The messages that are accepted from peers that do not keep to the specifications: one value for JSON-RPC and MCP, for
+servers and clients.
 
 What an option does not concern it does not change: a client that serves nothing meets no arguments.
 """
@@ -53,9 +53,9 @@ _RULES = rules_of(Leniency, null_id=one_of("request", "notification"))
 
 STRICT = Leniency()
 LENIENT = Leniency(null_params=True, null_error=True, string_codes=True, text_arguments=True, unknown_arguments=True)
-"""What hosts and servers of language models need: `Server(lenient=True)`."""
+"""The leniency that hosts and servers of language models need: `Server(lenient=True)`."""
 CHOSEN: Final = FLAG | instance(Leniency, "a Leniency")
-"""What an option `lenient` may be."""
+"""The rule of an option `lenient`."""
 
 
 def chosen(
@@ -72,7 +72,7 @@ def chosen(
 
 
 def both(one: Leniency, other: Leniency) -> Leniency:
-    """What either accepts."""
+    """Return a leniency that accepts what either of two accepts."""
     names = Leniency.__struct_fields__
     given = {name: value for name in names if (value := getattr(other, name)) != getattr(STRICT, name)}
     return replace(one, **given)

@@ -30,7 +30,7 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Messages in a row on one channel that are not JSON-RPC and show no id. Each is answered with an error; then the
     channel is closed, because a far end that answers errors with errors would go on for ever."""
     batch_length: int = 1_000
-    """Most elements in one batch: each costs a call, whatever its bytes."""
+    """Most elements in one batch: each costs a call, however few its bytes."""
     batch_concurrency: int = 16
     """Most elements of one batch that run at once: a batch belongs to one caller and must not take every slot."""
     id_length: int = 1_024

@@ -94,7 +94,7 @@ class Failure(Struct, frozen=True, gc=False):
     """A response to a call that failed (specification 5.1). `id` is null if the request's id could not be read."""
 
     error: ErrorObject
-    """What went wrong."""
+    """Its code, message and data."""
     id: Any = NULL
     version: Version = "2.0"
     """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
@@ -112,7 +112,7 @@ class Malformed(Struct, frozen=True, gc=False):
 
     kind: Literal["parse", "invalid", "too_large"]
     reason: str
-    """Why, in words, with the place."""
+    """Why, in words, with the position."""
     id: Any = NULL
     answerable: bool = True
     version: Version = "2.0"

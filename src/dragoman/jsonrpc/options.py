@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Rule(Struct, frozen=True):
-    """What an option may be, and the text for it, which follows "is"."""
+    """A rule for the values of an option, and its text, which follows "is"."""
 
     fits: Callable[[Any], bool]
     words: str
@@ -141,7 +141,7 @@ def among(kind: type[S], given: Mapping[str, Any], **others: Any) -> S:
 
 
 def strict(where: str) -> Callable[[F], F]:
-    """Have a function raise a LocalError, beginning with `where`, for an option that it does not have, with the name
+    """Make a function raise a LocalError, beginning with `where`, for an option that it does not have, with the name
     that was probably meant; Python's own TypeError names neither the public function nor the right name."""
 
     def wrapped(function: F) -> F:

@@ -125,11 +125,10 @@ def _float(text: bytes) -> float:
 
 
 def split(raw: bytes) -> list[Raw] | None:
-    """The elements of an array, whatever their values; None where the text as a whole is not JSON.
+    """The elements of an array, with any values; None where the text as a whole is not JSON.
 
-    The decoder stops at half a surrogate pair, which is grammatical JSON and the fault of its element alone: the places
-    of the elements are taken from a text that has something harmless, of the same length, there.
-    """
+    The decoder stops at half a surrogate pair, which is grammatical JSON and the fault of its element alone: the
+    positions of the elements are taken from a text that has something harmless, of the same length, there."""
     try:
         raw.decode()
         return elements_of(raw)

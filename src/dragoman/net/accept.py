@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..jsonrpc.errors import LocalError
 from .scheme import SCHEMES
-from .sockets import BACKLOG, TLS_GOODBYE, bind, bind_unix, in_words, listening_place, remote_name
-from .urls import masked, parse, scheme_of
+from .sockets import BACKLOG, TLS_GOODBYE, bind, bind_unix, in_words, listening_address, remote_name
+from .urls import mask_url, parse, scheme_of
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -42,17 +42,17 @@ ABSENT = -1
 
 
 def check_shared(urls: Sequence[str]) -> None:
-    """Raises LocalError for URLs that several processes cannot serve together."""
-    places = set()
+    """Raise LocalError for URLs that several processes cannot serve together."""
+    addresses = set()
     for url in urls:
         row = SCHEMES.get(scheme_of(url))
         if row is not None and row.alone:
-            raise LocalError(f"{masked(url)} and several workers do not go together: {row.alone}")
+            raise LocalError(f"{mask_url(url)} and several workers do not go together: {row.alone}")
         if row is not None and row.socket:
-            place = listening_place(url)
-            if place in places:
-                raise LocalError(f"{masked(place)} stands twice; each URL needs an address of its own")
-            places.add(place)
+            address = listening_address(url)
+            if address in addresses:
+                raise LocalError(f"{mask_url(address)} stands twice; each URL needs an address of its own")
+            addresses.add(address)
 
 
 class SharedSockets:
@@ -79,18 +79,18 @@ class SharedSockets:
     async def _bind(self, url: str, mode: int) -> None:
         row = SCHEMES.get(scheme_of(url))
         kind = "" if row is None else row.socket
-        place = listening_place(url)
+        address = listening_address(url)
         if kind == "stream":
-            self.sockets[place] = await bind(parse(url), socket.SOCK_STREAM)
+            self.sockets[address] = await bind(parse(url), socket.SOCK_STREAM)
         elif kind == "datagram":
-            self.sockets[place] = await bind(parse(url), socket.SOCK_DGRAM)
+            self.sockets[address] = await bind(parse(url), socket.SOCK_DGRAM)
         elif kind == "unix":
             listening, remove = bind_unix(parse(url), mode)
-            self.sockets[place] = [listening]
+            self.sockets[address] = [listening]
             self._removals.append(remove)
 
     def numbers(self) -> dict[str, list[int]]:
-        """Their file descriptors by URL, as in `Options.sockets`."""
+        """Return their file descriptors by URL, as in `Options.sockets`."""
         return {url: [one.fileno() for one in sockets] for url, sockets in self.sockets.items()}
 
     def close(self) -> None:
@@ -105,32 +105,32 @@ class SharedSockets:
 
 
 class LoadBoard:
-    """The number of channels of each of several processes, in shared memory. `place`: this process's entry, from 0;
+    """The number of channels of each of several processes, in shared memory. `slot`: this process's entry, from 0;
     ABSENT if it has none."""
 
-    def __init__(self, descriptor: int, place: int) -> None:
+    def __init__(self, descriptor: int, slot: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
         self._table = memoryview(self._memory).cast("q")
-        self._place = place
+        self._slot = slot
         self._carried: list[Callable[[], int]] = []
         self._seen: list[int] = []
         self._patience = PATIENCE
 
     def join(self, carried: Callable[[], int]) -> None:
-        """A listener of this process has opened; `carried` counts its channels."""
+        """Add a listener of this process that has opened; `carried` counts its channels."""
         self._carried.append(carried)
-        self._tell()
+        self._update()
 
     def leave(self, carried: Callable[[], int]) -> None:
-        """It has closed. After the last one the entry is no longer ours: it may belong to the worker that replaces this
-        one."""
+        """Remove a listener that has closed. After the last one the entry is no longer ours: it may belong to the
+        worker that replaces this one."""
         if carried in self._carried:
             self._carried.remove(carried)
 
     def gives_way(self) -> bool:
-        """Whether to leave a connection to a process with fewer channels."""
-        mine = self._tell()
-        others = [count for at, count in enumerate(self._table) if at != self._place and count != ABSENT]
+        """Return whether to let a process with fewer channels accept a connection."""
+        mine = self._update()
+        others = [count for at, count in enumerate(self._table) if at != self._slot and count != ABSENT]
         if others != self._seen:
             self._seen, self._patience = others, PATIENCE
         if not others or min(others) >= mine or not self._patience:
@@ -138,19 +138,19 @@ class LoadBoard:
         self._patience -= 1
         return True
 
-    def _tell(self) -> int:
+    def _update(self) -> int:
         mine = sum(carried() for carried in self._carried)
-        self._table[self._place] = mine
+        self._table[self._slot] = mine
         return mine
 
 
-class Acceptor:
+class SocketAcceptor:
     """A listening socket whose accepting we do ourselves instead of an `asyncio.Server`, which at its end resets the
     connections in the socket's queue, takes as many as it can where other processes accept too, and neither counts nor
     reports TLS handshakes.
 
-    `carried`: how many channels that came in here are open. `full`: no further one may come; who is on its way in
-    counts among them (`arriving`). `shared`: other processes accept from the socket.
+    `carried`: how many channels that came in here are open. `full`: no further one may come; those on their way in
+    count among them (`arriving`). `shared`: other processes accept from the socket.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class Acceptor:
         self._loop.add_reader(listening, self._readable)
 
     def close(self) -> None:
-        """Accept who has connected, and no more; of a shared socket other processes accept. Who is arriving does
-        arrive, until `wait_closed`."""
+        """Accept the connections that wait, and no more; of a shared socket other processes accept. Those on their way
+        in arrive until `wait_closed`."""
         if self._again is not None:
             self._again.cancel()
         if self._load_board is not None:
@@ -259,7 +259,7 @@ class Acceptor:
             sock.close()
 
 
-async def arrived(acceptors: Iterable[Acceptor], seconds: float) -> None:
-    """Wait until who was accepted has arrived, at most so long, and no longer than `ON_ITS_WAY`."""
+async def wait_for_arrivals(acceptors: Iterable[SocketAcceptor], seconds: float) -> None:
+    """Wait until all accepted connections have arrived, at most so long, and no longer than `ON_ITS_WAY`."""
     if tasks := [task for acceptor in acceptors for task in acceptor.arriving]:
         await asyncio.wait(tasks, timeout=min(ON_ITS_WAY, seconds))

@@ -45,7 +45,7 @@ class Activation:
             self._open.append(one)
 
     def take(self, family: int, kind: int, address: object) -> socket.socket | None:
-        """The socket of an address: (host, port, ...) or a path. None if there is none, or none that listens."""
+        """Take the socket of an address: (host, port, ...) or a path. None if there is none, or none that listens."""
         for one in self._open:
             if one.type == kind and serves(one, family, address) and (kind != socket.SOCK_STREAM or _listens(one)):
                 self._open.remove(one)
@@ -58,17 +58,18 @@ class Activation:
         return bool(self._open)
 
     def holder(self, port: int, kind: int) -> str:
-        """The address of a socket that is not taken and has this port, so that no other can have it; "" if none has."""
+        """Return the address of a socket that is not taken and has this port, so that no other can have it; "" if none
+        has."""
         for one in self._open:
             if one.family in _ALL and one.type == kind and one.getsockname()[1] == port:
                 return _shown(one.getsockname())
         return ""
 
     def warn(self) -> None:
-        """Log the sockets that no URL has asked for; called when everything listens."""
+        """Log the sockets that no URL names; called when everything listens."""
         for one in self._open:
-            place = _shown(one.getsockname())
-            log.warning("the service manager opened a socket at %s, which no URL of what is served names", place)
+            address = _shown(one.getsockname())
+            log.warning("the service manager opened a socket at %s, which no URL of what is served names", address)
 
 
 _ALL = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
@@ -92,7 +93,7 @@ def serves(one: socket.socket, family: int, address: object) -> bool:
 
 
 def _listens(one: socket.socket) -> bool:
-    """Not so a connection, which systemd hands down with Accept=yes."""
+    """Return whether a socket listens; a connection, which systemd passes with Accept=yes, does not."""
     return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
@@ -106,7 +107,7 @@ _activation: Activation | None = None
 
 
 def activation() -> Activation:
-    """This process's, read from the environment at the first use."""
+    """Return this process's sockets, read from the environment at the first use."""
     global _activation
     if _activation is None:
         _activation = Activation(os.environ)

@@ -1,4 +1,4 @@
-"""What is told of a command that was started: its name, and the cause of its end out of what it wrote to stderr. PURE.
+"""Describes a command that was started: its name, and the cause of its end, found in what it wrote to stderr. PURE.
 
 Rules: the cause is a line that the program wrote, never a guess; a program of any language may have written it, so
 the table names how each announces a failure. A program that announces nothing is quoted by its last line.
@@ -21,7 +21,7 @@ LONGEST_CAUSE = 300
 
 
 def command_name(command: Sequence[str], most: int = LONGEST_NAME) -> str:
-    """The command in one line: folders are left out of paths, and then its middle, where it is too long."""
+    """Return the command in one line: folders are left out of paths, and then its middle, where it is too long."""
     whole = shlex.join(command)
     if len(whole) <= most:
         return printable(whole, most)
@@ -39,7 +39,7 @@ def _short_path(word: str) -> str:
 
 
 class _Sign(Struct, frozen=True):
-    """How programs announce why they ended."""
+    """A form in which programs announce why they ended."""
 
     pattern: re.Pattern[str]
     last: bool = False
@@ -117,19 +117,19 @@ _MOST_SIGN = 2000
 
 
 def cause_of(lines: Sequence[str]) -> str:
-    """Why a program failed, in one line out of its stderr: the sentence that announces it, else the last line; "" where
-    it wrote nothing."""
+    """Find why a program failed, in one line of its stderr: the sentence that announces it, else the last line; ""
+    where it wrote nothing."""
     said = [_GROUP.sub("", line[:_MOST_SIGN]).rstrip() for line in lines if line.strip()]
     for sign in _SIGNS:
         first = max(0, len(said) - sign.near)
         found = [at for at in range(first, len(said)) if sign.pattern.search(said[at])]
         if found:
-            return _told(said, found[-1] if sign.last else found[0], sign)
+            return _with_continuation(said, found[-1] if sign.last else found[0], sign)
     return printable(said[-1].strip(), LONGEST_CAUSE) if said else ""
 
 
-def _told(said: Sequence[str], at: int, sign: _Sign) -> str:
-    """The line with what belongs to it."""
+def _with_continuation(said: Sequence[str], at: int, sign: _Sign) -> str:
+    """Return the line with the lines that belong to it."""
     parts = [said[at].strip()]
     rest = said[at + 1 :]
     if sign.more is not None:

@@ -39,7 +39,7 @@ OURS: Final = "DRAGOMAN_"
 def child_environment(
     given: Mapping[str, str] | None, inherit: bool, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The environment of a child: `given`, and of our own what is `PASSED`, or with `inherit` all but `OURS`."""
+    """Return the environment of a child: `given`, and of our own what is `PASSED`, or with `inherit` all but `OURS`."""
     passed = {
         name: value
         for name, value in environment.items()

@@ -32,12 +32,12 @@ second word beside it lets a message be cut otherwise than it was sent."""
 VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
-def fields(place: Url, options: Options) -> dict[str, str]:
-    """`options.headers`, and the authorization of these, `options.auth` or the URL, in this order of precedence; names
-    in lower case. Raises LocalError for a header or a secret that cannot be sent."""
+def fields(url: Url, options: Options) -> dict[str, str]:
+    """Return `options.headers`, and the authorization of these, `options.auth` or the URL, in this order of precedence;
+    names in lower case. Raises LocalError for a header or a secret that cannot be sent."""
     found: dict[str, str] = {}
-    auth = options.auth or place.auth
-    if hasattr(auth, "authorizing"):  # it is asked for each request, see `transports.http.client`
+    auth = options.auth or url.auth
+    if hasattr(auth, "authorizing"):  # `transports.http.client` calls it for each request
         auth = None
     if isinstance(auth, str):
         found["authorization"] = f"Bearer {auth}"

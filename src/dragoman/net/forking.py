@@ -20,8 +20,8 @@ _once: list[bool] = []
 
 
 def protect_forks() -> None:
-    """From now on a forked child of this process has no signal handlers of an event loop. Once per process; no effect
-    where there is no fork."""
+    """Remove the signal handlers of an event loop in every child that is forked from now on. Once per process; no
+    effect where there is no fork."""
     if _once or not hasattr(os, "register_at_fork"):
         return
     _once.append(True)

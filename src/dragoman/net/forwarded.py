@@ -51,8 +51,9 @@ _HOST = re.compile(r"([A-Za-z0-9._~-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5
 _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 
-class Origin(Struct, frozen=True):
-    """What trusted proxies say of a request; a member is empty where they say nothing that can be believed."""
+class RequestOrigin(Struct, frozen=True):
+    """The origin of a request as trusted proxies state it; a member is empty where they state nothing that can be
+    believed."""
 
     address: Address | None = None
     """The caller's address, and its port, 0 where none was written."""
@@ -75,7 +76,7 @@ class TrustedProxies:
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = [found for one in networks if (found := network_of(one)) is not None]
-        self._known: dict[tuple[str, ...], Origin] = {}
+        self._known: dict[tuple[str, ...], RequestOrigin] = {}
         self._trusted: dict[str, bool] = {}
 
     def trusts(self, host: str) -> bool:
@@ -89,13 +90,13 @@ class TrustedProxies:
             self._trusted[host] = found
         return found
 
-    def origin_of(self, fields: Mapping[str, str]) -> Origin:
-        """As `origin`, of header fields by their names in lower case."""
+    def origin_of(self, fields: Mapping[str, str]) -> RequestOrigin:
+        """Return the origin of a request whose header fields have names in lower case."""
         return self.origin(*(fields.get(name, "") for name in FORWARDED))
 
-    def origin(self, forwarded: str, hops: str, proto: str, host: str) -> Origin:
-        """What the header fields of a request from a trusted proxy say, each with all its values, joined by ","; empty
-        where there is none."""
+    def origin(self, forwarded: str, hops: str, proto: str, host: str) -> RequestOrigin:
+        """Return the origin that the header fields of a request from a trusted proxy state, each with all its values,
+        joined by ","; empty where there is none."""
         key = forwarded, hops, proto, host
         found = self._known.get(key)
         if found is None:
@@ -106,8 +107,8 @@ class TrustedProxies:
                 self._known[key] = found
         return found
 
-    def _read(self, forwarded: str, hops: str, proto: str, host: str) -> Origin:
-        older = Origin(self._caller(map(_node, _from_right(hops))), _scheme(_last(proto)), _host(_last(host)))
+    def _read(self, forwarded: str, hops: str, proto: str, host: str) -> RequestOrigin:
+        older = RequestOrigin(self._caller(map(_node, _from_right(hops))), _scheme(_last(proto)), _host(_last(host)))
         if not forwarded:
             return older
         newer = self._of_elements(elements_of(forwarded))
@@ -118,13 +119,13 @@ class TrustedProxies:
                 "a trusted proxy sends Forwarded and X-Forwarded-For that name different callers: neither is believed; "
                 "let it remove the one that it does not write"
             )
-        return Origin(
+        return RequestOrigin(
             older.address if older.address == newer.address else None,
             older.scheme if older.scheme == newer.scheme else "",
             older.host if older.host.lower() == newer.host.lower() else "",
         )
 
-    def _of_elements(self, elements: list[dict[str, str]] | None) -> Origin:
+    def _of_elements(self, elements: list[dict[str, str]] | None) -> RequestOrigin:
         seen: dict[str, str] = {}
 
         def nodes() -> Iterator[Address | None]:
@@ -133,7 +134,7 @@ class TrustedProxies:
                 yield _node(seen.get("for", ""))
 
         caller = self._caller(nodes())
-        return Origin(caller, _scheme(seen.get("proto", "")), _host(seen.get("host", "")))
+        return RequestOrigin(caller, _scheme(seen.get("proto", "")), _host(seen.get("host", "")))
 
     def _caller(self, hops: Iterable[Address | None]) -> Address | None:
         """The first hop that is not ours, else the last that is known. `hops`: from the right."""
@@ -148,7 +149,7 @@ class TrustedProxies:
 
 
 def elements_of(text: str) -> list[dict[str, str]] | None:
-    """The elements of `Forwarded`, names in lower case; None where it is not written as RFC 7239, 4, says."""
+    """Return the elements of `Forwarded`, names in lower case; None where it is not written as RFC 7239, 4, says."""
     elements: list[dict[str, str]] = [{}]
     at = 0
     while at < len(text):

@@ -1,4 +1,4 @@
-"""Asks a guard about a caller; every wire uses this."""
+"""A guard's decision about a caller; every wire uses this."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class LetsFinish(Protocol):
     """A `channel.Receiver` that lets what runs finish when the admission of its channel expires."""
 
     def lapse(self) -> None:
-        """The far end may begin nothing more on the channel: answer what is owed, within bounds of your own, and
+        """Begin nothing more that comes on the channel: answer the calls that run, within bounds of your own, and
         `close` it."""
 
 
 def certificate_of(transport: asyncio.BaseTransport | None) -> tuple[Mapping[str, Any] | None, bytes | None]:
-    """The caller's TLS certificate, as `Handshake.certificate` and `Handshake.certificate_der`."""
+    """Return the caller's TLS certificate, as `Handshake.certificate` and `Handshake.certificate_der`."""
     found = None if transport is None else transport.get_extra_info("peercert")
-    if transport is None or not found:  # {}: none was asked for, or none was checked
+    if transport is None or not found:  # {}: none was requested, or none was checked
         return None, None
     return found, transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
 
 async def decide(guard: Guard, handshake: Handshake, timeout: float | None, listener: str) -> Admitted | Denied:
-    """The guard's decision about a caller. A guard that takes longer than `timeout` seconds denies with 503; one that
-    raises or returns something else denies with 500 and a reference that is in the log. An admission that has already
-    expired denies with 401. `listener`: the listener's name for the log."""
+    """Return the guard's decision about a caller. A guard that takes longer than `timeout` seconds denies with 503; one
+    that raises or returns something else denies with 500 and a reference that is in the log. An admission that has
+    already expired denies with 401. `listener`: the listener's name for the log."""
     try:
         async with asyncio.timeout(timeout):
             verdict = await guard(handshake)
@@ -66,7 +66,7 @@ async def decide(guard: Guard, handshake: Handshake, timeout: float | None, list
     return verdict
 
 
-def told(denied: Denied) -> bytes:
-    """A guard's denial as a JSON-RPC error without an id, for wires that have no status of their own."""
+def denial_error(denied: Denied) -> bytes:
+    """Return a guard's denial as a JSON-RPC error without an id, for wires that have no status of their own."""
     code = INTERNAL_ERROR if denied.status >= 500 else INVALID_REQUEST
     return failure(NULL, RpcError.of(code, denied.reason, {"status": denied.status}))

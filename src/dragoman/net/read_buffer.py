@@ -4,9 +4,9 @@ asyncio gives a plain Protocol a fresh 256 KiB buffer per read, which the alloca
 page faults a message. A BufferedProtocol that lends this buffer costs none, and no memory per channel. The loop fills
 the buffer and passes it on in one step, so no other code of the thread runs in between.
 
-asyncio reads once per wake-up; libuv, and with it uvloop, reads up to 32 times while bytes are there. Who has filled
-the whole buffer waits for the next turn of the loop (`take_turns`), so that on both the work of a wake-up is that of
-`SIZE` bytes.
+asyncio reads once per wake-up; libuv, and with it uvloop, reads up to 32 times while bytes are there. A channel that
+has filled the whole buffer waits for the next turn of the loop (`take_turns`), so that on both the work of a wake-up is
+that of `SIZE` bytes.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _rooms = threading.local()
 
 
 def read_buffer() -> memoryview:
-    """The buffer of this thread. Copy what must be kept before the next read."""
+    """Return the buffer of this thread. Copy what must be kept before the next read."""
     found: memoryview | None = getattr(_rooms, "view", None)
     if found is None:
         found = _rooms.view = memoryview(bytearray(SIZE))
     return found
 
 
-class Readable(Protocol):
-    """What `take_turns` needs of a transport."""
+class ReadableTransport(Protocol):
+    """A transport, of asyncio or of ours, that can pause."""
 
     def is_reading(self) -> bool: ...
     def pause_reading(self) -> None: ...
 
 
-def take_turns(transport: Readable | None, count: int, resume: Callable[[], object]) -> None:
+def take_turns(transport: ReadableTransport | None, count: int, resume: Callable[[], object]) -> None:
     """After a read of `count` bytes: where more is likely to be there, read on after the others had their turn.
 
     `resume` has to resume reading, unless its owner has another reason to pause.

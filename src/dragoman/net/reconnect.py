@@ -1,4 +1,5 @@
-"""Reconnecting: pauses between attempts, the one loop that tries again, the log of an outage, background tasks.
+"""Reconnecting: pauses between attempts, the loop that tries again, the keeper of a connection, the log of an outage,
+background tasks.
 
 The users of a connection (peers, brokers, buses) know how to make one and when it is lost; this module decides how long
 to wait and when to try again.
@@ -12,16 +13,22 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
+from .sharing import OnState
+
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 T = TypeVar("T")
 
 MINUTE = 60.0
 """Seconds between two warnings about one outage."""
+RECONNECT_GRACE = 5.0
+"""Seconds after a reconnection in which the absence of workers proves nothing: they are reconnecting too, and a broker
+that starts accepts connections before it has all its queues."""
 
 
 def backoff(first: float, longest: float) -> Iterator[float]:
-    """Seconds between attempts: doubled each time, with jitter so that waiting clients do not all come at once."""
+    """Yield seconds between attempts: doubled each time, with jitter so that waiting clients do not all come at
+    once."""
     from random import uniform  # noqa: PLC0415  (start-up: most servers never connect)
 
     pause = first
@@ -49,6 +56,94 @@ async def reconnect(
     raise AssertionError("pauses have no end")
 
 
+class Keeper:
+    """Keeps one connection: makes it, watches it, makes it again when it is lost, and reports both.
+
+    `connect` makes it once and returns why messages may have been lost meanwhile, or ""; it raises one of `faults` if
+    that fails. `watch` returns why the connection is lost as soon as it is, and has then failed all that waited on it.
+    `pauses`: the first and the longest pause between two tries, in seconds. `in_words`: a fault as text."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[str]],
+        watch: Callable[[], Awaitable[str]],
+        pauses: tuple[float, float],
+        *,
+        in_words: Callable[[Exception], str],
+        faults: tuple[type[Exception], ...] = (OSError,),
+    ) -> None:
+        self.connected: asyncio.Event = asyncio.Event()
+        self.closed: bool = False
+        self.why: str = "not connected yet"
+        """Why it is not connected."""
+        self.since: float = 0.0
+        """When it was connected, on the loop's clock; 0 if it never was."""
+        self.gap: float = 0.0
+        """How many seconds it had been lost before; 0 if it never was."""
+        self.states: list[OnState] = []
+        """Called with False when it is lost and after each try that failed, with True when it is back."""
+        self._connect, self._watch, self._pauses = connect, watch, pauses
+        self._in_words, self._faults = in_words, faults
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is connected."""
+        return self.connected.is_set()
+
+    @property
+    def young(self) -> bool:
+        """Whether it came back less than `RECONNECT_GRACE` seconds ago."""
+        return self.gap > 0 and asyncio.get_running_loop().time() - self.since < RECONNECT_GRACE
+
+    async def open(self) -> None:
+        """Connect for the first time, which is not reported, and stay connected. Raises what `connect` raises."""
+        try:
+            await self._connect()
+        except Exception as fault:
+            self.why = self._in_words(fault)
+            raise
+        self.begin()
+
+    def begin(self) -> None:
+        """Stay connected from now on: the caller has connected it."""
+        self._set_connected()
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def close(self) -> None:
+        """Stop: a try to connect is cancelled, and nothing is reported any more. The caller closes the connection."""
+        self.closed, self.why = True, "this end is closed"
+        self.connected.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _keep(self) -> None:
+        while True:
+            self._report_loss(await self._watch())
+            lost = asyncio.get_running_loop().time()
+            remark = await reconnect(self._connect, self._pauses, failed=self._failed, faults=self._faults)
+            self._set_connected()
+            self.gap = self.since - lost
+            self._report(True, remark)
+
+    def _set_connected(self) -> None:
+        self.since = asyncio.get_running_loop().time()
+        self.connected.set()
+
+    def _failed(self, fault: Exception) -> None:
+        self._report_loss(self._in_words(fault))
+
+    def _report_loss(self, why: str) -> None:
+        self.connected.clear()
+        self.why = why
+        self._report(False, why)
+
+    def _report(self, alive: bool, why: str) -> None:
+        for on_state in tuple(self.states):
+            on_state(alive, why)
+
+
 class OutageLog:
     """Logs a failure that repeats until it passes: when it begins, once a minute while it lasts, and when it is over.
     At most one warning a minute, even if it comes and goes: a second beginning is logged at info level, everything
@@ -58,31 +153,29 @@ class OutageLog:
         self._where = where
         self._log = logger
         self._since: float | None = None
-        self._told = self._last = -MINUTE
+        self._warned = self._last = -MINUTE
 
-    def tell(self, words: str) -> None:
+    def report(self, words: str) -> None:
         """The failure has begun or goes on."""
         now = time.monotonic()
-        due, level = now - self._told >= MINUTE, logging.DEBUG
+        due, level = now - self._warned >= MINUTE, logging.DEBUG
         if self._since is None or now - self._last > MINUTE:
             self._since, level = now, logging.INFO
         elif due:
             words = f"{words} (for {now - self._since:.0f} s now)"
         self._last = now
         if due:
-            self._told, level = now, logging.WARNING
+            self._warned, level = now, logging.WARNING
         self._log.log(level, "%s: %s", self._where, words)
 
-    def stands(self, well: bool, who: str, why: str) -> bool:
-        """Whether the state of `who` (lost or back) has changed; logged as above."""
-        changed = well is (self._since is not None)
-        if well:
-            self.over(f"{who} is back")
+    def log_state(self, alive: bool, who: str, why: str) -> None:
+        """Log that `who` is back, or is lost and why."""
+        if alive:
+            self.end(f"{who} is back")
         else:
-            self.tell(f"{who} is lost, coming back: {why}")
-        return changed
+            self.report(f"{who} is lost, coming back: {why}")
 
-    def over(self, words: str) -> None:
+    def end(self, words: str) -> None:
         """The failure has passed, if there was one."""
         if self._since is not None:
             self._since = None

@@ -21,7 +21,7 @@ _LENIENT = Leniency(accept_v1=True, string_codes=True)
 _EXCERPT = 200
 
 
-def unanswered(body: bytes) -> Exception:
+def no_answer_error(body: bytes) -> Exception:
     """The exception for a call whose reply `body` did not settle it."""
     if (error := orphan(body)) is not None:
         return error

@@ -20,7 +20,7 @@ from ..jsonrpc.errors import needs
 class Scheme(Struct, frozen=True, kw_only=True):
     """One row."""
 
-    place: Literal["host", "path", "name", ""]
+    address: Literal["host", "path", "name", ""]
     """What a URL names: a host and a port; these and a path, and perhaps a user with a password; a name or a file;
     nothing."""
     port: int | None = None
@@ -64,13 +64,13 @@ def _web(plain: str, secure: str, dial: str, packages: Mapping[str, str]) -> dic
         "socket": "stream",
         "packages": packages,
     }
-    return _pair(plain, secure, 80, 443, place="path", query_of_server=True, **wire)
+    return _pair(plain, secure, 80, 443, address="path", query_of_server=True, **wire)
 
 
 def _broker(engine: str, secure: str, port: int, tls_port: int, package: str, bus: str = "") -> dict[str, Scheme]:
     at = f"engines.{engine}"
     wire = {"dial": f"{at}.wire.dial", "listen": f"{at}.wire.listen", "open_bus": f"{at}.{bus}.open" if bus else ""}
-    return _pair(engine, secure, port, tls_port, place="path", packages={package: engine}, **wire)
+    return _pair(engine, secure, port, tls_port, address="path", packages={package: engine}, **wire)
 
 
 def _both(module: str) -> dict[str, Any]:
@@ -81,24 +81,24 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
         **_web("http", "https", "transports.http.client.channel.dial", _HTTP),
         **_web("ws", "wss", "transports.http.client.socket.dial", _WEBSOCKET),
-        **_pair("tcp", "tls", None, None, place="host", socket="stream", **_both("stream.listener")),
-        "unix": Scheme(place="name", socket="unix", open_bus="bus.unix.open", **_both("stream.listener")),
+        **_pair("tcp", "tls", None, None, address="host", socket="stream", **_both("stream.listener")),
+        "unix": Scheme(address="name", socket="unix", open_bus="bus.unix.open", **_both("stream.listener")),
         "udp": Scheme(
-            place="host",
+            address="host",
             socket="datagram",
             unguarded="a datagram tells an address that any sender can forge, and no handshake proves it",
             **_both("udp"),
         ),
         "memory": Scheme(
-            place="name",
+            address="name",
             alone=_ONE_MEMORY,
             unguarded="a caller in this process can do all that the process can",
             open_bus="bus.memory.open",
             **_both("memory"),
         ),
-        "memory+broker": Scheme(place="name", alone=_ONE_MEMORY, **_both("broker.memory")),
+        "memory+broker": Scheme(address="name", alone=_ONE_MEMORY, **_both("broker.memory")),
         "stdio": Scheme(
-            place="",
+            address="",
             standard=True,
             alone="a process has one standard input, which workers cannot share",
             unguarded="the caller is the process that started this one, and it runs as the local user does",
@@ -114,9 +114,9 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
 _TLS = frozenset(scheme for scheme, row in SCHEMES.items() if row.plain)
 
 
-def located(scheme: str) -> bool:
+def has_host(scheme: str) -> bool:
     """Whether its URLs have a host and a port."""
-    return (row := SCHEMES.get(scheme)) is not None and row.place in ("host", "path")
+    return (row := SCHEMES.get(scheme)) is not None and row.address in ("host", "path")
 
 
 def is_tls(scheme: str) -> bool:
@@ -130,9 +130,9 @@ def without_tls(scheme: str) -> str:
     return scheme if row is None else row.plain or scheme
 
 
-def with_path(scheme: str) -> bool:
+def has_path(scheme: str) -> bool:
     """Whether its URLs may have a path, and a user with a password."""
-    return (row := SCHEMES.get(scheme)) is not None and row.place == "path"
+    return (row := SCHEMES.get(scheme)) is not None and row.address == "path"
 
 
 def load(scheme: str, dotted: str) -> Callable[..., Any]:
@@ -141,11 +141,11 @@ def load(scheme: str, dotted: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(import_module(f"..{module}", __package__), name)
     except ModuleNotFoundError as missing:
-        raise lacking(scheme, missing) from missing
+        raise missing_package_error(scheme, missing) from missing
     return found
 
 
-def lacking(scheme: str, missing: ModuleNotFoundError) -> Exception:
+def missing_package_error(scheme: str, missing: ModuleNotFoundError) -> Exception:
     """The error for a missing package: the extra that installs it; the same error if no extra does."""
     package = (missing.name or "").partition(".")[0]
     extra = SCHEMES[scheme].packages.get(package)

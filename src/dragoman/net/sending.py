@@ -4,9 +4,9 @@ Rules:
 
 - A send queues and never blocks. A task that wants to wait waits here, and wakes when the wire takes more and when
   the channel is over; it checks which of the two.
-- A transport tells when bytes stay behind and when all have left, so what is written at once costs nothing. While bytes
-  stay they count in the server's budget (`jsonrpc.budget`), and the watch looks now and then how many have left. If
-  that is none in `limits.write_timeout`, or fewer than `limits.read_rate` allows, the far end is too slow and the
+- A transport reports when bytes stay behind and when all have left, so what is written at once costs nothing. While
+  bytes stay they count in the server's budget (`jsonrpc.budget`), and the watch looks now and then how many have left.
+  If that is none in `limits.write_timeout`, or fewer than `limits.read_rate` allows, the far end is too slow and the
   channel is broken. What the system still holds has not left either, as far as it says so.
 - TLS lets its transport take a write of any size at once and says nothing of it, so it gets large ones in pieces.
 """
@@ -63,7 +63,7 @@ class Waiters:
                     waiter.set_result(None)
 
 
-class Buffered(Protocol):
+class BufferedTransport(Protocol):
     """A transport of asyncio's."""
 
     def get_write_buffer_size(self) -> int:
@@ -112,9 +112,9 @@ class SendWatch:
         self._before: int | None = None
         self._window: tuple[float, int] | None = None
 
-    # -- what its owner tells it
+    # -- called by its owner
 
-    def start(self, transport: Buffered) -> None:
+    def start(self, transport: BufferedTransport) -> None:
         """Bytes have stayed behind (a transport's `pause_writing`); no effect if that is known, but for the count."""
         if self._too_slow is None:
             return
@@ -159,7 +159,7 @@ class SendWatch:
     def resumed(self) -> None:
         """Some have left (a transport's `resume_writing`)."""
         if self.full:
-            self._mark(full=False)  # which tells at once that bytes stay behind, if they do
+            self._mark(full=False)  # which reports at once that bytes stay behind, if they do
         if self.on:
             if self._transport.get_write_buffer_size():
                 self.count()
@@ -184,7 +184,7 @@ class SendWatch:
         self._owner = str
 
     def _mark(self, *, full: bool) -> None:
-        """Choose what a transport tells next: that there is room again, or that all has left."""
+        """Choose what a transport reports next: that there is room again, or that all has left."""
         self.full = full
         if (choose := getattr(self._transport, "set_write_buffer_limits", None)) is not None:
             high = self._limits.send_queue

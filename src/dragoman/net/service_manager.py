@@ -1,8 +1,8 @@
-"""What a service manager such as systemd is told of this process: that it is ready, reloads, ends, and is alive.
+"""Reports to a service manager such as systemd that this process is ready, reloads, ends, and is alive.
 
 sd_notify(3): datagrams of `NAME=value` lines to the Unix socket that NOTIFY_SOCKET names ("@": an abstract one).
-Without that variable nothing is sent. A watchdog (sd_watchdog_enabled(3)) is told twice in each of its intervals, by
-the event loop, so a loop that is stuck is noticed.
+Without that variable nothing is sent. A watchdog (sd_watchdog_enabled(3)) is notified twice in each of its intervals,
+by the event loop, so a loop that is stuck is noticed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def notify(*lines: str) -> bool:
     if address[0] not in "@/":
         log.warning("%s=%s is neither a path nor an abstract socket: nothing is sent", SOCKET, address)
         return False
-    place = "\0" + address[1:] if address[0] == "@" else address
+    address = "\0" + address[1:] if address[0] == "@" else address
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
             sending.setblocking(False)
-            sending.sendto("\n".join(lines).encode(), place)
+            sending.sendto("\n".join(lines).encode(), address)
     except OSError as fault:
         log.warning("the service manager at %s was not told %s: %s", address, " ".join(lines), fault)
         return False
     return True
 
 
-def reloading() -> bool:
+def notify_reloading() -> bool:
     """It reloads, from now on; `READY=1` ends that."""
     return notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 

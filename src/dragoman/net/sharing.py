@@ -5,7 +5,7 @@ Rules:
 - A connection has at most one user of each role ("wire", "bus"), so two callers of one broker stay two connections,
   each with its own flow. It belongs to an event loop.
 - The first user opens it, the last one closes it. What a user has subscribed to ends with the user.
-- Every user is told of an outage.
+- Every user is notified of an outage.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ OnState = Callable[[bool, str], None]
 back."""
 
 
-def unwatched(alive: bool, why: str) -> None:
-    """An `OnState` where no one watches yet."""
+def ignore_state(alive: bool, why: str) -> None:
+    """An `OnState` that does nothing, until another is set."""
 
 
-class Shareable(Protocol):
+class SharedConnection(Protocol):
     """A connection that can be shared: once open, it reconnects by itself."""
 
     states: list[OnState]
@@ -50,7 +50,7 @@ class Closable(Protocol):
         """Unsubscribe."""
 
 
-C = TypeVar("C", bound=Shareable)
+C = TypeVar("C", bound=SharedConnection)
 S = TypeVar("S", bound=Closable)
 
 
@@ -74,19 +74,19 @@ class Sharing(Generic[C]):
     def __init__(self) -> None:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Shared[C]]] = WeakKeyDictionary()
 
-    def part(self, key: Hashable, role: str, make: Callable[[], C]) -> Part[C]:
-        """A part in a connection that has no user of this role yet; `make` makes a connection if there is none."""
+    def share(self, key: Hashable, role: str, make: Callable[[], C]) -> ConnectionShare[C]:
+        """Share a connection that has no user of this role yet; `make` makes one if there is none."""
         known = self._loops.setdefault(asyncio.get_running_loop(), [])
         shared = next((one for one in known if one.key == key and role not in one.roles), None)
         if shared is None:
             shared = _Shared(key, make())
             known.append(shared)
         shared.roles.add(role)
-        return Part(known, shared, role)
+        return ConnectionShare(known, shared, role)
 
 
-class Part(Generic[C]):
-    """One user's part in a connection."""
+class ConnectionShare(Generic[C]):
+    """One user's share of a connection."""
 
     def __init__(self, known: list[_Shared[C]], shared: _Shared[C], role: str) -> None:
         self.connection = shared.connection
@@ -106,7 +106,7 @@ class Part(Generic[C]):
             self.connection.states.append(on_state)
 
     def keep(self, subscription: S) -> S:
-        """Keep a subscription that ends with this part."""
+        """Keep a subscription that ends with this share."""
         self._subscriptions.add(subscription)
         return subscription
 
@@ -128,7 +128,7 @@ class Part(Generic[C]):
                 raise shared.connection.lost()
 
     async def close(self) -> None:
-        """Leave; the last user closes the connection."""
+        """Give up this share; the last user closes the connection."""
         if self._closed:
             return
         self._closed = True

@@ -26,7 +26,7 @@ from typing import Any, Literal, TypeVar
 from ..channel import Broken, Options, Reason, Servable
 from ..jsonrpc.errors import LocalError
 from .activation import activation, serves
-from .urls import Url, masked, printable
+from .urls import Url, mask_url, printable
 
 BACKLOG = 1024
 TLS_GOODBYE = 2.0
@@ -147,7 +147,7 @@ def _mend_of_trust(fault: ssl.SSLCertVerificationError) -> str:
     return "tls= with its authority, ssl.create_default_context(cafile=...); on the command --ca FILE"
 
 
-async def connected(
+async def open_connection(
     make: Callable[[], P], url: Url, tls: ssl.SSLContext | None, address: str = ""
 ) -> tuple[asyncio.Transport, P]:
     """Connect to the host of a URL, or to that IP address of it. A URL with TLS is connected by `tls`, by default with
@@ -167,10 +167,10 @@ async def connected(
 
 def cannot_dial(url: Url, fault: BaseException) -> Broken:
     """The ending of a channel that could not be opened."""
-    mend = ""
+    advice = ""
     if url.tls and isinstance(fault, ssl.SSLError) and fault.reason in _NO_TLS:
-        mend = f"; write {url.plain}:// for {url.scheme}://"
-    return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}{mend}").because(reason_of(fault))
+        advice = f"; write {url.plain}:// for {url.scheme}://"
+    return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}{advice}").because(reason_of(fault))
 
 
 _INSTEAD: Mapping[int | None, str] = {
@@ -189,7 +189,7 @@ def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
     return error
 
 
-def sole(url: Url, served: Mapping[str, Servable]) -> Servable:
+def sole_service(url: Url, served: Mapping[str, Servable]) -> Servable:
     """The one served object of a wire without paths."""
     if len(served) != 1:
         names = ", ".join(served) or "none"
@@ -254,7 +254,7 @@ async def names_of_this_machine() -> frozenset[str]:
     return frozenset(one for one in (*found, short, f"{short}.local") if one)
 
 
-def listening_place(url: str) -> str:
+def listening_address(url: str) -> str:
     """The part of a URL that identifies its socket: without path and query if it has a host."""
     head, mark, rest = url.partition("://")
     if not mark or not rest or rest.startswith("/"):
@@ -262,17 +262,17 @@ def listening_place(url: str) -> str:
     return f"{head}://{rest.partition('?')[0].partition('/')[0]}"
 
 
-def inherited(url: str, options: Options) -> list[socket.socket]:
+def inherited_sockets(url: str, options: Options) -> list[socket.socket]:
     """The already bound sockets for a URL; empty if there are none. Raises LocalError when they are gone."""
     taken: list[socket.socket] = []
     try:
-        for number in options.sockets.get(listening_place(url), ()):
+        for number in options.sockets.get(listening_address(url), ()):
             taken.append(socket.socket(fileno=number))
             taken[-1].setblocking(False)
     except OSError as fault:
         for one in taken:
             one.detach()
-        raise CannotListen(f"Cannot listen on {masked(url)}: the socket that was handed down is gone") from fault
+        raise CannotListen(f"Cannot listen on {mask_url(url)}: the socket that was handed down is gone") from fault
     return taken
 
 
@@ -312,7 +312,7 @@ def remote_name(name: object) -> str:
     return str(name) if name else "an unknown peer"
 
 
-def place(url: Url, bound: Sequence[socket.socket]) -> str:
+def bound_url(url: Url, bound: Sequence[socket.socket]) -> str:
     """The URL with the address at which the sockets really listen."""
     host = f"[{url.host}]" if ":" in url.host else url.host or "0.0.0.0"
     at = f"{url.scheme}://{host}:{bound[0].getsockname()[1]}"

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from ..jsonrpc.errors import LocalError
-from .scheme import SCHEMES, is_tls, located, with_path, without_tls
+from .scheme import SCHEMES, has_host, has_path, is_tls, without_tls
 
 
 class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -48,7 +48,7 @@ class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     @property
     def address(self) -> str:
         """Host and port as text: "127.0.0.1:9000", "[::1]:9000"; on other wires the name, "memory:name"."""
-        if not located(self.scheme):
+        if not has_host(self.scheme):
             return self.shown
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
@@ -62,7 +62,7 @@ class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     def shown(self) -> str:
         """The URL for errors and logs: without the password and the query."""
         who = "" if self.user is None else "***@" if self.password is None else f"{self.user}:***@"
-        if located(self.scheme):
+        if has_host(self.scheme):
             return printable(f"{self.scheme}://{who}{self.address}{self.path if self.path != '/' else ''}")
         return printable(f"{self.scheme}:{self.path}")
 
@@ -71,7 +71,7 @@ class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
         """The URL without user, password and query."""
         return (
             self.shown
-            if not located(self.scheme)
+            if not has_host(self.scheme)
             else printable(f"{self.scheme}://{self.address}{self.path.rstrip('/')}")
         )
 
@@ -104,14 +104,14 @@ def parse(url: str) -> Url:
     """Parse a URL. Raises LocalError for an invalid one, or one that lacks what its wire needs."""
     scheme = scheme_of(url)
     if not scheme:
-        raise LocalError(f"{masked(url)!r} is not a URL: it has no scheme such as tcp:// or unix:")
-    if "#" in url and located(scheme):
-        raise LocalError(f"{masked(url)}: a fragment (#...) means nothing here; leave it out")
-    if any(c.isspace() or not c.isprintable() for c in url) and located(scheme):
-        raise LocalError(f"{masked(url)}: a URL has no spaces or control characters; write %20")
+        raise LocalError(f"{mask_url(url)!r} is not a URL: it has no scheme such as tcp:// or unix:")
+    if "#" in url and has_host(scheme):
+        raise LocalError(f"{mask_url(url)}: a fragment (#...) means nothing here; leave it out")
+    if any(c.isspace() or not c.isprintable() for c in url) and has_host(scheme):
+        raise LocalError(f"{mask_url(url)}: a URL has no spaces or control characters; write %20")
     rest = url[len(scheme) + 1 :]
     body, _, query = rest.partition("?")
-    if located(scheme):
+    if has_host(scheme):
         return _located(url, scheme, body, query)
     return _named(url, scheme, body, query)
 
@@ -122,36 +122,40 @@ def _named(url: str, scheme: str, body: str, query: str) -> Url:
     if name.startswith("//"):
         name = name[2:]
         if scheme == "unix" and name and not name.startswith("/"):
-            raise LocalError(f"{masked(url)}: write unix:/{name} for an absolute path, unix:{name} for a relative one")
-    if scheme in SCHEMES and SCHEMES[scheme].place == "name" and not name:
-        raise LocalError(f"{masked(url)}: {scheme}: needs a {'path' if scheme == 'unix' else 'name'} after the colon")
+            raise LocalError(
+                f"{mask_url(url)}: write unix:/{name} for an absolute path, unix:{name} for a relative one"
+            )
+    if scheme in SCHEMES and SCHEMES[scheme].address == "name" and not name:
+        raise LocalError(f"{mask_url(url)}: {scheme}: needs a {'path' if scheme == 'unix' else 'name'} after the colon")
     if "\0" in name:
-        raise LocalError(f"{masked(url)}: a path has no NUL character")
+        raise LocalError(f"{mask_url(url)}: a path has no NUL character")
     if is_standard(url) and name:
-        raise LocalError(f"{masked(url)}: {scheme}: takes no path; it is this process's own standard input and output")
+        raise LocalError(
+            f"{mask_url(url)}: {scheme}: takes no path; it is this process's own standard input and output"
+        )
     return Url(scheme=scheme, path=name, query=_query(url, query))
 
 
 def _located(url: str, scheme: str, body: str, query: str) -> Url:
     """Parse the URL of a wire with a host and a port."""
     if not body.startswith("//"):
-        raise LocalError(f"{masked(url)}: write {scheme}://host:port")
+        raise LocalError(f"{mask_url(url)}: write {scheme}://host:port")
     authority, slash, tail = body[2:].partition("/")
-    who, at, place = authority.rpartition("@")
+    who, at, authority_host = authority.rpartition("@")
     user = password = None
     if at:
-        if not with_path(scheme):
-            raise LocalError(f"{masked(url)}: {scheme}:// has no user and password")
+        if not has_path(scheme):
+            raise LocalError(f"{mask_url(url)}: {scheme}:// has no user and password")
         name, colon, secret = who.partition(":")
         user, password = _decoded(name), _decoded(secret) if colon else None
-    host, port = _place(url, scheme, place)
+    host, port = _host_and_port(url, scheme, authority_host)
     path = slash + tail
-    if not with_path(scheme):
+    if not has_path(scheme):
         if path not in ("", "/"):
-            raise LocalError(f"{masked(url)}: {scheme}:// has no path; leave {printable(path)!r} out")
+            raise LocalError(f"{mask_url(url)}: {scheme}:// has no path; leave {printable(path)!r} out")
         path = ""
     target = ""
-    if with_path(scheme):
+    if has_path(scheme):
         path = path or "/"
         target = f"{path}?{query}" if query else path
     return Url(
@@ -166,30 +170,30 @@ def _located(url: str, scheme: str, body: str, query: str) -> Url:
     )
 
 
-def _place(url: str, scheme: str, place: str) -> tuple[str, int]:
+def _host_and_port(url: str, scheme: str, authority_host: str) -> tuple[str, int]:
     """Host and port, checked. Raises LocalError."""
-    if place.startswith("["):
-        host, bracket, after = place[1:].partition("]")
+    if authority_host.startswith("["):
+        host, bracket, after = authority_host[1:].partition("]")
         from ipaddress import IPv6Address  # noqa: PLC0415  (start-up: for such an address)
 
         if not bracket or (after and not after.startswith(":")):
-            raise LocalError(f"{masked(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
+            raise LocalError(f"{mask_url(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
         try:
             IPv6Address(_decoded(host))
         except ValueError:
-            raise LocalError(f"{masked(url)}: [{printable(host)}] is not an IPv6 address") from None
+            raise LocalError(f"{mask_url(url)}: [{printable(host)}] is not an IPv6 address") from None
         digits = after[1:]
     else:
-        if place.count(":") > 1:
-            raise LocalError(f"{masked(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
-        host, _, digits = place.partition(":")
+        if authority_host.count(":") > 1:
+            raise LocalError(f"{mask_url(url)}: an IPv6 address stands in brackets, as in {scheme}://[::1]:9000")
+        host, _, digits = authority_host.partition(":")
     known = SCHEMES[scheme].port
     if not digits:
         if known is None:
-            raise LocalError(f"{masked(url)}: {scheme}:// needs a port, as in {scheme}://{host or '127.0.0.1'}:9000")
+            raise LocalError(f"{mask_url(url)}: {scheme}:// needs a port, as in {scheme}://{host or '127.0.0.1'}:9000")
         return _decoded(host), known
     if not (digits.isascii() and digits.isdigit()) or int(digits[:9]) > 65535:
-        raise LocalError(f"{masked(url)}: {printable(digits)!r} is not a port; a port is a number from 0 to 65535")
+        raise LocalError(f"{mask_url(url)}: {printable(digits)!r} is not a port; a port is a number from 0 to 65535")
     return _decoded(host), int(digits)
 
 
@@ -212,7 +216,7 @@ def _query(url: str, query: str) -> dict[str, str]:
     row = SCHEMES.get(scheme_of(url))
     if len(found) != len(pairs) and not (row is not None and row.query_of_server):
         twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
-        raise LocalError(f"{masked(url)}: {printable(twice)!r} stands twice in the query")
+        raise LocalError(f"{mask_url(url)}: {printable(twice)!r} stands twice in the query")
     return found
 
 
@@ -229,23 +233,25 @@ def shown_target(target: object) -> str:
         return "a URL that cannot be read"
 
 
-def masked(url: str) -> str:
+def mask_url(url: str) -> str:
     """A URL, even an invalid one, with everything hidden that may be secret, in one line."""
     url = url.partition("?")[0]
     head, mark, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     if "@" in rest:
-        who, _, place = rest.rpartition("@")
+        who, _, authority_host = rest.rpartition("@")
         return printable(
-            f"{head}{mark}{who.partition(':')[0]}:***@{place}" if ":" in who else f"{head}{mark}***@{place}"
+            f"{head}{mark}{who.partition(':')[0]}:***@{authority_host}"
+            if ":" in who
+            else f"{head}{mark}***@{authority_host}"
         )
     return printable(f"{head}{mark}{authority}{slash}{path}")
 
 
-# -- what stands in a URL's query ------------------------------------------------------
+# -- what stands in a URL's query -----------------------------------------------------------------
 
 
-def asked(where: Url, *known: str) -> Mapping[str, str]:
+def read_query(where: Url, *known: str) -> Mapping[str, str]:
     """The URL's query. Raises LocalError for a name that is not one of `known`."""
     for name in where.query:
         if name not in known:

@@ -5,16 +5,13 @@ Which of them their caller may not make is known before any of them starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ..channel import Caller
-from ..jsonrpc.errors import CallRefused, Refusal
-from ..jsonrpc.messages import Batch, Message, Notification, Request, Single
-from .observing import Arrival, Deliver
-from .reading import demand
+from ..jsonrpc.messages import Notification, Single
+from .observing import Deliver
 
 Start: TypeAlias = Callable[[Single, Deliver], None]
 
@@ -35,7 +32,7 @@ class BatchResponder(Struct, eq=False):
     allowed: int
     acknowledges: bool = False
     answers: list[bytes | UnsetType | None] = []
-    """Of each message; UNSET until it is delivered."""
+    """The answer to each message; UNSET until it is delivered."""
     size: int = 1
     left: int = 0
     """The elements that are waited for and not delivered."""
@@ -86,66 +83,3 @@ class BatchResponder(Struct, eq=False):
         self.running -= 1
         self.left -= self._waited_for(self.messages[index])
         self.step()
-
-
-def forbidden_batch(message: Message, peer: Any, caller: Caller, raw: bytes) -> Refusal | None:
-    """For a wire on which a message is one request: why nothing of it may run, with the scopes of all its calls; None
-    if all may be made."""
-    table = peer.runner.service
-    if table.demanded is None:
-        return None
-    found = forbidden_among(message.messages if type(message) is Batch else (message,), table, caller, peer)
-    if not found:
-        return None
-    from ..access import union  # noqa: PLC0415  (start-up: for calls that not every caller may make)
-
-    refusal = union(error.refusal for error in found.values())
-    refusal = refusal if table.challenge is None else table.challenge(refusal, caller, None)
-    if table.watch is not None:
-        table.watch.refused(message, peer, caller, None, refusal, raw)
-    return refusal
-
-
-def forbidden_among(messages: Iterable[Any], table: Any, caller: Caller, peer: Any) -> Mapping[int, CallRefused]:
-    """The calls and notifications that their caller may not make, by the identity of the message. `table` is that of a
-    dispatcher, `peer` the one that they came in on."""
-    found: dict[int, CallRefused] = {}
-    for message in messages:
-        if type(message) is not Request and type(message) is not Notification:
-            continue
-        try:
-            method, routed = table.router(message, caller, peer)
-            if method is not None:
-                demand(method, routed, caller, table, peer)
-        except CallRefused as error:
-            if error.refusal.kind == "forbidden":
-                found[id(message)] = error
-        except Exception:  # it is answered with this when its turn comes
-            continue
-    return found
-
-
-def starting(
-    messages: Sequence[Single], dispatcher: Any, acceptor: Any, origin: Any, inner: Any, batch: Arrival | None
-) -> Start:
-    """What starts the elements of a batch, or answers that their caller may not make them. `inner`: their origin."""
-    table = dispatcher.table
-
-    def start(message: Single, deliver: Deliver) -> None:
-        dispatcher.dispatch(message, acceptor, inner, deliver, batch=batch)
-
-    if table.demanded is None:
-        return start
-    forbidden = forbidden_among(messages, table, origin.caller, origin.peer)
-
-    def start_or_refuse(message: Single, deliver: Deliver) -> None:
-        error = forbidden.get(id(message))
-        if error is None:
-            start(message, deliver)
-            return
-        if table.watch is not None:
-            seen = None if batch is None else batch.seen
-            deliver = table.watch.came_in(message, acceptor, origin.caller, deliver, b"", seen)
-        deliver(table.answers.failed(message, error, acceptor.dialect), error.refusal)
-
-    return start_or_refuse

@@ -37,15 +37,15 @@ logger: logging.Logger = logging.getLogger("dragoman.calls")
 
 
 class Site(Protocol):
-    """The place where a call runs."""
+    """Where a call runs, as its Context sees it."""
 
     @property
-    def table(self) -> Any:
+    def service(self) -> Any:
         """The service whose method it is; None without one."""
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+        """The far end, as the wire knows it."""
 
     @property
     def peer(self) -> Any:
@@ -71,7 +71,7 @@ class Site(Protocol):
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
         """Several calls back at once: as `ask`, for all their results."""
 
-    def tell(self, context: Context, method: str, params: Any) -> Any:
+    def notify(self, context: Context, method: str, params: Any) -> Any:
         """Notify the caller: awaitable on the loop, blocking in a thread."""
 
     def left(self) -> float | None:
@@ -117,7 +117,7 @@ class Context(Generic[State]):
 
     _context_of = "a Service's methods", "from dragoman import Context"
     """Which functions take it, and how it is imported; for the error text of `bind` about a context in the wrong
-    place."""
+    kind of function."""
 
     def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
         self.message: Request | Notification = message
@@ -150,14 +150,14 @@ class Context(Generic[State]):
 
     @property
     def store(self) -> CallStore:
-        """What is stored for this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
-        for an anonymous caller on a wire of exchanges (HTTP), who is told that the call is forbidden, and in an inline
+        """The store of this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
+        for an anonymous caller on a wire of exchanges (HTTP), who receives that the call is forbidden, and in an inline
         function, which must not wait."""
         return store_of(self)
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end: scheme, address, path, headers."""
+        """The far end, as the wire knows it: scheme, address, path, headers."""
         return self._site.caller
 
     @property
@@ -213,7 +213,7 @@ class Context(Generic[State]):
         self._site.renew()
 
     def speak(self, raw: bytes, method: str = "") -> bool:
-        """Send a whole message, as JSON text, ahead of this call's answer, where the call was asked: for protocols
+        """Send a whole message, as JSON text, ahead of this call's answer, on the stream of the call: for protocols
         built on JSON-RPC. `method`: its own, for observers. False when the wire cannot, or drops it because the caller
         reads too slowly."""
         return self._site.speak(raw, method)
@@ -244,8 +244,8 @@ class Context(Generic[State]):
         or the caller reads too slowly for more, and in an inline function, which must not wait.
         """
         self._may_wait()
-        told: Awaitable[None] = self._site.tell(self, method, params)
-        return told
+        sent: Awaitable[None] = self._site.notify(self, method, params)
+        return sent
 
     def _may_wait(self) -> None:
         if self._where == "inline":
@@ -263,14 +263,15 @@ def _process(number: int) -> str:
 
 
 def store_of(context: Context[Any], session: str = "") -> CallStore:
-    """As `Context.store`. `session`: the name of a session that outlives connections; "" without one."""
+    """Return the store of a call's caller, for `Context.store`. `session`: the name of a session that outlives
+    connections; "" without one."""
     from ..allowance import owner_of as sharer_of  # noqa: PLC0415  (the store is paid for only by what uses it)
     from ..store.calls import CallStore, owner_of  # noqa: PLC0415  (as above)
     from .binding.results import to_json  # noqa: PLC0415  (as above)
 
     context._may_wait()
-    site, table, identity = context._site, context._site.table, context.caller.identity
-    if table is None:
+    site, service, identity = context._site, context._site.service, context.caller.identity
+    if service is None:
         raise LocalError(f"{context.method}: there is no service here whose store it could be")
     if identity is None and not session:
         if context.peer is not None:
@@ -285,23 +286,23 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
                 CallRefused(NO_IDENTITY),
             )
     return CallStore(
-        engine_of(table),
-        owner_of(table.name, identity, session),
-        table.limits,
+        engine_of(service),
+        owner_of(service.name, identity, session),
+        service.limits,
         encode=to_json,
         done=(lambda work: work) if context._where == "async" else site.wait,
-        longest=None if identity is not None else table.limits.store_session_life,
+        longest=None if identity is not None else service.limits.store_session_life,
         stranger=None if identity is not None else sharer_of(context.caller),
     )
 
 
-def engine_of(table: Any) -> Engine:
-    """What keeps the store of a service: what `serve(store=)` gave, or else memory."""
-    if table.kept_in is not None:
-        return cast("Engine", table.kept_in)
+def engine_of(service: Any) -> Engine:
+    """Return the engine that keeps the store of a service: the one of `serve(store=)`, or else memory."""
+    if service._kept_in is not None:
+        return cast("Engine", service._kept_in)
     from ..store.opening import open_store  # noqa: PLC0415  (the store is paid for only by what uses it)
 
-    root = table._origin  # a service that is served under other limits is a copy
-    if root.kept_in is None:
-        root.kept_in = open_store("memory:", table.limits)
-    return cast("Engine", root.kept_in)
+    root = service._origin  # a service that is served under other limits is a copy
+    if root._kept_in is None:
+        root._kept_in = open_store("memory:", service.limits)
+    return cast("Engine", root._kept_in)

@@ -24,7 +24,7 @@ class Timed(Protocol):
         """The deadline has passed (and is removed; set it again to go on)."""
 
 
-class Clock:
+class DeadlineClock:
     """The deadlines of one host or peer."""
 
     __slots__ = ("_at", "_due", "_loop", "_timer", "now")

@@ -53,7 +53,7 @@ class ErrorRegistry:
 UNDECLARED = ErrorRegistry()
 
 
-def leaving(error: RpcError) -> Any:
+def sendable_data(error: RpcError) -> Any:
     """The part of an error's `data` that may be sent: what its class declares, as for results (`binding.projection`),
     as JSON text if it declares classes with fields.
 
@@ -63,12 +63,12 @@ def leaving(error: RpcError) -> Any:
     if data is None or type(error) is RpcError:
         return data
     kind: Any = type(error)
-    leave = _leaving(kind)
+    leave = _sendable(kind)
     return data if leave is None else Raw(to_json(leave(data)))
 
 
 @functools.lru_cache(1024)
-def _leaving(kind: Any) -> Leave | None:
+def _sendable(kind: Any) -> Leave | None:
     try:
         return projection(result_tree(_declared(kind), f"{kind.__name__}.data"))
     except LocalError:  # an unresolvable annotation declares nothing; the OpenRPC document shows no data either

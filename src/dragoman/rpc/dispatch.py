@@ -4,39 +4,43 @@ A `Dispatcher` finds the method of a message. It runs a method that never waits 
 the acceptor, which knows what may run and where. Rules:
 
 - It waits for nothing and imports no asyncio: an acceptor with a loop runs calls as tasks and in threads.
-- An `Origin` is where a message came from: its caller, the stream for messages ahead of its answer, and the peer that
-  can be called back, if any. An `Acceptor` starts calls, or refuses them: a peer, an exchange, or `answer` itself.
+- A `MessageOrigin` is where a message came from: its caller, the stream for messages ahead of its answer, and the peer
+  that can be called back, if any. A `MessageAcceptor` starts calls, or refuses them: a peer, an exchange, or `answer`
+  itself.
 - Each request is answered by exactly one `deliver`; `deliver(None)` means that no answer is owed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from typing import Any, Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller
-from ..jsonrpc.codec import Answer, Wire, read
-from ..jsonrpc.codec import Call as WireCall
+from ..jsonrpc.codec import CallMessage, PlainMessage, ResultMessage, read
 from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError, no_way
-from ..jsonrpc.leniency import Leniency
+from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
 from ..jsonrpc.scanner import too_deep
-from .batch_responder import BatchResponder, starting
+from .batch_responder import BatchResponder, Start
+from .binding.binding import Binding
 from .binding.loose_arguments import bind_loosely
 from .binding.results import to_json, write
 from .context import Context, Site
-from .method import Handler, Life, LongResult, Method
+from .method import LongResult, Method, MethodHandler, arguments_by_name
 from .middleware import Call, drive
-from .observing import Arrival, Deliver, Speak, Watch, answers_only, speak
-from .reading import demand, leniency, loosely
-from .responses import Answers
+from .observing import Arrival, Deliver, MessageEndpoint, ServiceWatch, Speak, answers_only, speak
+from .responses import ErrorAnswers
+
+if TYPE_CHECKING:
+    from .lifespan import Lifespan
 
 
-class Origin(Struct, eq=False):
+class MessageOrigin(Struct, eq=False):
     """Where a message came from."""
 
     caller: Caller
@@ -48,7 +52,7 @@ class Origin(Struct, eq=False):
     """The message is part of a batch that was accepted before draining began."""
 
 
-class Acceptor(Protocol):
+class MessageAcceptor(Protocol):
     """Starts calls, or refuses them: a peer, an exchange, or `answer` itself."""
 
     @property
@@ -57,7 +61,7 @@ class Acceptor(Protocol):
 
     @property
     def number(self) -> int:
-        """Of its channel or exchange, for observers."""
+        """The number of its channel or exchange, for observers."""
 
     @property
     def limits(self) -> Limits:
@@ -67,14 +71,14 @@ class Acceptor(Protocol):
     def acknowledges(self) -> bool:
         """Whether the answers to a batch do not wait for its notifications, which go on."""
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
 
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run now, in place."""
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Take a call that takes time: run it, queue it, or refuse it. `size`: the bytes of its params."""
 
@@ -84,10 +88,10 @@ class Acceptor(Protocol):
     def malformed(self, message: Malformed) -> bool:
         """A malformed message has come. True when it is handled; False if it must be answered."""
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         """The origin of the elements of an accepted batch."""
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
 
 
@@ -96,44 +100,56 @@ Router: TypeAlias = Callable[[Request | Notification, Caller, Any], tuple[Method
 message by one with prepared params. Raises RpcError to refuse the message."""
 
 
-class MethodTable(Protocol):
-    """The table in which a dispatcher finds methods: a service."""
+class MethodHost(Protocol):
+    """The service whose methods are called, as far as calls need it: what runs calls does not know what registers
+    methods."""
 
-    limits: Limits
-    lenient: Leniency
-    answers: Answers
-    dispatcher: Dispatcher
-    quick: dict[Any, Handler]
+    _lenient: Leniency
+    _answers: ErrorAnswers
+    _dispatcher: Dispatcher
+    _quick: dict[Any, MethodHandler]
     """Methods that every acceptor runs in place, by name: they neither wait nor take a context."""
-    modest: int
+    _modest: int
     """An answer of at most this many bytes is within every limit."""
-    router: Router
-    watch: Watch | None
+    _router: Router
+    _watch: ServiceWatch | None
     """Its observers, where it has some."""
-    challenge: Callable[[Refusal, Caller, Any], Refusal] | None
+    _challenge: Callable[[Refusal, Caller, Any], Refusal] | None
     """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
 
-    def shown_methods(self, caller: Caller) -> list[str]:
+    def _shown_methods(self, caller: Caller) -> list[str]:
         """The names of its methods that this caller may see."""
 
     @property
-    def demanded(self) -> frozenset[str] | None:
+    def name(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def _demanded(self) -> frozenset[str] | None:
         """The scopes that its methods demand of callers; None where none demands anything (`access.Access`)."""
+
+    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | PlainMessage | None:
+        """Answer a message in place where that can be; of any other nothing has run, and `read` takes what was decoded
+        of it. `lenient`: of the channel on which it came; None: the service's own."""
+
+    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes:
+        """Return the answer to a message that is too large to be read."""
 
 
 class Dispatcher:
-    """Dispatches messages to the methods of one table."""
+    """Dispatches messages to the methods of one service."""
 
-    __slots__ = ("table",)
+    __slots__ = ("service",)
 
-    def __init__(self, table: MethodTable) -> None:
-        self.table: MethodTable = table
+    def __init__(self, service: MethodHost) -> None:
+        self.service: MethodHost = service
 
     def dispatch(
         self,
         message: Message,
-        acceptor: Acceptor,
-        origin: Origin,
+        acceptor: MessageAcceptor,
+        origin: MessageOrigin,
         deliver: Deliver,
         raw: bytes = b"",
         batch: Arrival | None = None,
@@ -141,18 +157,18 @@ class Dispatcher:
         """Answer one message, now or later. Raises nothing: a fault of ours is the answer. For observers: `raw`, its
         text; `batch`, of which it is an element."""
         kind = type(message)
-        watch = self.table.watch
+        watch = self.service._watch
         if watch is not None and not answers_only(message):
             deliver = watch.came_in(
                 message, acceptor, origin.caller, deliver, raw, None if batch is None else batch.seen
             )
         try:
-            if kind is Request or (kind is Notification and not acceptor.heard(message)):  # type: ignore[arg-type]
+            if kind is Request or (kind is Notification and not acceptor.consumes(message)):  # type: ignore[arg-type]
                 self._call(message, acceptor, origin, deliver)  # type: ignore[arg-type]
             elif kind is Batch:
                 self._batch(message, acceptor, origin, deliver, raw)  # type: ignore[arg-type]
             elif kind is Malformed and not acceptor.malformed(message):  # type: ignore[arg-type]
-                answer = self.table.answers.malformed(message, acceptor.dialect)  # type: ignore[arg-type]
+                answer = self.service._answers.malformed(message, acceptor.dialect)  # type: ignore[arg-type]
                 deliver(answer, message.refusal)  # type: ignore[union-attr]
             else:
                 if kind is Result or kind is Failure:
@@ -161,24 +177,26 @@ class Dispatcher:
                     acceptor.responded(message)  # type: ignore[arg-type]
                 deliver(None)
         except Exception as error:
-            deliver(self.table.answers.fault(message, error, acceptor.dialect))
+            deliver(self.service._answers.fault(message, error, acceptor.dialect))
 
-    def _call(self, message: Request | Notification, acceptor: Acceptor, origin: Origin, deliver: Deliver) -> None:
-        table, params = self.table, message.params
-        route, caller, seen = table.router, origin.caller, deliver if type(deliver) is Arrival else None
+    def _call(
+        self, message: Request | Notification, acceptor: MessageAcceptor, origin: MessageOrigin, deliver: Deliver
+    ) -> None:
+        service, params = self.service, message.params
+        route, caller, seen = service._router, origin.caller, deliver if type(deliver) is Arrival else None
         try:
             method, message = route(message, caller, origin.peer)
             if method is not None and method.access is not None:
-                demand(method, message, caller, table, origin.peer)
+                demand(method, message, caller, service, origin.peer)
         except Exception as error:  # refused, or a fault of the router
             unfit = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
             why = error.refusal if isinstance(error, CallRefused) else unfit
             if seen is not None:
                 seen.raised(error)
-            deliver(table.answers.failed(message, error, acceptor.dialect), why)
+            deliver(service._answers.failed(message, error, acceptor.dialect), why)
             return
         if method is None:
-            deliver(table.answers.unknown(message, lambda: table.shown_methods(caller)))
+            deliver(service._answers.unknown(message, lambda: service._shown_methods(caller)))
             return
         if seen is not None:
             seen.found(method.name)
@@ -190,28 +208,32 @@ class Dispatcher:
         else:
             acceptor.start(origin, method, message, deliver, 0 if params is UNSET else len(params))
 
-    def _tell_responded(self, watch: Watch, message: Any, acceptor: Acceptor, origin: Origin, raw: bytes) -> None:
+    def _tell_responded(
+        self, watch: ServiceWatch, message: Any, acceptor: MessageAcceptor, origin: MessageOrigin, raw: bytes
+    ) -> None:
         conversation = None if origin.peer is None else origin.peer.conversation
         watch.responded(message, acceptor, origin.caller, conversation, raw)
 
-    def _batch(self, batch: Batch, acceptor: Acceptor, origin: Origin, deliver: Deliver, raw: bytes) -> None:
-        answers = self.table.answers
-        dialect, watch = acceptor.dialect, self.table.watch
+    def _batch(
+        self, batch: Batch, acceptor: MessageAcceptor, origin: MessageOrigin, deliver: Deliver, raw: bytes
+    ) -> None:
+        answers = self.service._answers
+        dialect, watch = acceptor.dialect, self.service._watch
         if not dialect.batches:
             deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
             return
-        asked: list[Single] = []
+        elements: list[Single] = []
         for message in batch.messages:
             if isinstance(message, Result | Failure):
                 if watch is not None:
                     self._tell_responded(watch, message, acceptor, origin, raw)
                 acceptor.responded(message)
             elif not (isinstance(message, Malformed) and acceptor.malformed(message)):
-                asked.append(message)
-        together = self._quick(asked, acceptor)
+                elements.append(message)
+        together = self._quick(elements, acceptor)
         if together:
-            lenient = leniency(self.table, origin.peer)
-            acceptor.deliver_batch(origin, self.run_together(together, lenient), len(asked), deliver)
+            lenient = leniency_of(self.service, origin.peer)
+            acceptor.deliver_batch(origin, self.run_together(together, lenient), len(elements), deliver)
             return
         inner = acceptor.batched(origin)
         whole = deliver if type(deliver) is Arrival else None
@@ -223,20 +245,22 @@ class Dispatcher:
             acceptor.deliver_batch(origin, answer, len(found), deliver if whole is None else whole.deliver)
 
         BatchResponder(
-            asked,
-            starting(asked, self, acceptor, origin, inner, whole),
+            elements,
+            make_start(elements, self, acceptor, origin, inner, whole),
             done,
             lambda message, error: answers.fault(message, error, dialect),
             width=acceptor.limits.batch_concurrency,
-            allowed=self.table.limits.response_size,
+            allowed=self.service.limits.response_size,
             acknowledges=acceptor.acknowledges,
         ).step()
 
-    def _quick(self, asked: list[Single], acceptor: Acceptor) -> list[tuple[Handler, Request | Wire]]:
+    def _quick(
+        self, elements: list[Single], acceptor: MessageAcceptor
+    ) -> list[tuple[MethodHandler, Request | PlainMessage]]:
         """The calls of a batch with their methods, if all run in place; otherwise none."""
-        quick = self.table.quick
-        together: list[tuple[Handler, Request | Wire]] = []
-        for message in asked:
+        quick = self.service._quick
+        together: list[tuple[MethodHandler, Request | PlainMessage]] = []
+        for message in elements:
             if type(message) is not Request or message.version != "2.0" or not acceptor.takes_inline(message):
                 return []
             if (binding := quick.get(message.method)) is None:
@@ -246,20 +270,20 @@ class Dispatcher:
 
     # -- running
 
-    def run_together(self, calls: Sequence[tuple[Handler, Request | Wire]], lenient: Leniency) -> bytes:
+    def run_together(self, calls: Sequence[tuple[MethodHandler, Request | PlainMessage]], lenient: Leniency) -> bytes:
         """Run a batch of JSON-RPC 2.0 calls in place, none of which waits; returns their answers in one text.
 
         Results are encoded `batch_concurrency` at a time, which is faster than one by one, and bounds what is held.
         """
-        table = self.table
-        allowed, width = table.limits.response_size, table.limits.batch_concurrency
-        depth = table.limits.depth
+        service = self.service
+        allowed, width = service.limits.response_size, service.limits.batch_concurrency
+        depth = service.limits.depth
         found: list[bytes] = []
         size = 1
-        last: Handler | None = None
+        last: MethodHandler | None = None
         for at in range(0, len(calls), width):
             part = calls[at : at + width]
-            values: list[Answer | Raw] = []
+            values: list[ResultMessage | Raw] = []
             add = values.append
             for binding, call in part:
                 if binding is not last:  # most calls of a batch are of one method
@@ -270,7 +294,7 @@ class Dispatcher:
                     except Exception as error:
                         given = bind_loosely(binding, call.params, None, error, lenient, depth)
                     value = function(*given)
-                    answer = Answer(None if value is UNSET else value, call.id)
+                    answer = ResultMessage(None if value is UNSET else value, call.id)
                     add(answer if encode is write else Raw(encode(answer)))
                 except BaseException as error:
                     add(Raw(self._not_run(call, error)))
@@ -278,14 +302,16 @@ class Dispatcher:
             size += len(text) + 1
             if size <= allowed:  # answers that cannot be sent are not kept
                 found.append(text)
-        return table.answers.batch(found, size)
+        return service._answers.batch(found, size)
 
-    def _together(self, calls: Sequence[tuple[Handler, Request | Wire]], values: list[Answer | Raw]) -> bytes:
+    def _together(
+        self, calls: Sequence[tuple[MethodHandler, Request | PlainMessage]], values: list[ResultMessage | Raw]
+    ) -> bytes:
         """Answers as elements of an array; one that is above a limit, or not JSON, becomes its own error."""
-        limits, answers = self.table.limits, self.table.answers
+        limits, answers = self.service.limits, self.service._answers
         try:
             text = write(values)[1:-1]
-            if len(text) <= self.table.modest:
+            if len(text) <= self.service._modest:
                 return text
             if len(text) <= limits.response_size and not too_deep(text, limits.depth):
                 return text
@@ -300,28 +326,28 @@ class Dispatcher:
             found.append(answers.fitting(Request("", UNSET, call.id), answer))
         return b",".join(found)
 
-    def _not_run(self, call: Request | Wire, error: BaseException) -> bytes:
+    def _not_run(self, call: Request | PlainMessage, error: BaseException) -> bytes:
         """The answer to a call in its usual shape that was invalid or failed: faults of the shape come first."""
-        table = self.table
-        message = read(to_json(WireCall(str(call.method), call.params, call.id)), table.limits, table.lenient)
+        service = self.service
+        message = read(to_json(CallMessage(str(call.method), call.params, call.id)), service.limits, service._lenient)
         if isinstance(message, Malformed):
-            return table.answers.malformed(message) or b""
+            return service._answers.malformed(message) or b""
         assert isinstance(message, Request)
-        return table.answers.failed(message, error) or b""
+        return service._answers.failed(message, error) or b""
 
     def run_inline(
-        self, method: Method, message: Request | Notification, origin: Origin, seen: Arrival | None = None
+        self, method: Method, message: Request | Notification, origin: MessageOrigin, seen: Arrival | None = None
     ) -> bytes | None:
         """Run a method that does not wait, in place: its answer, or None for a notification."""
         binding, call, context = method.binding, None, None
         try:
             if binding.wants_context:
-                call = InlineCall(origin, self.table, method.life)
+                call = InlineCall(origin, self.service, method.life)
                 context = Context(message, call, method.kind)
             try:
                 arguments = binding.arguments(message.params, context)
             except Exception as error:
-                arguments = loosely(binding, message.params, context, error, self.table, origin.peer)
+                arguments = read_loosely(binding, message.params, context, error, self.service, origin.peer)
             value = binding.function(*arguments)
             if method.kind == "async":  # in a context of its own, as in a task
                 value = copy_context().run(drive, value)
@@ -329,12 +355,12 @@ class Dispatcher:
         except BaseException as error:
             if seen is not None:
                 seen.raised(error)
-            return self.table.answers.failed(message, error)
+            return self.service._answers.failed(message, error)
         finally:
             if call is not None:
                 call.over = True
 
-    def written(self, binding: Handler, message: Request | Notification, value: Any) -> bytes | None:
+    def written(self, binding: MethodHandler, message: Request | Notification, value: Any) -> bytes | None:
         """A method's result as the answer to a message of its version; None for a notification."""
         if type(message) is Notification:
             return None
@@ -345,10 +371,119 @@ class Dispatcher:
         elif type(value) is Raw:  # JSON text is inserted as it is: half the cost of encoding it again
             answer = b"".join((b'{"jsonrpc":"2.0","result":', value, b',"id":', write(message.id), b"}"))
         else:
-            answer = binding.encode(Answer(value, message.id))
-        if len(answer) <= self.table.modest:
+            answer = binding.encode(ResultMessage(value, message.id))
+        if len(answer) <= self.service._modest:
             return answer
-        return self.table.answers.fitting(message, answer, shallow=binding.shallow or isinstance(value, LongResult))
+        return self.service._answers.fitting(message, answer, shallow=binding.shallow or isinstance(value, LongResult))
+
+
+# -- the arguments of a call, and who may make it ------------------------------------------------------
+
+
+def arguments_of(handler: MethodHandler, params: Any, context: Context | None, site: Site) -> tuple[Any, ...]:
+    """Return the arguments of a call at its site. Raises what `MethodHandler.arguments` raises."""
+    try:
+        return handler.arguments(params, context)
+    except Exception as error:
+        return read_loosely(handler, params, context, error, site.service, site.peer)
+
+
+def read_loosely(
+    handler: MethodHandler,
+    params: Any,
+    context: Context | None,
+    error: Exception,
+    service: MethodHost | None,
+    peer: Any,
+) -> tuple[Any, ...]:
+    """Return the arguments of a call that `MethodHandler.arguments` refused with `error`, as leniently as its peer or
+    else its service reads them. Raises `error`, or what a later reading found."""
+    if service is None:
+        raise error
+    return bind_loosely(handler, params, context, error, leniency_of(service, peer), service.limits.depth)
+
+
+def leniency_of(service: MethodHost | None, peer: Any) -> Leniency:
+    """How leniently a call is read: as the peer on which it came says, or else the service that answers."""
+    lenient: Leniency = peer.lenient if peer is not None else STRICT if service is None else service._lenient
+    return lenient
+
+
+def demand(method: Method, message: Request | Notification, caller: Caller, service: MethodHost, peer: Any) -> None:
+    """Raise CallRefused unless this caller may make this call, by the arguments that the function would get."""
+    access = method.access
+    if access is None:
+        return
+    lenient = leniency_of(service, peer)
+    if lenient is not STRICT and isinstance(method.binding, Binding):
+        access = access.reading(partial(arguments_by_name, method.binding, lenient=lenient, depth=service.limits.depth))
+    access.demand(message, caller, service._challenge)
+
+
+def forbidden_batch(message: Message, peer: Any, caller: Caller, raw: bytes) -> Refusal | None:
+    """For a wire on which a message is one request: why nothing of it may run, with the scopes of all its calls; None
+    if all may be made."""
+    service = peer.runner.service
+    if service._demanded is None:
+        return None
+    found = forbidden_among(message.messages if type(message) is Batch else (message,), service, caller, peer)
+    if not found:
+        return None
+    from ..access import union  # noqa: PLC0415  (start-up: for calls that not every caller may make)
+
+    refusal = union(error.refusal for error in found.values())
+    refusal = refusal if service._challenge is None else service._challenge(refusal, caller, None)
+    if service._watch is not None:
+        service._watch.refused(message, peer, caller, None, refusal, raw)
+    return refusal
+
+
+def forbidden_among(
+    messages: Iterable[Any], service: MethodHost, caller: Caller, peer: Any
+) -> Mapping[int, CallRefused]:
+    """Return the calls and notifications that their caller may not make, by the identity of the message. `peer`: the
+    one on which they came in."""
+    found: dict[int, CallRefused] = {}
+    for message in messages:
+        if type(message) is not Request and type(message) is not Notification:
+            continue
+        try:
+            method, routed = service._router(message, caller, peer)
+            if method is not None:
+                demand(method, routed, caller, service, peer)
+        except CallRefused as error:
+            if error.refusal.kind == "forbidden":
+                found[id(message)] = error
+        except Exception:  # it is answered with this when its turn comes
+            continue
+    return found
+
+
+def make_start(
+    messages: Sequence[Single], dispatcher: Any, acceptor: Any, origin: Any, inner: Any, batch: Arrival | None
+) -> Start:
+    """Return the function that starts the elements of a batch, or answers that their caller may not make them. `inner`:
+    their origin."""
+    service = dispatcher.service
+
+    def start(message: Single, deliver: Deliver) -> None:
+        dispatcher.dispatch(message, acceptor, inner, deliver, batch=batch)
+
+    if service._demanded is None:
+        return start
+    forbidden = forbidden_among(messages, service, origin.caller, origin.peer)
+
+    def start_or_refuse(message: Single, deliver: Deliver) -> None:
+        error = forbidden.get(id(message))
+        if error is None:
+            start(message, deliver)
+            return
+        if service._watch is not None:
+            seen = None if batch is None else batch.seen
+            deliver = service._watch.came_in(message, acceptor, origin.caller, deliver, b"", seen)
+        deliver(service._answers.failed(message, error, acceptor.dialect), error.refusal)
+
+    return start_or_refuse
 
 
 def begin(method: Method, message: Request | Notification, site: Site) -> Awaitable[Any]:
@@ -361,7 +496,7 @@ def begin(method: Method, message: Request | Notification, site: Site) -> Awaita
     try:
         arguments = binding.arguments(message.params, context)
     except Exception as error:
-        arguments = loosely(binding, message.params, context, error, site.table, site.peer)
+        arguments = read_loosely(binding, message.params, context, error, site.service, site.peer)
     return binding.function(*arguments) if method.kind == "async" else run(method, arguments, site)
 
 
@@ -381,15 +516,15 @@ async def run(method: Method, arguments: tuple[Any, ...], site: Site) -> Any:
 class InlineCall:
     """The context's side of a call that ends in its first step: it may send progress, but cannot ask."""
 
-    __slots__ = ("_life", "origin", "over", "table")
+    __slots__ = ("_life", "origin", "over", "service")
     cancelled = False
 
-    def __init__(self, origin: Origin, table: MethodTable | None = None, life: Life | None = None) -> None:
-        self.table: MethodTable | None = table
+    def __init__(self, origin: MessageOrigin, service: MethodHost | None = None, life: Lifespan | None = None) -> None:
+        self.service: MethodHost | None = service
         self._life = life
-        self.origin: Origin = origin
+        self.origin: MessageOrigin = origin
         self.over: bool = False
-        """It is answered: no message may follow."""
+        """Whether it is answered: no message may follow then."""
 
     @property
     def caller(self) -> Caller:
@@ -407,13 +542,13 @@ class InlineCall:
         origin = self.origin
         if self.over or origin.peer is None or origin.reply_stream is not None or isinstance(message, Notification):
             return False
-        return bool(origin.peer.tell_progress(message.id, value))
+        return bool(origin.peer.send_progress(message.id, value))
 
     def speak(self, raw: bytes, method: str) -> bool:
-        return not self.over and speak(self.origin, raw, method, None if self.table is None else self.table.watch)
+        return not self.over and speak(self.origin, raw, method, None if self.service is None else self.service._watch)
 
     def _cannot(self, context: Context, verb: str) -> LocalError:
-        if type(self.origin) is Origin and self.origin.peer is None:  # of `answer`
+        if type(self.origin) is MessageOrigin and self.origin.peer is None:  # of `answer`
             return no_way(f"{context.method}: there is no wire to {verb} on", f"would {verb}", "this wire")
         return LocalError(f"{context.method}: a call that awaits nothing cannot {verb}: await it in an async function")
 
@@ -423,7 +558,7 @@ class InlineCall:
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
         raise self._cannot(context, "call back")
 
-    def tell(self, context: Context, method: str, params: Any) -> Any:
+    def notify(self, context: Context, method: str, params: Any) -> Any:
         raise self._cannot(context, "notify")
 
     def left(self) -> float | None:
@@ -443,11 +578,11 @@ class InlineCall:
     def state(self) -> Any:
         return None if self._life is None else self._life.held().get(None)
 
-    def held(self, life: Life) -> Mapping[Any, Any]:
+    def held(self, life: Lifespan) -> Mapping[Any, Any]:
         return life.held()
 
 
-HERE = Origin(Caller())
+HERE = MessageOrigin(Caller())
 """The origin of messages given to `Service.answer`: no wire, no loop."""
 
 
@@ -466,27 +601,27 @@ class LooplessAcceptor:
 
     @property
     def limits(self) -> Limits:
-        return self._dispatcher.table.limits
+        return self._dispatcher.service.limits
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         return False
 
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         seen = deliver if type(deliver) is Arrival else None
         if method.handler is None:
             run = self._dispatcher.run_inline
             deliver(run(method, message, origin) if seen is None else seen.run(run, method, message, origin, seen))
             return
-        dispatcher, answers = self._dispatcher, self._dispatcher.table.answers
+        dispatcher, answers = self._dispatcher, self._dispatcher.service._answers
 
         async def work() -> bytes | None:
             try:
-                site = InlineCall(origin, dispatcher.table, method.life)
+                site = InlineCall(origin, dispatcher.service, method.life)
                 return dispatcher.written(method.binding, message, await begin(method, message, site))
             except (Exception, SystemExit) as error:
                 if seen is not None:
@@ -508,8 +643,8 @@ class LooplessAcceptor:
     def malformed(self, message: Malformed) -> bool:
         return False
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         return origin
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         deliver(answer)

@@ -1,12 +1,13 @@
-"""What `include` takes: another service, whose methods stay in step, or an instance, by the marks of its class.
+"""Includes in a service what `include` takes: another service, whose methods stay in step, or an instance, by the marks
+of its class.
 
-A service that is included tells each service or MCP server around it of its methods, of those that it has and of those
-that are added later: an `Includer` puts them there under their names, with the middleware of the service that they
-come from. So a call of an included method is found as any other is, in one step.
+A service that is included notifies each service or MCP server around it of its methods, of those that it has and of
+those that are added later: a `MethodIncluder` puts them there under their names, with the middleware of the service
+that they come from. So a call of an included method is found as any other is, in one step.
 
 A mark says with which name and options a function is to be registered; it registers nothing, since a class has no
-instance yet while it is made. A subclass inherits marks: a function that overrides a marked one is registered in its
-place, and `name = None` in the subclass takes it away.
+instance yet while it is made. A subclass inherits marks: a function that overrides a marked one is registered
+instead, and `name = None` in the subclass takes it away.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .context import Context
 from .method import Method, MethodOptions
 
 if TYPE_CHECKING:
-    from ..access import Access
+    from ..access import Access, Verifiers
 
 F = TypeVar("F", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["method", "tool", "resource", "prompt"]
@@ -32,11 +33,12 @@ Commit: TypeAlias = Callable[[], object]
 """Puts a method where it was found to fit."""
 
 
-class Includer(Protocol):
-    """Where the methods of an included service are, too."""
+class MethodIncluder(Protocol):
+    """A service or server that includes another: it has the other's methods, too."""
 
     def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        """What puts these methods there. LocalError, before anything is changed, for one that cannot be there."""
+        """Return the functions that add these methods. LocalError, before anything is changed, for one that cannot be
+        there."""
 
     def chained(self) -> None:
         """The middleware of the included service has changed."""
@@ -48,7 +50,7 @@ class Includer(Protocol):
         """The included service has enabled or disabled a method."""
 
 
-def registrable_name(app: str, name: str, taken: Collection[str], longest: int) -> None:
+def check_method_name(app: str, name: str, taken: Collection[str], longest: int) -> None:
     """LocalError for a method's name that cannot be, or is taken already."""
     if name.startswith("rpc."):
         raise LocalError(f"{name}: names that begin with `rpc.` are reserved by the specification (4.3)")
@@ -59,21 +61,28 @@ def registrable_name(app: str, name: str, taken: Collection[str], longest: int) 
 
 
 def joined(app: str, namespace: str, prefix: str, separator: str) -> Callable[[str], str]:
-    """What makes the name that something included has. LocalError for a namespace beside a prefix."""
+    """Return the function that makes the name of what is included. LocalError for a namespace beside a prefix."""
     if namespace and prefix:
         raise LocalError(f"{app}.include: give namespace={namespace!r} or prefix={prefix!r}, not both")
     before = f"{namespace}{separator}" if namespace else prefix
     return lambda name: before + name
 
 
-def acyclic(outer: Any, inner: Any) -> None:
-    """Raise LocalError where `inner` is `outer`, or includes it. Both have `name` and `included`."""
+def check_acyclic(outer: Any, inner: Any) -> None:
+    """Raise LocalError where `inner` is `outer`, or includes it. Both have `name` and `_included`."""
     waiting = [inner]
     while waiting:
         one = waiting.pop()
         if one is outer:
             raise LocalError(f"{outer.name} cannot include {inner.name}: {inner.name} is it, or includes it")
-        waiting.extend(one.included)
+        waiting.extend(one._included)
+
+
+class Guarded(Struct, frozen=True):
+    """A service as far as its guard matters to what includes it."""
+
+    name: str
+    auth: Verifiers | None
 
 
 def guarded(outer: Any, inner: Any, method: Method | None = None) -> Access | None:
@@ -140,7 +149,7 @@ def marked(instance: object, app: str, *kinds: Kind) -> list[tuple[Mark, str, Ca
     return those
 
 
-def instance_of(given: type) -> Any:
+def make_instance(given: type) -> Any:
     """The instance that a decorated class gives. LocalError, with what to write, for one that takes arguments."""
     if not isinstance(given, type):
         raise LocalError("@service.service stands above a class; for an instance write service.include(instance)")

@@ -36,27 +36,16 @@ from .middleware import Call, Middleware, Next
 
 if TYPE_CHECKING:
     from ..access import Access
+    from .lifespan import Lifespan
 
 
 Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
 """Says whether a caller may make a call with these arguments, by name; None for them: whether lists show it."""
 
 
-class Life(Protocol):
-    """The part of a lifespan (`lifespan.Lifespan`) that calls use."""
-
-    def here(self) -> object | None:
-        """None unless it has begun on the running loop."""
-
-    async def begin(self) -> object:
-        """Begin it on the running loop, if it has not begun."""
-
-    def held(self, loop: Any = None) -> Mapping[Any, Any]:
-        """The values of its parts on a loop, the state under None; by default on the running one."""
-
-
-class Handler(Protocol):
-    """What a `Method` runs for one call: `function(*arguments(params, context))`, awaited where `kind` is "async".
+class MethodHandler(Protocol):
+    """The code that a `Method` runs for one call: `function(*arguments(params, context))`, awaited where `kind` is
+    "async".
 
     A function's `Binding` is one. `params` is the message's own JSON text (`Raw`, or UNSET), or a router's replacement;
     `encode` makes the text of an answer that contains the result, and leaves a result that is `Raw` as it is, so a
@@ -99,7 +88,7 @@ class LongResult(Struct):
 
 
 class Passed(Struct, frozen=True, eq=False):
-    """The `Handler` of a function that takes `(params, context)` as they are, and returns `Raw` or a JSON value.
+    """The `MethodHandler` of a function that takes `(params, context)` as they are, and returns `Raw` or a JSON value.
 
     Without `wants_context` its context is None.
     """
@@ -120,7 +109,7 @@ class Method(Struct, eq=False):
     """One name of a service and its handler."""
 
     name: str
-    binding: Handler
+    binding: MethodHandler
     kind: Literal["inline", "thread", "async"]
     errors: tuple[type[RpcError], ...] = ()
     timeout: float | UnsetType | None = UNSET
@@ -133,7 +122,7 @@ class Method(Struct, eq=False):
     deprecated: bool = False
     description: str = ""
     middleware: tuple[Middleware, ...] = ()
-    """Of the services from which it was included, outermost first."""
+    """The middleware of the services from which it was included, outermost first."""
     handler: Next | None = None
     """The whole chain, if there is middleware."""
     quick: bool = False
@@ -142,7 +131,7 @@ class Method(Struct, eq=False):
     """An `async def` that may wait for something; see `may_wait`."""
     runs_inline: bool = False
     """Answered in place where a loop runs: quick, or an `async def` that never waits, without middleware."""
-    life: Life | None = None
+    life: Lifespan | None = None
     """The lifespan of the service that it was registered with."""
     tags: frozenset[str] = frozenset()
     """By which it may be enabled and disabled, with others."""
@@ -150,7 +139,7 @@ class Method(Struct, eq=False):
     stream: bool = False
     """A long-lived call that sends messages: it does not count among the calls in flight."""
     access: Access | None = None
-    """What it demands of its callers."""
+    """The scopes, roles and rules that it demands of its callers."""
 
     @property
     def signature(self) -> Binding:
@@ -192,7 +181,7 @@ SERVICE: Final = {
     "servers": many(TEXT),
     "auth": AUTH,
 }
-"""What the options of a Service may be; those of `Leniency` are checked there."""
+"""The rules of the options of a Service; those of `Leniency` are checked there."""
 DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLABLE | NONE}
 """The rules of the options that say who may call."""
 _SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}
@@ -214,7 +203,7 @@ class MethodOptions(TypedDict, total=False):
     """How a function is registered as a method."""
 
     inline: bool
-    """It is quick, never blocks, and runs in place."""
+    """Whether it is quick, never blocks, and runs in place."""
     errors: Iterable[type[RpcError]]
     """The errors that it declares."""
     timeout: float | None
@@ -228,13 +217,14 @@ class MethodOptions(TypedDict, total=False):
     deprecated: bool
     """Shown in the OpenRPC document."""
     tags: Collection[str]
-    """What `Service.enable` and `Service.disable` may name in place of it, and the tags in the OpenRPC document."""
+    """The names by which `Service.enable` and `Service.disable` find it beside its own, and the tags in the OpenRPC
+    document."""
     scopes: str | Collection[str]
-    """Those that a caller needs, all of them; as text, with spaces between them."""
+    """The scopes that a caller needs, all of them; as text, with spaces between them."""
     roles: str | Collection[str]
     """A caller needs one of them."""
     allow: Allow | None
-    """`allow(identity, arguments)` is True where this caller may make this call: a plain function, which is asked on
+    """`allow(identity, arguments)` is True where this caller may make this call: a plain function, which is called on
     the loop. It gets None for the arguments where the method is listed."""
 
 
@@ -295,8 +285,8 @@ def demands(
     allow: Allow | None,
     arguments: Callable[[Any], Mapping[str, Any]],
 ) -> Access | None:
-    """What a method demands of its callers; None where it demands nothing. `arguments`: decodes the params of a call to
-    its arguments by name. Raises LocalError for a scope that no token could have."""
+    """Return what a method demands of its callers; None where it demands nothing. `arguments`: decodes the params of a
+    call to its arguments by name. Raises LocalError for a scope that no token could have."""
     if not scopes and not roles and allow is None:
         return None
     from ..access import access_of  # noqa: PLC0415  (start-up: for methods that not every caller may call)
@@ -330,7 +320,7 @@ def by_name(binding: Binding, values: tuple[Any, ...]) -> dict[str, Any]:
 
 
 NO_CONTEXT: Any = object()
-"""In the place of a context, where arguments are only looked at."""
+"""Instead of a context, where arguments are only looked at."""
 
 
 def may_wait(function: Callable[..., Any]) -> bool:
@@ -342,7 +332,7 @@ def may_wait(function: Callable[..., Any]) -> bool:
     return code is None or sys.version_info >= (3, 12) or opmap["SEND"] in code.co_code[::2]
 
 
-def living(life: Life, method: Method, handler: Callable[[Method], Next]) -> Method:
+def living(life: Lifespan, method: Method, handler: Callable[[Method], Next]) -> Method:
     """A method within a lifespan: unchanged if the lifespan has begun on this loop, otherwise one that begins it first.
     `handler`: what runs a method with its middleware."""
     if life.here() is not None:

@@ -68,7 +68,7 @@ class Call(Struct):
 
     def decoded(self, result: Any) -> Any:
         """What `await next(call)` returned as a value: of MCP the type of the method's result, `CallToolResult` or
-        another, which may be changed and returned in its place; else JSON values. What is a value stays as it is."""
+        another, which may be changed and returned instead; else JSON values. What is a value stays as it is."""
         if not isinstance(result, Raw):
             return result
         row = getattr(self.params, "row", None)

@@ -25,7 +25,7 @@ ROOM = 64 * MIB
 """The same in bytes of their params."""
 
 
-class Heard(Protocol):
+class NotificationSource(Protocol):
     """A peer, as its iterators use it."""
 
     listeners: WeakSet[Notifications] | tuple[()]
@@ -50,7 +50,7 @@ class Notifications:
     The peer holds it weakly: an iterator that is not used any more keeps nothing.
     """
 
-    def __init__(self, peer: Heard, method: str | None) -> None:
+    def __init__(self, peer: NotificationSource, method: str | None) -> None:
         self._peer = peer
         self._method = method
         self._queue: deque[tuple[Notification, int]] = deque()

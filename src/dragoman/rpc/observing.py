@@ -1,9 +1,8 @@
-"""The points of the one way in, and of its mirror out, at which the observers of a service are told.
+"""Notifies the observers of a service of messages: at the points of the one way in, and of its mirror out.
 
-A `Watch` is a service's observers. `came_in` wraps what takes an answer (`Deliver`) into an `Arrival`, which tells them
-before it hands the answer on; a call that goes out has a `Departure`. Where a service has no observers its `watch` is
-None, and that is all that the way in and out asks.
-"""
+A `ServiceWatch` is a service's observers. `came_in` wraps what takes an answer (`Deliver`) into an `Arrival`, which
+notifies them before it passes the answer on; a call that goes out has a `Departure`. Where a service has no observers
+its `watch` is None, and that is all that the way in and out looks at."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ T = TypeVar("T")
 log: logging.Logger = logging.getLogger("dragoman.observers")
 
 numbers: count[int] = count(1)
-"""Of channels and exchanges."""
+"""The numbers of channels and exchanges, for observers."""
 
 _KINDS: dict[type, Kind] = {
     Request: "request",
@@ -55,27 +54,27 @@ class Deliver(Protocol):
     def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> object: ...
 
 
-class Place(Protocol):
-    """Where a message came in, or goes out: an acceptor."""
+class MessageEndpoint(Protocol):
+    """The channel or exchange on which a message came in, or goes out: an acceptor."""
 
     @property
     def dialect(self) -> Dialect:
-        """What is spoken there."""
+        """The far end's conventions for refusals, cancels and progress."""
 
     @property
     def number(self) -> int:
-        """Of the channel or exchange."""
+        """The number of the channel or exchange, for observers."""
 
 
-class FarPlace(Place, Protocol):
-    """The same with the far end: a peer."""
+class FarEndpoint(MessageEndpoint, Protocol):
+    """A channel with its far end: a peer."""
 
     @property
     def caller(self) -> Caller:
         """The far end."""
 
 
-class Watch:
+class ServiceWatch:
     """The observers of one service."""
 
     __slots__ = ("_came_in", "_ended", "_outbound", "_raised", "_rejected", "_removed", "_started", "name")
@@ -95,20 +94,20 @@ class Watch:
     def came_in(
         self,
         message: Message,
-        place: Place,
+        endpoint: MessageEndpoint,
         caller: Caller,
         deliver: Deliver,
         raw: bytes = b"",
         batch: Observation | None = None,
     ) -> Arrival:
-        """A message came in, or an element of this batch: what takes its answer from now on."""
+        """Report a message that came in, or an element of this batch; returns what takes its answer from now on."""
         seen = Observation(
             direction="in",
             kind=_KINDS[type(message)],
             service=self.name,
-            protocol=place.dialect.name,
+            protocol=endpoint.dialect.name,
             caller=caller,
-            channel=place.number,
+            channel=endpoint.number,
             message=raw,
             batch=batch,
         )
@@ -140,45 +139,47 @@ class Watch:
     def refused(
         self,
         message: Message,
-        place: Place,
+        endpoint: MessageEndpoint,
         caller: Caller,
         answer: bytes | None,
         refusal: Refusal | None,
         raw: bytes = b"",
     ) -> None:
-        """A message came in and went no further."""
-        self.came_in(message, place, caller, nothing, raw).over(answer, refusal)
+        """Report a message that came in and went no further."""
+        self.came_in(message, endpoint, caller, nothing, raw).over(answer, refusal)
 
-    def responded(self, message: Result | Failure, place: Place, caller: Caller, conversation: Any, raw: bytes) -> None:
-        """A response came; `conversation` knows the calls that went out, None where none can."""
+    def responded(
+        self, message: Result | Failure, endpoint: MessageEndpoint, caller: Caller, conversation: Any, raw: bytes
+    ) -> None:
+        """Report a response that came; `conversation` knows the calls that went out, None where none can."""
         pending = None if conversation is None else conversation.awaited(message.id)
         if pending is None:
-            self.came_in(message, place, caller, nothing, raw).end("ignored")
+            self.came_in(message, endpoint, caller, nothing, raw).end("ignored")
         elif pending.seen is not None:
             pending.seen.answered(raw)
 
     # -- the way out
 
-    def calling(self, place: FarPlace, method: str, batch: Observation | None = None) -> Departure:
-        """A call goes out."""
-        return self._out(place, "request", method, batch)
+    def calling(self, endpoint: FarEndpoint, method: str, batch: Observation | None = None) -> Departure:
+        """Report a call that goes out."""
+        return self._out(endpoint, "request", method, batch)
 
-    def notifying(self, place: FarPlace, method: str, batch: Observation | None = None) -> Departure:
-        """A notification goes out."""
-        return self._out(place, "notification", method, batch)
+    def notifying(self, endpoint: FarEndpoint, method: str, batch: Observation | None = None) -> Departure:
+        """Report a notification that goes out."""
+        return self._out(endpoint, "notification", method, batch)
 
-    def batching(self, place: FarPlace) -> Departure:
-        """A batch begins that is to go out."""
-        return self._out(place, "batch", "", None)
+    def batching(self, endpoint: FarEndpoint) -> Departure:
+        """Report the beginning of a batch that is to go out."""
+        return self._out(endpoint, "batch", "", None)
 
-    def _out(self, place: FarPlace, kind: Kind, method: str, batch: Observation | None) -> Departure:
+    def _out(self, endpoint: FarEndpoint, kind: Kind, method: str, batch: Observation | None) -> Departure:
         seen = Observation(
             direction="out",
             kind=kind,
             service=self.name,
-            protocol=place.dialect.name,
-            caller=place.caller,
-            channel=place.number,
+            protocol=endpoint.dialect.name,
+            caller=endpoint.caller,
+            channel=endpoint.number,
             method=method,
             batch=batch,
         )
@@ -195,18 +196,18 @@ class Watch:
                     meta |= wanted
             except Exception:
                 self._failed(observer)
-        return Departure(self, seen, meta if place.dialect.meta else {}, headers)
+        return Departure(self, seen, meta if endpoint.dialect.meta else {}, headers)
 
-    def told(self, place: FarPlace, method: str, raw: bytes, sent: bool) -> None:
-        """A notification that was text already went out, or was dropped."""
-        departure = self.notifying(place, method)
+    def notified(self, endpoint: FarEndpoint, method: str, raw: bytes, sent: bool) -> None:
+        """Report a notification that was text already: it went out, or was dropped."""
+        departure = self.notifying(endpoint, method)
         departure.goes(raw)
         departure.end("notified" if sent else "dropped")
 
-    # -- telling
+    # -- notifying
 
     def start(self, seen: Observation) -> None:
-        """Tell that it starts."""
+        """Report that it starts."""
         if seen.started is not None:
             return
         seen.started = monotonic()
@@ -217,7 +218,7 @@ class Watch:
                 self._failed(observer)
 
     def end(self, seen: Observation, outcome: Outcome) -> None:
-        """Tell that it is over, once."""
+        """Report that it is over, once."""
         if seen.outcome is not None:
             return
         seen.outcome = outcome
@@ -230,7 +231,7 @@ class Watch:
                 self._failed(observer)
 
     def rejected(self, seen: Rejection) -> None:
-        """Tell that something was turned away."""
+        """Report that something was turned away."""
         for observer, rejected in self._rejected:
             try:
                 rejected(seen)
@@ -238,7 +239,7 @@ class Watch:
                 self._failed(observer)
 
     def removed(self, method: str, target: str = "") -> None:
-        """Tell that a method, or what it finds by this name, is there no more. From any thread."""
+        """Report that a method, or what it finds by this name, was removed. From any thread."""
         for observer, removed in self._removed:
             try:
                 removed(self.name, method, target)
@@ -246,7 +247,7 @@ class Watch:
                 self._failed(observer)
 
     def faulty(self, place: str, caller: Caller, raw: bytes, error: Exception) -> None:
-        """Tell that our own code raised before a message was read."""
+        """Report that our own code raised before a message was read."""
         reason = f"a fault of this end: {type(error).__name__}"
         self.rejected(Rejection(kind="failed", reason=reason, place=place, caller=caller, size=len(raw)))
 
@@ -257,13 +258,13 @@ class Watch:
 
 
 class Arrival(Struct, eq=False):
-    """What takes the answer to a message that came in, and tells the observers of it first."""
+    """Takes the answer to a message that came in: notifies the observers, then passes it on."""
 
-    watch: Watch
+    watch: ServiceWatch
     seen: Observation
     deliver: Deliver
     context: Context | None
-    """What the handler runs in; None: as it is."""
+    """The context variables with which the handler runs; None: those of the running code."""
     refusal: Refusal | None = None
     """Why it is not done, once that is known."""
     _alone: bool = False
@@ -273,12 +274,12 @@ class Arrival(Struct, eq=False):
         self.deliver(answer, refusal)
 
     def found(self, name: str) -> None:
-        """What does the work has this name."""
+        """Record the name of the method that does the work."""
         if name != self.seen.method:
             self.seen.target = name
 
     def start(self) -> None:
-        """Its handler runs now."""
+        """Report that its handler runs now."""
         self.watch.start(self.seen)
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -287,11 +288,11 @@ class Arrival(Struct, eq=False):
         return work(*arguments) if self.context is None else self.context.run(work, *arguments)
 
     def raised(self, error: BaseException) -> None:
-        """Its handler raised."""
+        """Record what its handler raised."""
         self.seen.error = error
 
     def over(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """It is answered, or nothing is owed."""
+        """Report that it is answered, or that nothing is owed."""
         seen = self.seen
         if seen.outcome is not None or self._alone:
             return
@@ -314,7 +315,7 @@ class Arrival(Struct, eq=False):
             self.end("notified")
 
     def end(self, outcome: Outcome, reason: str = "") -> None:
-        """It is over in another way, if it is not over yet."""
+        """Report that it is over in another way, if it is not over yet."""
         seen = self.seen
         if seen.outcome is not None:
             return
@@ -325,7 +326,8 @@ class Arrival(Struct, eq=False):
             self.watch.end(seen.batch, outcome)
 
     def work_alone(self) -> Arrival:
-        """For the work of a notification, which is not waited for: from now on this one only hands on."""
+        """Return an Arrival for the work of a notification, which is not waited for: this one only passes on from now
+        on."""
         self._alone = True
         return Arrival(self.watch, self.seen, nothing, self.context)
 
@@ -333,7 +335,7 @@ class Arrival(Struct, eq=False):
 class Departure(Struct, eq=False):
     """A message that goes out, as observers see it."""
 
-    _watch: Watch
+    _watch: ServiceWatch
     seen: Observation
     meta: Mapping[str, Any]
     headers: Mapping[str, str]
@@ -346,7 +348,7 @@ class Departure(Struct, eq=False):
             self.failed(error)
 
     def joined(self, params: Any) -> Any:
-        """The params with the members of `_meta` that observers add; those that are there stay."""
+        """Return the params with the members of `_meta` that observers add; existing ones stay."""
         if not self.meta:
             return params
         if params is UNSET:
@@ -365,7 +367,7 @@ class Departure(Struct, eq=False):
         return params | {"_meta": {**self.meta, **(given or {})}}
 
     def encoded(self, encode: Callable[[str, Any, Any], bytes], params: Any, id: Any) -> bytes:
-        """Its text; what cannot be encoded has failed. Raises LocalError."""
+        """Return its text; what cannot be encoded has failed. Raises LocalError."""
         self.seen.id = id
         try:
             return encode(self.seen.method, self.joined(params), id)
@@ -374,34 +376,34 @@ class Departure(Struct, eq=False):
             raise
 
     def with_headers(self, extra: Any) -> Any:
-        """What the caller gave for the channel, with the header fields that observers add."""
+        """Return what the caller gave for the channel, with the header fields that observers add."""
         if not self.headers or not (extra is None or isinstance(extra, Mapping)):
             return extra
         return {**self.headers, **(extra or {})}
 
     def goes(self, message: bytes) -> None:
-        """Its text is there, and is sent next."""
+        """Record its text, which is sent next, and report that it starts."""
         self.seen.message = message
         self._watch.start(self.seen)
 
     def answered(self, raw: bytes) -> None:
-        """An answer came; what becomes of it is told when it is known."""
+        """Record an answer; what becomes of it is reported when it is known."""
         self.seen.answer = raw
 
     def end(self, outcome: Outcome, reason: str = "") -> None:
-        """It is over."""
+        """Report that it is over."""
         self.seen.reason = self.seen.reason or reason
         self._watch.end(self.seen, outcome)
 
     def batch_goes(self, message: bytes) -> None:
-        """A batch is whole, and sent next."""
+        """Record the text of a whole batch, which is sent next."""
         seen = self.seen
         seen.methods = [one.method for one in seen.elements]
         seen.calls = sum(one.kind == "request" for one in seen.elements)
         self.goes(message)
 
     def batch_over(self) -> None:
-        """A batch is over with the last of its calls."""
+        """Report that a batch is over, with the last of its calls."""
         seen = self.seen
         calls = [one for one in seen.elements if one.kind == "request"]
         silent = next((one for one in calls if one.answer is None), None)
@@ -415,7 +417,7 @@ class Departure(Struct, eq=False):
             self.end("result")
 
     def failed(self, error: BaseException) -> None:
-        """It is over: its caller is raised this."""
+        """Report that it is over: this is raised in its caller."""
         seen = self.seen
         if seen.outcome is not None:
             return
@@ -435,7 +437,8 @@ class Departure(Struct, eq=False):
 
 
 def _sendable(added: Additions) -> dict[str, str]:
-    """Its header fields, names in lower case. ValueError for one that no wire can send: it must not fail the call."""
+    """Return its header fields, names in lower case. ValueError for one that no wire can send: it must not fail the
+    call."""
     for name, value in added.headers.items():
         if not (name.isascii() and name.replace("-", "").isalnum() and value.isascii() and value.isprintable()):
             raise ValueError(f"Additions.headers: {name!r} cannot be sent as a header field")
@@ -443,7 +446,7 @@ def _sendable(added: Additions) -> dict[str, str]:
 
 
 def answers_only(message: Message) -> bool:
-    """Whether a message asks nothing: it belongs to the calls that it answers."""
+    """Whether a message requests nothing: it belongs to the calls that it answers."""
     if type(message) is Batch:
         return all(isinstance(one, Result | Failure) for one in message.messages)
     return isinstance(message, Result | Failure)
@@ -459,22 +462,23 @@ def with_trace(trace: Hook | None, observers: Iterable[Observer]) -> tuple[Obser
 
 
 def rejecting(observers: Sequence[Observer]) -> Callable[[Rejection], None] | None:
-    """What wires tell of what they turn away, for `Options.rejected`; None where there are no observers."""
-    return Watch("", observers).rejected if observers else None
+    """Return the function that takes what wires turn away, for `Options.rejected`; None where there are no
+    observers."""
+    return ServiceWatch("", observers).rejected if observers else None
 
 
 def nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
     """No answer is waited for."""
 
 
-def speak(origin: Any, raw: bytes, method: str, watch: Watch | None) -> bool:
-    """Send a message of this method ahead of an answer, where its call was asked; False: it was dropped."""
+def speak(origin: Any, raw: bytes, method: str, watch: ServiceWatch | None) -> bool:
+    """Send a message of this method ahead of an answer, on the stream of its call. False: it was dropped."""
     if origin.reply_stream is None:
-        return origin.peer is not None and bool(origin.peer.tell(raw, method))
+        return origin.peer is not None and bool(origin.peer.send_droppable(raw, method))
     sent = bool(origin.reply_stream(raw))
     if watch is not None:
-        place: Any = origin if origin.peer is None else origin.peer  # an exchange's origin is its acceptor too
-        watch.told(place, method, raw, sent)
+        endpoint: Any = origin if origin.peer is None else origin.peer  # an exchange's origin is its acceptor too
+        watch.notified(endpoint, method, raw, sent)
     return sent
 
 

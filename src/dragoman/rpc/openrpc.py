@@ -9,7 +9,7 @@ For *args and **kwargs the schema is that of one item, and `x-variadic` is "item
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, get_type_hints
+from typing import Any, get_type_hints
 
 from ..jsonrpc.errors import LocalError, RpcError
 from .binding.annotations import translate_result
@@ -20,30 +20,15 @@ from .binding.signature import tidy, without_parameters
 from .method import Method
 
 VERSION = "1.3.2"
-_PLACE = "#/components/schemas/"
-_REFS = _PLACE + "{name}"
+_PREFIX = "#/components/schemas/"
+_REFS = _PREFIX + "{name}"
 
 
-class Describable(Protocol):
-    """The part of a service that a document uses."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def title(self) -> str | None: ...
-    @property
-    def description(self) -> str | None: ...
-    @property
-    def servers(self) -> Sequence[str]: ...
-    @property
-    def methods(self) -> Mapping[str, Method]: ...
-
-
-def document(service: Describable) -> dict[str, Any]:
-    """The document."""
-    methods = [service.methods[name] for name in sorted(service.methods)]
+def document(
+    registered: Mapping[str, Method], *, title: str, version: str, description: str | None, servers: Sequence[str]
+) -> dict[str, Any]:
+    """Return the document of these methods. `servers`: URLs where they can be reached."""
+    methods = [registered[name] for name in sorted(registered)]
     parameters = [p for method in methods for p in method.signature.parameters]
     inputs, components = described(parameters, refs=_REFS)
     kinds = list(dict.fromkeys(error for method in methods for error in method.errors))
@@ -57,11 +42,11 @@ def document(service: Describable) -> dict[str, Any]:
         _method(method, [next(given) for _ in method.signature.parameters], result, data)
         for method, result in zip(methods, outputs, strict=False)
     ]
-    info = {"title": service.title or service.name, "version": service.version}
-    if service.description:
-        info["description"] = service.description
+    info = {"title": title, "version": version}
+    if description:
+        info["description"] = description
     found: dict[str, Any] = {"openrpc": VERSION, "info": info}
-    if listed := [{"url": url} for url in service.servers]:
+    if listed := [{"url": url} for url in servers]:
         found["servers"] = listed
     found["methods"] = entries
     if components:
@@ -76,8 +61,8 @@ def _method(
     data: Mapping[type[RpcError], dict[str, Any]],
 ) -> dict[str, Any]:
     parameters = method.signature.parameters
-    told = without_parameters(tidy(method.description or method.signature.documentation))
-    summary, _, rest = told.partition("\n\n")
+    text = without_parameters(tidy(method.description or method.signature.documentation))
+    summary, _, rest = text.partition("\n\n")
     entry: dict[str, Any] = {"name": method.name}
     if summary:
         entry["summary"] = " ".join(summary.split())
@@ -139,7 +124,7 @@ def _different(given: Mapping[str, Any], results: Mapping[str, Any]) -> set[str]
     """The names of types that are not the same as results, or refer to one of those."""
     found = {name for name in results if given.get(name, results[name]) != results[name]}
     uses = {
-        name: {ref.removeprefix(_PLACE) for ref in references(schema)}
+        name: {ref.removeprefix(_PREFIX) for ref in references(schema)}
         for name, schema in results.items()
         if name in given
     }

@@ -20,9 +20,9 @@ from ..jsonrpc.limits import Limits
 from ..jsonrpc.options import only_async
 from ..repeats import Repeats
 from .binding.results import result_decoder
-from .deadlines import Clock
+from .deadlines import DeadlineClock
 from .middleware import Call, Middleware, chain
-from .observing import Departure, FarPlace, Speak, Watch
+from .observing import Departure, FarEndpoint, ServiceWatch, Speak
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger("dragoman")
@@ -31,7 +31,7 @@ repeats: Repeats = Repeats(logger)
 _anything = msgspec.json.Decoder().decode
 
 
-class CallSender(FarPlace, Protocol):
+class CallSender(FarEndpoint, Protocol):
     """A peer, as what goes out sees it."""
 
     conversation: Conversation[Any, Any]
@@ -42,7 +42,7 @@ class CallSender(FarPlace, Protocol):
     """Most seconds from the first progress of a call; None: any number."""
 
     @property
-    def watch(self) -> Watch | None:
+    def watch(self) -> ServiceWatch | None:
         """Its observers, where it has some."""
 
     @property
@@ -50,14 +50,14 @@ class CallSender(FarPlace, Protocol):
         """The loop."""
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> DeadlineClock:
         """The deadlines."""
 
     def abandon(self, pending: OutboundCall) -> None:
         """Tell the far end that the call does not wait for its answer any more."""
 
     def noted(self, pending: OutboundCall) -> str:
-        """What came while this call waited and named no call, for its error; "" for nothing."""
+        """Return what came while this call waited and named no call, for its error; "" for nothing."""
 
     def encode(self, method: str, params: Any, id: Any) -> bytes:
         """The text of a call. Raises LocalError."""
@@ -75,8 +75,8 @@ class CallSender(FarPlace, Protocol):
         """Send a text. Raises ChannelError."""
 
 
-def decoding(result: Any) -> Callable[[Raw], Any] | None:
-    """What decodes a result of this type. Raises LocalError for a type that no JSON can be decoded to."""
+def decoder_of(result: Any) -> Callable[[Raw], Any] | None:
+    """Return the decoder for results of this type. Raises LocalError for a type that no JSON can be decoded to."""
     return None if result is Raw else _anything if result is Any else result_decoder(result)
 
 
@@ -125,7 +125,7 @@ class OutboundCall(Struct, eq=False):
     until: float | None = None
     abandon: Callable[[], None] | None = None
     seen: Departure | None = None
-    """What tells observers, where there are some."""
+    """Notifies observers, where there are some."""
     untaken: bool = False
     """Whether the far end has refused to begin it, since it is closing the channel: it may be sent to another."""
     result: Any = UNSET
@@ -245,14 +245,14 @@ class OutboundCall(Struct, eq=False):
                 repeats.error("on_progress of %r failed", self.method, exc_info=True)
 
     def expired(self) -> None:
-        """Time is up, unless the far end has asked us something since, which may be about this call: users are slow.
+        """Time is up, unless the far end has called us since, which may be about this call: users are slow.
 
         Earlier questions do not count: their handlers may be waiting for this very call.
         """
         now = self.peer.loop.time()
         newest = next(reversed(self.peer.conversation.inbound.values()), None)
-        asked = newest is not None and newest.after >= self.id
-        if (self.until is None or now < self.until) and asked and self.timeout is not None:
+        questioned = newest is not None and newest.after >= self.id
+        if (self.until is None or now < self.until) and questioned and self.timeout is not None:
             self.wait(self.timeout)
             return
         self.peer.abandon(self)
@@ -341,7 +341,8 @@ class BatchResult(Generic[T]):
 
 
 class OutgoingBatch:
-    """As `Peer.batch`. With middleware each call has a task of its own, and the message waits until each has passed."""
+    """Several calls in one message (`Peer.batch`). With middleware each call has a task of its own, and the message
+    waits until each has passed."""
 
     def __init__(self, peer: CallSender, timeout: float | None) -> None:
         self._peer = peer
@@ -398,7 +399,7 @@ class OutgoingBatch:
         self._messages.append(raw)
 
     def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
-        pending = OutboundCall(self._peer, method, decoding(result), self._timeout, batch=self._group)
+        pending = OutboundCall(self._peer, method, decoder_of(result), self._timeout, batch=self._group)
         if self._seen is not None and self._peer.watch is not None:
             pending.seen = self._peer.watch.calling(self._peer, method, self._seen.seen)
         self._peer.register(pending, params)
@@ -408,7 +409,7 @@ class OutgoingBatch:
         return pending
 
     def _surrounded(self, call: Call) -> asyncio.Task[Any]:
-        place = len(self._tasks)
+        index = len(self._tasks)
 
         async def last(call: Call) -> Any:
             if self._gone:  # a second try
@@ -418,7 +419,7 @@ class OutgoingBatch:
                 self._note(call.method, call.params)
             else:
                 pending = self._add(call.method, call.params, call.options[0])
-            self._arrived(place)
+            self._arrived(index)
             return None if pending is None else await pending.future
 
         async def run() -> Any:
@@ -426,12 +427,12 @@ class OutgoingBatch:
 
         task = self._peer.loop.create_task(run())
         self._tasks.append(task)
-        self._missing.add(place)
-        task.add_done_callback(lambda _: self._arrived(place))
+        self._missing.add(index)
+        task.add_done_callback(lambda _: self._arrived(index))
         return task
 
-    def _arrived(self, place: int) -> None:
-        self._missing.discard(place)
+    def _arrived(self, index: int) -> None:
+        self._missing.discard(index)
         if not self._missing and self._through is not None and not self._through.done():
             self._through.set_result(None)
 
@@ -468,7 +469,7 @@ class OutgoingBatch:
             raise
 
     def _gather_faults(self) -> None:
-        """What failed is one thing to look at, not one for each call: a program that has looked at any of the results
+        """A failure of a batch is logged once, not for each call: a program that has looked at any of the results
         has seen that the wire failed, and asyncio would write a traceback for each of the others."""
         futures: list[asyncio.Future[Any]] = [*self._tasks] or [pending.future for pending in self._pendings]
         faults = [fault for one in futures if not one.cancelled() and (fault := one.exception()) is not None]

@@ -1,4 +1,4 @@
-"""What a `Peer` is for those who use one: one end of a channel, which makes calls and takes calls.
+"""The public type of one end of a channel, which makes calls and takes calls.
 
 `connect` and serving make the peers: `ChannelPeer`.
 """
@@ -29,7 +29,7 @@ class Peer(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+        """The far end, as the wire knows it."""
 
     @property
     def closed(self) -> bool:

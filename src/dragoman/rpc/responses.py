@@ -33,7 +33,7 @@ from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Re
 from ..jsonrpc.options import closest
 from ..jsonrpc.scanner import too_deep, unholdable
 from ..repeats import Repeats
-from .declared import leaving
+from .declared import sendable_data
 
 logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
@@ -56,7 +56,7 @@ class Debug(Struct):
     on: bool = False
 
 
-class Answers(Struct, frozen=True):
+class ErrorAnswers(Struct, frozen=True):
     """The error answers of one service."""
 
     limits: Limits
@@ -109,7 +109,7 @@ class Answers(Struct, frozen=True):
         self, message: Request | Notification, error: BaseException, dialect: Dialect | None = None
     ) -> bytes | None:
         """The answer when a method raised. An exception other than RpcError is logged under a reference; an UnfitCaller
-        is logged, and the caller is told its `answer`.
+        is logged, and the caller receives its `answer`.
 
         KeyboardInterrupt is not a failure of the method and is raised on.
         """
@@ -128,7 +128,7 @@ class Answers(Struct, frozen=True):
         id = NULL if error.code == PARSE_ERROR and not error.remote else message.id
         id = _sendable(id, dialect or self.dialect)
         try:
-            data = leaving(error)
+            data = sendable_data(error)
             if data is not error.data:
                 error = RpcError.of(error.code, error.message, data)
             return self.fitting(message, failure(id, error, message.version))
@@ -138,8 +138,8 @@ class Answers(Struct, frozen=True):
     def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> bytes | None:
         """The answer to a message for which our own code raised; None if none is owed."""
         if isinstance(message, Batch):
-            asked = [one for one in message.messages if isinstance(one, Request)]
-            found = [answer for one in asked if (answer := self.failed(one, error, dialect)) is not None]
+            requests_in = [one for one in message.messages if isinstance(one, Request)]
+            found = [answer for one in requests_in if (answer := self.failed(one, error, dialect)) is not None]
             return join(found) if found else None
         if isinstance(message, Request | Notification):
             return self.failed(message, error, dialect)
@@ -154,9 +154,9 @@ class Answers(Struct, frozen=True):
         dialect: Dialect | None = None,
     ) -> None:
         """Answer the requests in a text for which our own code raised."""
-        batched, asked = requests(raw)
-        found = [answer for message in asked if (answer := self.failed(message, error, dialect)) is not None]
-        if not asked:
+        batched, requests_in = requests(raw)
+        found = [answer for message in requests_in if (answer := self.failed(message, error, dialect)) is not None]
+        if not requests_in:
             logger.error("a fault on the way of a message", exc_info=error)
         respond(join(found) if batched and found else found[0] if found else None)
 

@@ -1,35 +1,58 @@
 """Runs calls that take time: one loop, its threads, its deadlines and limits, for exchanges and peers alike.
 
-`answer` and `exchange` take single messages; peers bring theirs through the dispatcher of the same table.
+`Runner.answer` and `Runner.exchange` take single messages; peers bring theirs through the dispatcher of the same
+service. An `InboundCall` is one call in flight: it runs as a task, or in a worker thread, and delivers exactly one
+answer. When time is up or the caller cancels, the error is delivered at once and the handler's later result is dropped,
+while the slot of the call stays taken until the work has really ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..channel import Caller, CallLimit, Exchange
-from ..jsonrpc.codec import Wire, failure, read
-from ..jsonrpc.errors import Dialect, LocalError, Refusal
-from ..jsonrpc.leniency import Leniency
+from msgspec import UNSET, Raw
+
+from ..channel import Caller, CallLimit, Closed, Exchange
+from ..jsonrpc.call_limit import busy
+from ..jsonrpc.codec import CallMessage, failure, read
+from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal, no_way
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
-from .call import InboundCall
-from .deadlines import Clock
-from .dispatch import HERE, MethodTable, Origin
-from .method import Handler, Method
-from .observing import Arrival, Deliver, Place, nothing, numbers
+from .binding.results import to_json
+from .context import Context
+from .deadlines import DeadlineClock
+from .dispatch import HERE, MessageAcceptor, MessageOrigin, MethodHost, begin
+from .method import Method, MethodHandler
+from .observing import Arrival, Deliver, nothing, numbers, speak
 from .thread_pool import ThreadPool
+
+if TYPE_CHECKING:
+    from .lifespan import Lifespan
+
+logger: logging.Logger = logging.getLogger("dragoman")
+
+STEPS = 1_000
+"""Progress values of one call on their way from its thread to the loop; further ones are dropped."""
+
+if sys.version_info >= (3, 12):  # a task that starts at once, so that a handler that never waits costs no scheduling
+    _task: Callable[..., asyncio.Task[None]] = partial(asyncio.Task, eager_start=True)
+else:
+    _task = asyncio.Task
+
 
 PATIENCE = 0.5
 """The part of a drain during which a channel takes new calls because older ones are still in flight on it."""
 _ASKING = (Request, Notification, Batch)
 
 
-MethodKey: TypeAlias = tuple[str, Handler]
-"""What the copies of a method have in common, such as those that calls get while the lifespan begins."""
+MethodKey: TypeAlias = tuple[str, MethodHandler]
+"""The key of a method and its copies, such as those that calls get while the lifespan begins."""
 
 
 class ConcurrencyLimit:
@@ -59,34 +82,444 @@ class ConcurrencyLimit:
             self._all.pop(self._key, None)
 
 
-class Table(MethodTable, Protocol):
-    """What a runner runs: a service."""
+class CallAcceptor(MessageAcceptor, Protocol):
+    """An acceptor of calls that take time."""
 
-    name: str
+    def settle(self, call: InboundCall) -> None:
+        """The call has its answer, which is delivered next."""
 
-    def answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | Wire | None:
-        """The answer to a message that is answered in place; of all others nothing has run, and `read` takes what was
-        decoded of them. `lenient`: of the channel on which it came; None: the service's own."""
+    def release(self, call: InboundCall) -> None:
+        """The call's work has ended, or is not counted: its slot is free."""
 
-    def oversized(self, raw: bytes, place: Place) -> bytes:
-        """The answer to a message that is too large to be read."""
+
+class InboundCall:
+    """One call in flight. It is the `Site` of its Context."""
+
+    __slots__ = (
+        "_answered", "_asking", "_begun", "_freed", "_left", "_over", "_pool", "_questions", "_slots", "_steps", "_task",
+        "_threads", "acceptor", "after", "cancelled", "deliver", "key", "loop", "message", "method", "origin", "peer",
+        "runner", "seen", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        runner: Runner,
+        method: Method,
+        message: Request | Notification,
+        acceptor: CallAcceptor,
+        origin: MessageOrigin,
+        deliver: Deliver,
+        size: int,
+        key: Any = None,
+    ) -> None:
+        self.runner: Runner = runner
+        self.loop: asyncio.AbstractEventLoop = runner.loop
+        self.method: Method = method
+        self.message: Request | Notification = message
+        self.size: int = size
+        """Bytes of its params as they came."""
+        self.acceptor: CallAcceptor = acceptor
+        self.origin: MessageOrigin = origin
+        self.peer: Any = origin.peer
+        self.key: Any = key
+        """The key of its id in the conversation; None for a notification."""
+        self.after: int = 0 if self.peer is None else self.peer.conversation.last_id
+        """The id of the last call to the caller when this one came in."""
+        self.deliver: Deliver = deliver
+        self.seen: Arrival | None = deliver if type(deliver) is Arrival else None
+        """Notifies observers; None where there are none."""
+        self.cancelled: bool = False
+        self._task: asyncio.Task[None] | None = None
+        self._begun = False
+        self._answered = False
+        self._over = False  # the coroutine has ended; its threads may go on
+        self._pool: ThreadPool | None = None  # the pool of its threads
+        self._threads = 0  # abandoned threads that have not returned
+        self._asking = 0
+        self._left: float | None = None  # time left when it began to ask
+        self._questions: set[asyncio.Task[Any]] | None = None  # questions that threads wait for
+        self._steps = 0  # progress values on their way from a thread to the loop
+        self._slots: ConcurrencyLimit | None = None  # the slot of its method
+        self._freed = False  # its slot among the calls in flight was released
+
+    @property
+    def reply_stream(self) -> Callable[[bytes], bool] | None:
+        return self.origin.reply_stream
+
+    @property
+    def caller(self) -> Caller:
+        """The far end, as the wire knows it."""
+        return self.origin.caller
+
+    # -- its life
+
+    def start(self) -> None:
+        """Start; its slot is already taken. Raises nothing: a fault of ours becomes the call's answer."""
+        runner, method = self.runner, self.method
+        work: Coroutine[Any, Any, None] | None = None
+        try:
+            timeout = method.timeout if method.timeout is not UNSET else runner.service.limits.handler_timeout
+            if timeout is not None:
+                runner.clock.set(self, timeout)
+            runner.runs.add(self)
+            if self.seen is not None:
+                self.seen.seen.stop = self.end
+            if method.stream:  # before the task: an eager one may end, and be released, in its first step
+                self._uncount()
+            work = self._work() if method.concurrency is None else self._work_in_turn()
+            self._task = task = _task(work, loop=self.loop, context=None if self.seen is None else self.seen.context)
+            if task.done():  # an eager task that never waited
+                self._task = None
+            elif self._begun and self._answered:  # an eager task that was ended while it began
+                task.cancel()
+        except Exception as error:
+            if self._task is not None or self._over:
+                logger.exception("call %r: a fault after its beginning", method.name)
+                return
+            if work is not None:
+                work.close()
+            self._close(runner.service._answers.failed(self.message, error))
+
+    def _uncount(self) -> None:
+        """Release the slot of a long-lived call at once."""
+        self._freed = True
+        self.acceptor.release(self)
+
+    async def _work(self) -> None:
+        self._begun = True
+        answer: bytes | None = None
+        if self._answered:  # ended before it began
+            self._close(None)
+            return
+        method, message = self.method, self.message
+        refusal: Refusal | None = None
+        try:
+            if self.seen is not None:
+                self.seen.start()
+            value = await begin(method, message, self)
+            answer = self.runner.service._dispatcher.written(method.binding, message, value)
+        except asyncio.CancelledError:
+            if not self._answered:  # not cancelled by us: by the handler, or by the end of the loop
+                answer = self.runner.service._answers.failed(self.message, LocalError("the handler was cancelled"))
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            if isinstance(error, KeyboardInterrupt) or not self._stepped():  # the end of the program, or of the loop
+                self._answered = True
+                raise
+            answer = self.runner.service._answers.failed(self.message, error)
+        except BaseException as error:  # a handler may raise what is not an Exception: it owes an answer all the same
+            if self.seen is not None:
+                self.seen.raised(error)
+            refusal = error.refusal if isinstance(error, CallRefused) else None
+            answer = self.runner.service._answers.failed(self.message, error)
+        finally:
+            self._close(answer, refusal)
+
+    def _stepped(self) -> bool:
+        """Whether the loop runs this coroutine now, and is not closing it."""
+        try:
+            current = asyncio.current_task()
+        except RuntimeError:
+            return False
+        return current is not None and self._task in (None, current)
+
+    def _close(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        """The coroutine has ended. Its slot is released even if the wire fails to take the answer."""
+        try:
+            self._deliver_once(answer, refusal)
+            self.runner.clock.drop(self)
+        except Exception:
+            logger.exception("call %r: its answer could not be given to its wire", self.method.name)
+        self._over = True
+        if self.seen is not None:
+            self.seen.end("lost", "it was ended before its answer")
+        if self._threads:
+            return
+        try:
+            self._gone()
+        except Exception:
+            logger.exception("call %r: its slot could not be released", self.method.name)
+
+    async def _work_in_turn(self) -> None:
+        self._begun = True
+        slots = self.runner.slots(self.method)
+        if self._answered:  # ended before it began
+            self._close(None)
+            return
+        if not slots.free:
+            if self.method.queue is not None and len(slots.queue) >= self.method.queue:
+                refusal = busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)
+                self._close(self.refused(refusal), refusal)
+                return
+            turn: asyncio.Future[None] = self.loop.create_future()
+            slots.queue.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # its turn had come
+                    slots.leave()
+                elif turn in slots.queue:
+                    slots.queue.remove(turn)
+                self._close(None)
+                return
+        else:
+            slots.take()
+        self._slots = slots
+        await self._work()
+
+    def _deliver_once(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        deliver, self.deliver = self.deliver, nothing
+        try:
+            self.acceptor.settle(self)
+            deliver(answer) if refusal is None else deliver(answer, refusal)
+        except Exception as error:  # a fault of ours on the way: the caller still gets an answer
+            self.acceptor.settle(self)
+            deliver(self.runner.service._answers.failed(self.message, error))
+
+    def _gone(self) -> None:
+        self.runner.runs.discard(self)
+        self._task = None
+        if self._slots is not None:
+            self._slots.leave()
+        if not self._freed:
+            self._freed = True
+            self.acceptor.release(self)
+
+    def refused(self, refusal: Refusal) -> bytes | None:
+        """Return the error that its caller receives instead of a result; None where the caller waits for none."""
+        if self.seen is not None:
+            self.seen.refusal = refusal
+        if isinstance(self.message, Notification):
+            return None
+        return failure(self.message.id, self.acceptor.dialect.error(refusal), self.message.version)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the running code is inside this call."""
+        if self._task is None:  # an eager task is not known before its first step is over
+            return self._begun and not self._over
+        return self._task is asyncio.current_task()
+
+    # -- its ends from outside
+
+    def end(self, refusal: Refusal | None) -> None:
+        """Deliver the refusal (None: no answer) now and stop the work as far as possible."""
+        self.cancelled = True
+        self.runner.clock.drop(self)
+        self._deliver_once(None if refusal is None else self.refused(refusal))
+        if self._task is not None and self._begun:  # before its first step it would end without releasing its slot
+            self._task.cancel()
+        for question in tuple(self._questions or ()):
+            question.cancel()
+
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for an answer of its caller."""
+        return self._asking > 0
+
+    def abandon(self) -> None:
+        """Its caller cannot get the answer: `end` without one, and release the slot now, also while its work goes
+        on."""
+        self.end(None)
+        if not self._freed:
+            self._uncount()
+
+    def drop(self, why: str = "the caller went away") -> None:
+        """The answer is not waited for: stop the work."""
+        self._answered = True
+        if self.seen is not None:
+            self.seen.end("lost", why)
+        self.end(None)
+
+    def expired(self) -> None:
+        timeout = (
+            self.method.timeout if self.method.timeout is not UNSET else self.runner.service.limits.handler_timeout
+        )
+        data = {"limit": "handler_timeout", "allowed": timeout}
+        self.end(Refusal("timed_out", f"Timed out: {self.method.name} took longer than {timeout} s", data))
+
+    # -- what its Context may ask for
+
+    def left(self) -> float | None:
+        return self.runner.clock.left(self)
+
+    def renew(self) -> None:
+        if self.method.kind != "thread":
+            self._renew()
+        elif not self._answered:
+            self._hand_over(self._renew)
+
+    def _renew(self) -> bool:
+        own = self.method.timeout
+        timeout = self.runner.service.limits.handler_timeout if own is UNSET else own
+        if timeout is not None and not self._answered and self.left() is not None:  # None while a question is under way
+            self.runner.clock.set(self, timeout)
+        return True
+
+    def progress(self, message: Request | Notification, value: Any) -> bool:
+        if self._answered:
+            return False
+        if isinstance(message, Notification) or self.peer is None:
+            self.renew()
+            return False
+        if self.method.kind != "thread":
+            return self._progress(message, value)
+        return self._hand_over(self._progress, message, Raw(to_json(value)))
+
+    def _progress(self, message: Request, value: Any) -> bool:
+        if self._answered:
+            return False
+        self._renew()
+        if self.peer is not None and self.origin.reply_stream is None:
+            return bool(self.peer.send_progress(message.id, value))
+        return False
+
+    def speak(self, raw: bytes, method: str) -> bool:
+        """Send a message ahead of the answer, on the stream of the call; from a thread too. False: it was dropped."""
+        if self._answered:
+            return False
+        if self.method.kind != "thread":
+            return self._speak(raw, method)
+        return self._hand_over(self._speak, raw, method)
+
+    def _speak(self, raw: bytes, method: str) -> bool:
+        return not self._answered and speak(self.origin, raw, method, self.runner.service._watch)
+
+    def _hand_over(self, say: Callable[..., bool], *words: Any) -> bool:
+        """Pass a message from a thread to the loop; False when too many are on their way."""
+        if self._steps >= STEPS:
+            return False
+        self._steps += 1
+        return self._pool is not None and self._pool.call_soon(self._handed_over, say, words)
+
+    def _handed_over(self, say: Callable[..., bool], words: tuple[Any, ...]) -> None:
+        self._steps -= 1
+        say(*words)
+
+    async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        self._pool = self.runner.pool
+        work = self._pool.submit(function, arguments)
+        try:
+            return await work.future
+        except asyncio.CancelledError:
+            self.cancelled = True
+            if work.abandon(self._thread_ended):
+                self._threads += 1
+            raise
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        except RuntimeError:
+            if not self.loop.is_closed():
+                raise
+            work.close()
+            raise Closed(f"{self.method.name}: the loop that this call came in on is closed") from None
+
+    @property
+    def service(self) -> MethodHost:
+        """The service whose method it is."""
+        return self.runner.service
+
+    @property
+    def state(self) -> Any:
+        life = self.method.life
+        return None if life is None else life.held(self.loop).get(None)
+
+    def held(self, life: Lifespan) -> Mapping[Any, Any]:
+        return life.held(self.loop)
+
+    def _thread_ended(self) -> None:
+        self._threads -= 1
+        if self._over and not self._threads:
+            self._gone()
+
+    def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
+        work = self._ask(method, params, result, timeout)
+        return self._awaited(work) if self.method.kind == "thread" else work
+
+    def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
+        work = self._ask_all(calls, result, timeout)
+        return self._awaited(work) if self.method.kind == "thread" else work
+
+    async def _ask_all(self, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> list[Any]:
+        tasks = [self.loop.create_task(self._ask(method, params, result, timeout)) for method, params in calls]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for one in tasks:
+                one.cancel()
+
+    def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine, for a thread; if the call ends meanwhile, so does the waiting."""
+        asking = self._question(work)
+        try:
+            question = asyncio.run_coroutine_threadsafe(asking, self.loop)
+        except RuntimeError:
+            asking.close()
+            work.close()
+            raise Closed(f"{self.method.name}: the loop that this call came in on is closed") from None
+        return question.result()
+
+    async def _question(self, work: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        if self._answered and not isinstance(self.message, Notification):  # ended while this was on its way to the loop
+            work.close()
+            raise asyncio.CancelledError
+        self._questions = questions = self._questions or set()
+        questions.add(task)
+        try:
+            return await work
+        finally:
+            questions.discard(task)
+
+    async def _ask(self, method: str, params: Any, result: Any, timeout: Any) -> Any:
+        if self.peer is None:
+            wire = self.caller.scheme or "this wire"
+            text = f"{self.method.name}: {wire} carries no calls back to the caller"
+            raise no_way(text, "calls its caller back", wire)
+        if not self._asking:
+            self._left = self.left()
+        self._asking += 1
+        self.runner.clock.drop(self)
+        try:
+            say = self.origin.reply_stream
+            return await self.peer.call(method, params, result=result, timeout=timeout, reply_stream=say)
+        finally:
+            self._asking -= 1
+            if not self._asking and self._left is not None and not self._answered:
+                self.runner.clock.set(self, self._left)
+
+    def notify(self, context: Context, method: str, params: Any) -> Any:
+        work = self._notify(method, params) if self.peer is None else self.peer.notify(method, params)
+        return self._awaited(work) if self.method.kind == "thread" else work
+
+    async def _notify(self, method: str, params: Any) -> None:
+        """Notify the caller ahead of the answer, on a wire that carries no calls back."""
+        if not self._speak(to_json(CallMessage(method, params)), method):
+            wire = self.caller.scheme or "this wire"
+            text = f"{self.method.name}: {wire} carries no notifications to the caller, or takes none now"
+            raise no_way(text, "notifies its caller", wire)
 
 
 class Runner:
-    """Runs the calls of one table: one call limit, one pool of threads, one clock for all its wires."""
+    """Runs the calls of one service: one call limit, one pool of threads, one clock for all its wires."""
 
-    def __init__(self, table: Table) -> None:
-        self.service = table
-        self.call_limit: CallLimit = CallLimit(table.limits)
+    def __init__(self, service: MethodHost) -> None:
+        self.service = service
+        self.call_limit: CallLimit = CallLimit(service.limits)
         self.loop: asyncio.AbstractEventLoop
         """The loop on which it runs now; see `bind`."""
-        self.clock: Clock
+        self.clock: DeadlineClock
         self._bound: asyncio.AbstractEventLoop | None = None
         self.runs: set[InboundCall] = set()
         self.peers: set[Any] = set()
         """The `Peer`s whose calls it runs; it closes them when it drains."""
         self._pool: ThreadPool | None = None
-        self._places: dict[MethodKey, ConcurrencyLimit] = {}
+        self._concurrency_limits: dict[MethodKey, ConcurrencyLimit] = {}
 
     def bind(self) -> None:
         """Run on the running loop from now on; a test client may run one app on several loops, one by one.
@@ -101,7 +534,7 @@ class Runner:
                     "it once, or make a service for each loop"
                 )
             self._bound = self.loop = loop
-            self.clock = Clock(loop)
+            self.clock = DeadlineClock(loop)
             self._pool = None
 
     @property
@@ -111,16 +544,18 @@ class Runner:
             self._pool = ThreadPool(self.loop, self.service.limits.threads, f"dragoman-{self.service.name}")
         return self._pool
 
-    def places(self, method: Method) -> ConcurrencyLimit:
+    def slots(self, method: Method) -> ConcurrencyLimit:
         """The slots of a method that has a concurrency of its own."""
         key = method.name, method.binding
-        return self._places.get(key) or ConcurrencyLimit(method.concurrency or 1, key, self._places)
+        return self._concurrency_limits.get(key) or ConcurrencyLimit(
+            method.concurrency or 1, key, self._concurrency_limits
+        )
 
     def measures(self) -> dict[str, float]:
         """For metrics: channels, and calls that wait for a slot or for a thread."""
         peers = tuple(self.peers)
         waiting = sum(len(peer.conversation.waiting) for peer in peers)
-        waiting += sum(len(one.queue) for one in tuple(self._places.values()))
+        waiting += sum(len(one.queue) for one in tuple(self._concurrency_limits.values()))
         waiting += 0 if self._pool is None else self._pool.waiting
         return {"channels": len(peers), "calls_waiting": waiting}
 
@@ -132,13 +567,13 @@ class Runner:
         service = self.service
         wire = None
         try:
-            if service.quick and not self.call_limit.draining:
-                found = service.answer_inline(x.request)
+            if service._quick and not self.call_limit.draining:
+                found = service._answer_inline(x.request)
                 if isinstance(found, bytes):
                     x.respond(found)
                     return
                 wire = found
-            self.take(x, read(x.request, service.limits, service.lenient, wire))
+            self.take(x, read(x.request, service.limits, service._lenient, wire))
         except Exception as error:
             self._faulty(x, error)
 
@@ -148,25 +583,25 @@ class Runner:
             origin = ExchangeOrigin(x.caller, None, x.stream, True, runner=self, x=x)
             refusal = self.call_limit.refusal()
             if refusal is None or type(message) not in _ASKING:
-                self.service.dispatcher.dispatch(message, origin, origin, x.respond, x.request)
+                self.service._dispatcher.dispatch(message, origin, origin, x.respond, x.request)
             else:
                 self._refuse(origin, message, refusal)
         except Exception as error:
             self._faulty(x, error)
 
     def _faulty(self, x: Exchange, error: Exception) -> None:
-        if self.service.watch is not None:
-            self.service.watch.faulty(x.caller.path, x.caller, x.request, error)
-        self.service.answers.faulty(x.request, error, x.respond)
+        if self.service._watch is not None:
+            self.service._watch.faulty(x.caller.path, x.caller, x.request, error)
+        self.service._answers.faulty(x.request, error, x.respond)
 
     def _refuse(self, origin: ExchangeOrigin, message: Message, refusal: Refusal) -> None:
-        error, x = self.service.answers.dialect.error(refusal), origin.x
+        error, x = self.service._answers.dialect.error(refusal), origin.x
         if isinstance(message, Request):
             answer: bytes | None = failure(message.id, error, message.version)
         else:
             answer = None if isinstance(message, Notification) else failure(NULL, error)
-        if self.service.watch is not None:
-            self.service.watch.refused(message, origin, x.caller, answer, refusal, x.request)
+        if self.service._watch is not None:
+            self.service._watch.refused(message, origin, x.caller, answer, refusal, x.request)
         x.respond(answer, refusal)
 
     async def answer(self, raw: bytes, caller: Caller = HERE.caller) -> bytes | None:
@@ -174,7 +609,7 @@ class Runner:
         self.bind()
         x = _Plain(raw, self.loop.create_future(), caller)
         if len(raw) > self.service.limits.message_size:
-            return self.service.oversized(raw, ExchangeOrigin(x.caller, None, x.stream, True, runner=self, x=x))
+            return self.service._oversized(raw, ExchangeOrigin(x.caller, None, x.stream, True, runner=self, x=x))
         self.exchange(x)
         try:
             return await x.future
@@ -223,7 +658,7 @@ class Runner:
         self.release()
 
 
-def runner_here(runners: dict[asyncio.AbstractEventLoop, Runner], table: Table) -> Runner:
+def runner_of_loop(runners: dict[asyncio.AbstractEventLoop, Runner], service: MethodHost) -> Runner:
     """Return the runner of the running loop among `runners`, one a loop, or make it. Those of closed loops go."""
     loop = asyncio.get_running_loop()
     if (found := runners.get(loop)) is not None:
@@ -231,17 +666,17 @@ def runner_here(runners: dict[asyncio.AbstractEventLoop, Runner], table: Table) 
     for other in tuple(runners):
         if other.is_closed():
             runners.pop(other, None)
-    made = runners[loop] = Runner(table)
+    made = runners[loop] = Runner(service)
     return made
 
 
-class ExchangeOrigin(Origin, kw_only=True, eq=False):
+class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
     """The origin of one exchange's messages, and its acceptor. Whether the runner drains was looked at when it came."""
 
     runner: Runner
     x: Exchange
     given: int = 0
-    """Its number, once it is asked for: only observers do."""
+    """Its number, made when it is first read: only observers do."""
     calls: list[InboundCall] | None = None
     """The calls of its batch; None for a single message."""
 
@@ -258,26 +693,26 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
 
     @property
     def dialect(self) -> Dialect:
-        return self.runner.service.answers.dialect
+        return self.runner.service._answers.dialect
 
     @property
     def limits(self) -> Limits:
         return self.runner.service.limits
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         return False
 
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         runner = self.runner
         runner.bind()
-        told = type(message) is Notification and self.acknowledges
+        notified = type(message) is Notification and self.acknowledges
         answers = deliver
-        if told and self.calls is None:  # one of a batch is waited for by the next, which takes its slot
+        if notified and self.calls is None:  # one of a batch is waited for by the next, which takes its slot
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
         call = InboundCall(runner, method, message, self, self, answers, size)
         refusal = runner.call_limit.enter(already_accepted=True, size=size)
@@ -286,7 +721,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
                 call.seen.over(None, refusal)
             deliver(call.refused(refusal), refusal)
             return
-        if told:  # it goes on when the caller leaves
+        if notified:  # it goes on when the caller leaves
             call.start()
             if answers is not deliver:
                 deliver(None)
@@ -314,7 +749,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
     def malformed(self, message: Malformed) -> bool:
         return False
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         self.calls = []
         self.x.gone = self._gone
         return self
@@ -323,7 +758,7 @@ class ExchangeOrigin(Origin, kw_only=True, eq=False):
         for call in tuple(self.calls or ()):
             call.drop()
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         deliver(answer)
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ..channel import Channel, Document, Exchange
 from ..jsonrpc.limits import Limits
 from ..observer import Observer
-from ..routes import Route, RouteExchange
+from ..routes import Route
 from .peering.channel_peer import ChannelPeer
-from .registering.service_core import ServiceCore
-from .routing.registering import routes_of
+from .routing.registering import http_routes
 from .runner import Runner
+from .service import Service
 
 if TYPE_CHECKING:
     from ..access import Protection
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class ServableService:
     """A `Service` that wires can serve. `limits`: others than the service's own."""
 
-    def __init__(self, service: ServiceCore, *, limits: Limits | None = None) -> None:
-        self.service: ServiceCore = service if limits is None else service.within(limits)
+    def __init__(self, service: Service, *, limits: Limits | None = None) -> None:
+        self.service: Service = service if limits is None else service._within(limits)
         service = self.service
         self.name: str = service.name
         self.runner: Runner = Runner(service)
@@ -41,44 +41,44 @@ class ServableService:
 
     def restrict(self, limits: Limits) -> None:
         """Serve under other limits from now on."""
-        self.service = self.runner.service = self.service.within(limits)
+        self.service = self.runner.service = self.service._within(limits)
         self.call_limit.restrict(limits)
 
     @property
     def auth(self) -> Any:
-        """As `Protectable`."""
-        return self.service.auth
+        """The verifiers of tokens that the service was given; None without."""
+        return self.service._auth
 
     @property
     def demanded(self) -> frozenset[str] | None:
-        """As `Protectable`."""
-        return self.service.demanded
+        """The scopes that its methods demand of callers; None where none demands anything."""
+        return self.service._demanded
 
     @property
     def lenient(self) -> Leniency:
-        """What its service accepts beyond the specifications."""
-        return self.service.lenient
+        """The messages beyond the specification that its service accepts."""
+        return self.service._lenient
 
     @property
     def protection(self) -> Protection | None:
-        """As `Protectable`."""
-        return self.service.protection
+        """The guard behind which it is served."""
+        return self.service._protection
 
     def protect(self, protection: Protection) -> None:
-        """As `Protectable`. A service that is served behind another guard too is served as a copy of its own."""
-        if self.service.protection is not None and self.service.protection is not protection:
-            self.service = self.runner.service = self.service.within(self.limits)
-        self.service.protect(protection)
+        """Serve it behind this guard; behind another guard too, it is served as a copy of its own."""
+        if self.service._protection is not None and self.service._protection is not protection:
+            self.service = self.runner.service = self.service._within(self.limits)
+        self.service._protect(protection)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """As `Service.observe`, of what is served here alone."""
-        self.service = self.runner.service = self.service.within(self.limits)
+        """Notify an observer of what is served here alone. Returns the function that ends it."""
+        self.service = self.runner.service = self.service._within(self.limits)
         self.service.observe(observer)
         ends = [observer]
 
         def over() -> None:
             if ends:  # of the copy that is served by then
-                self.service.unobserve(ends.pop())
+                self.service._unobserve(ends.pop())
 
         return over
 
@@ -88,15 +88,15 @@ class ServableService:
 
     async def start(self) -> None:
         """Count one more user of the service's lifespan on this event loop, if it has one."""
-        if self.service.life is not None:
-            await self.service.life.start()
+        if self.service._lifespan is not None:
+            await self.service._lifespan.start()
             self._started += 1
 
     async def stop(self) -> None:
         """One user less of the lifespan; the last one ends it."""
-        if self.service.life is not None and self._started:
+        if self.service._lifespan is not None and self._started:
             self._started -= 1
-            await self.service.life.stop()
+            await self.service._lifespan.stop()
 
     def exchange(self, x: Exchange) -> None:
         """Answer one exchange, now or later."""
@@ -104,8 +104,8 @@ class ServableService:
 
     def attach(self, channel: Channel) -> None:
         """Serve a channel until it ends."""
-        if self.service.protection is not None:
-            channel.caller = self.service.protection.known(channel.caller)
+        if self.service._protection is not None:
+            channel.caller = self.service._protection.known(channel.caller)
         ChannelPeer(self.runner).attach(channel)
 
     def routes(self) -> Mapping[str, Document]:
@@ -113,18 +113,12 @@ class ServableService:
         return {"/openrpc.json": Document("application/json", method="rpc.discover")}
 
     def keep_in(self, engine: Engine | None) -> None:
-        """As `KeepsStore`."""
-        self.service.kept_in = engine
+        """Keep `ctx.store` in this engine; None: in memory."""
+        self.service._kept_in = engine
 
     def http_routes(self) -> Sequence[Route]:
-        """As `HasRoutes`."""
-        return routes_of(self.service)
-
-    def take_route(self, route: Route, x: RouteExchange) -> None:
-        """As `HasRoutes`."""
-        from .routing.running import take  # noqa: PLC0415  (start-up: for those who have routes)
-
-        take(self.runner, self.service, route, x)
+        """The routes of its service for HTTP, also those of what is included."""
+        return http_routes(self.service, self.runner)
 
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, wait for those in flight, cancel the rest, close every channel;

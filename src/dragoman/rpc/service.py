@@ -5,41 +5,71 @@ a function registered with `inline=True` runs in place, a plain one in a worker 
 in the calling thread), an `async def` on the loop (in `answer`: on one background loop).
 This module imports no asyncio, so a script that only answers bytes does not pay for it.
 
-A `Service` is what its users call; `behind` gives what is behind it to those who serve it.
+What has an underscore is for the rooms that serve, include or call a service.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, overload
+from weakref import WeakSet
 
-from msgspec import UNSET, UnsetType
+import msgspec
+from msgspec import UNSET, Raw
 
 from ..channel import Caller
 from ..doors import run_app
-from ..jsonrpc.codec import read
-from ..jsonrpc.errors import RpcError
-from ..jsonrpc.leniency import Leniency
+from ..jsonrpc.codec import PlainMessage, ResultMessage, first_byte, plain, plain_batch, read
+from ..jsonrpc.errors import LocalError, Refusal, RpcError, too_large
+from ..jsonrpc.leniency import STRICT, Leniency, chosen
 from ..jsonrpc.limits import SERVER, Limits
-from ..jsonrpc.options import check, strict
-from ..observer import Observer
-from .dispatch import HERE, LooplessAcceptor
-from .including import instance_of
-from .method import SERVICE, Method, MethodOptions
-from .middleware import Middleware
-from .registering.service_core import ServiceCore
+from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
+from ..jsonrpc.options import CALLABLE, NONE, TEXT, check, many, nearest, strict
+from ..jsonrpc.scanner import HOLDABLE, odd
+from ..observer import OBSERVER, Observer
+from .binding.binding import Binding, bind
+from .binding.dependencies import Dependencies
+from .binding.signature import defined_again, name_of, registrable
+from .context import Context
+from .dispatch import HERE, Dispatcher, LooplessAcceptor, MessageOrigin, Router, arguments_of, run
+from .including import (
+    Commit,
+    Guarded,
+    MethodIncluder,
+    check_acyclic,
+    check_method_name,
+    guarded,
+    joined,
+    make_instance,
+    marked,
+)
+from .method import SERVICE, LongResult, Method, MethodHandler, MethodOptions, declared, living, method_of
+from .middleware import Call, Middleware, Next, chain
+from .observing import MessageEndpoint, ServiceWatch
+from .responses import Debug, ErrorAnswers
+from .routing.registering import Routed
+from .switching import Switches
 
 if TYPE_CHECKING:
-    from ..access import Verifiers
+    from asyncio import AbstractEventLoop
+
+    from ..access import Access, Protection, Verifiers
+    from .background import Portal
+    from .lifespan import Lifespan
+    from .runner import Runner
 else:
     Verifiers = Any  # start-up: annotations resolve at run time, to no more than this
+
+logger: logging.Logger = logging.getLogger("dragoman")
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
 
 
-class Service:
+class Service(Routed):
     """Named methods, served as JSON-RPC 2.0 on any wire.
 
     `version`, `title` and `description` go into the OpenRPC document. `limits`: the bounds on messages, calls, channels
@@ -73,59 +103,146 @@ class Service:
         servers: Iterable[str] = (),
         auth: Verifiers | None = None,
     ) -> None:
-        arguments = locals().copy()
-        given = {one: value for one, value in arguments.items() if one not in ("self", "lifespan")}
-        check(f"Service {name!r}", SERVICE, arguments)
-        self._core = ServiceCore(**given)
+        check(f"Service {name!r}", SERVICE, locals())
+        self._name = name
+        self.version: Final = version
+        """The version in the OpenRPC document."""
+        self.title: Final = title
+        """The title in the OpenRPC document."""
+        self.description: Final = description
+        """The description in the OpenRPC document."""
+        self._errors: tuple[type[RpcError], ...] = tuple(errors)
+        """The errors that each of its methods declares."""
+        check(f"Service {name!r}", {"errors": SERVICE["errors"]}, {"errors": self._errors})  # it may be an iterator
+        self._servers: tuple[str, ...] = tuple(servers)
+        """URLs where it can be reached, for the OpenRPC document."""
+        self._set_limits(limits)
+        self._middleware: tuple[Middleware, ...] = tuple(middleware)
+        self._lenient: Leniency = chosen(lenient, accept_v1=accept_v1, null_id=null_id, string_codes=string_codes)
+        """The messages beyond the specification that are accepted."""
+        self._prepare()
+        self._auth: Verifiers | None = auth
+        """The option as it was given: a verifier of tokens, or several."""
+        self._answers: ErrorAnswers = ErrorAnswers(limits, Debug(debug))
+        self._router: Router = self._find_by_name
+        """Finds the method for a message; a protocol on top with rules of its own puts its router here."""
+        self._dispatcher: Dispatcher = Dispatcher(self)
+        self._runners: dict[AbstractEventLoop, Runner] = {}
+        """The runners of `answer_async`, which frameworks call on a loop for each of their threads."""
+        self._background: Runner | None = None
+        self._portal: Portal | None = None
+        self._document: tuple[dict[str, Any], Raw] | None = None
+        if discover:
+            method = Method("rpc.discover", bind(self._discover, context_type=Context), "inline")
+            self._internal[method.name] = method
+            self._link(method)
         if lifespan is not None:
-            self._core.live(lifespan, self)
+            self._set_lifespan(lifespan, self)
+
+    def _prepare(self) -> None:
+        """Set the attributes of a service without methods, guard and observers."""
+        self._protection: Protection | None = None
+        """The guard of `auth` behind which it is served."""
+        self._challenge: Callable[[Refusal, Caller, Any], Refusal] | None = None
+        """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
+        self._finishing: Middleware | None = None
+        """The middleware of a protocol on top, around all other: it writes values that middleware returns."""
+        self._observers: tuple[Observer, ...] = ()
+        """The observers, in the order in which they were added."""
+        self._watch: ServiceWatch | None = None
+        """Its observers, where it has some."""
+        self._registered: dict[str, Method] = {}
+        """The registered methods by name, those too that are disabled."""
+        self._enabled: dict[str, Method] = {}
+        self._internal: dict[str, Method] = {}
+        """`rpc.discover`."""
+        self._inline: dict[Any, MethodHandler] = {}
+        """The methods that may be answered in place, without the dispatcher."""
+        self._quick: dict[Any, MethodHandler] = self._inline
+        """The methods that `_answer_inline` may answer: none while there are observers, which the dispatcher
+        notifies."""
+        self._functions: dict[str, Callable[..., Any]] = {}
+        """The functions that were registered one by one, by the names of their methods."""
+        self._switches = Switches()
+        self._accesses: list[Access] = []
+        self._origin = self
+        """The service of which this is a copy under other limits, or itself."""
+        self._copies: WeakSet[Service] = WeakSet()
+        """The same under other limits, where it is served so."""
+        self._included: list[Service] = []
+        self._includers: list[MethodIncluder] = []
+        self._dependencies: Dependencies = Dependencies(self._lifespan_dependency_added)
+        self._own_lifespan: Lifespan | None = None
 
     def __repr__(self) -> str:
         return f"<Service {self.name} {self.version}>"
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]  # here it cannot be set
         """For error texts, OpenRPC and metrics."""
-        return self._core.name
-
-    @property
-    def version(self) -> str:
-        """The version in the OpenRPC document."""
-        return self._core.version
-
-    @property
-    def title(self) -> str | None:
-        """The title in the OpenRPC document."""
-        return self._core.title
-
-    @property
-    def description(self) -> str | None:
-        """The description in the OpenRPC document."""
-        return self._core.description
+        return self._name
 
     @property
     def limits(self) -> Limits:
         """The bounds on messages, calls, channels and times."""
-        return self._core.limits
+        return self._limits
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
         """Around every call, the first outermost."""
-        return self._core.middleware
+        return self._middleware
 
     @property
     def methods(self) -> Mapping[str, Method]:
         """The registered methods by name (not `rpc.discover`), without those that are disabled."""
-        return self._core.methods
+        return self._enabled
 
     @property
     def debug(self) -> bool:
         """Whether exceptions' texts and the reasons of refusals are sent to callers."""
-        return self._core.debug
+        return self._answers.switch.on
 
     @debug.setter
     def debug(self, debug: bool) -> None:
-        self._core.debug = debug
+        self._answers.switch.on = debug
+
+    def _set_limits(self, limits: Limits) -> None:
+        self._limits = limits
+        self._short = min(HOLDABLE, 2 * limits.depth)
+        """A message of at most this many bytes in its usual shape needs no further check."""
+        self._modest = min(limits.response_size, 2 * limits.depth)
+        """An answer of at most this many bytes is within every limit."""
+
+    def _restrict(self, limits: Limits) -> None:
+        """Answer under other limits from now on."""
+        self._set_limits(limits)
+        self._answers = msgspec.structs.replace(self._answers, limits=limits)
+
+    def _within(self, limits: Limits) -> Service:
+        """Return the same service under other limits, including methods added later."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other._restrict(limits)
+        other._dispatcher = Dispatcher(other)
+        other._runners = {}
+        other._background = other._portal = None
+        self._copies.add(other)
+        return other
+
+    @property
+    def _guarded(self) -> Guarded:
+        return Guarded(self.name, self._auth)
+
+    @property
+    def _demanded(self) -> frozenset[str] | None:
+        """The scopes that its methods demand of callers; None where no method demands anything of them."""
+        accesses = self._accesses
+        return frozenset().union(*(one.scopes for one in accesses)) if accesses else None
+
+    def _protect(self, protection: Protection) -> None:
+        """Serve it behind this guard."""
+        self._protection = protection
+        self._challenge = lambda refusal, caller, params: protection.challenged(refusal, caller)
 
     # -- registering
 
@@ -146,12 +263,54 @@ class Service:
         Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations to which JSON cannot be
         decoded.
         """
-        return self._core.method(name, **options)
+        own = name if isinstance(name, str) else None
+
+        def register(function: F) -> F:
+            made = method_of(registrable(function, "service.method"), own, **options)
+            if defined_again(self._functions.get(made.name), function):
+                logger.info("%s: the method %s is defined again, and replaced", self.name, made.name)
+                self._remove(made.name, back=True)
+            self._put(made)
+            self._functions[made.name] = function
+            return function
+
+        return register if name is None or own is not None else register(registrable(name, "service.method"))
+
+    def _put(self, *methods: Method) -> None:
+        for method in methods:
+            method.errors = declared(method.errors, self._errors)
+        for commit in self._planned(methods):
+            commit()
+
+    def _planned(self, methods: Iterable[Method]) -> list[Commit]:
+        """Return the functions that register these methods, here and where this service is included. LocalError for a
+        name that is taken or cannot be."""
+        found = list(methods)
+        for method in found:
+            check_method_name(self.name, method.name, self._registered, self._limits.method_length)
+        if (taken := len({one.name for one in found})) != len(found):
+            raise LocalError(f"{self.name}: {len(found)} methods would have {taken} names")
+        given = {method.name: method.enabled for method in found}
+        for method in found:
+            method.enabled = method.enabled and self._switches.takes(method.name, "method", method.tags)
+        commits: list[Commit] = [lambda one=one: self._add(one, given[one.name]) for one in found]  # type: ignore[misc]
+        for includer in self._includers:
+            commits += includer.planned(found)
+        return commits
+
+    def _add(self, method: Method, given: bool) -> None:
+        injection = method.binding.injection if isinstance(method.binding, Binding) else None
+        if injection is not None and injection.owner is None:
+            self._dependencies.add(injection)
+        self._switches.add(method.name, "method", method.tags, given)
+        self._registered[method.name] = method
+        if method.enabled:
+            self._enable(method)
 
     def service(self, kind: type[K], /) -> type[K]:
         """Register the methods of a class, marked with `dragoman.method`, of an instance that is made here. For an
         instance with arguments: `include`."""
-        self._core.include(instance_of(kind))
+        self.include(make_instance(kind))
         return kind
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
@@ -162,62 +321,251 @@ class Service:
         Raises LocalError, without adding any, for a name that is taken, for a service that includes this one, and for
         an object without methods; so does later a registration there whose name is taken here.
         """
-        self._core.include(behind(other), namespace=namespace, prefix=prefix, tags=tags)
+        check("Service.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
+        added = frozenset(tags)
+        name_there = joined("Service", namespace, prefix, ".")
+        if not isinstance(other, Service):
+            found = marked(other, "Service", "method")
+            those = [method_of(made, name_there(mark.name or name), **mark.options) for mark, name, made in found]
+            for one in those:
+                one.tags |= added
+            self._put(*those)
+            return
+        check_acyclic(self._origin, other._origin)
+        guarded(self._guarded, other._guarded)
+        includer = _IncludedService(self, other, name_there, added)
+        commits = includer.planned(other._registered.values())
+        self._dependencies.include(other._dependencies)
+        for commit in commits:
+            commit()
+        self._included.append(other._origin)
+        other._includers.append(includer)
 
     def remove(self, name: str) -> None:
         """Remove a method, also where this service is included. LocalError if there is none."""
-        self._core.remove(name)
+        self._remove(name)
+
+    def _remove(self, name: str, *, back: bool = False) -> None:
+        """Remove a method; `back`: it may be registered again, and is disabled then if it was by its name."""
+        if self._registered.pop(name, None) is None:
+            raise LocalError(f"{self.name} has no method {name!r}; {nearest(name, self._registered)}")
+        self._switches.remove(name, back=back)
+        self._functions.pop(name, None)
+        self._enabled.pop(name, None)
+        self._inline.pop(name, None)
+        for includer in self._includers:
+            includer.dropped(name)
+        for one in {self._origin, *self._copies}:
+            if one._watch is not None:
+                one._watch.removed(name)
+
+    def _relink(self, methods: Iterable[Method]) -> None:
+        """Replace the methods of these names by these, whose middleware is another."""
+        for method in methods:
+            there = self._registered.get(method.name)
+            if there is None:  # it was removed here alone
+                continue
+            self._registered[method.name] = method
+            method.enabled = there.enabled
+            if method.enabled:
+                self._enable(method)
+        for includer in self._includers:
+            includer.chained()
 
     def enable(self, name: str | None = None, *, tag: str | None = None) -> None:
         """Enable what `disable` has disabled, but for what another disabled tag holds back; see there."""
-        self._core.turn("enable", name, tag, on=True)
+        self._turn("enable", name, tag, on=True)
 
     def disable(self, name: str | None = None, *, tag: str | None = None) -> None:
         """Disable a method, or all with a tag, those too that are registered or included later: they are unknown in
-        calls, and not in the OpenRPC document. What is disabled here stays so, whatever an included service enables.
-        LocalError for a name that no method has."""
-        self._core.turn("disable", name, tag, on=False)
+        calls, and not in the OpenRPC document. What is disabled here stays so, also where an included service enables
+        it. LocalError for a name that no method has."""
+        self._turn("disable", name, tag, on=False)
+
+    def _turn(self, call: str, name: str | None, tag: str | None, *, on: bool) -> None:
+        """Enable or disable; `call`: the name of the public method, for errors."""
+        check(f"Service.{call}", {"name": TEXT | NONE, "tag": TEXT | NONE}, {"name": name, "tag": tag})
+        if (name is None) == (tag is None):
+            raise LocalError(f'{call} takes the name of a method, {call}("erase"), or a tag, {call}(tag="admin")')
+        if name is None:
+            for key in self._switches.turn(None, tag, on):
+                self._switch(str(key))
+        elif name in self._registered:
+            self._switches.name([name], on)
+            self._switch(name)
+        else:
+            raise LocalError(f"{self.name} has no method {name!r}; {nearest(name, self._registered)}")
+
+    def _switched(self, name: str, on: bool) -> None:
+        """Follow the service that a method is included from, which has enabled or disabled it."""
+        self._switches.give(name, on)
+        self._switch(name)
+
+    def _switch(self, name: str) -> None:
+        """Enable or disable a method, as it is switched now."""
+        method, on = self._registered[name], self._switches.on(name)
+        if method.enabled == on:
+            return
+        method.enabled = on
+        if on:
+            self._enable(method)
+        else:
+            self._enabled.pop(name, None)
+            self._inline.pop(name, None)
+        for includer in self._includers:
+            includer.switched(name, on)
 
     def use(self, middleware: Middleware) -> Middleware:
         """Add middleware inside the existing ones. Usable as a decorator."""
-        return self._core.use(middleware)
-
-    def route(
-        self,
-        path: str,
-        *,
-        methods: Iterable[str] = ("GET",),
-        public: bool = False,
-        timeout: float | UnsetType | None = UNSET,
-    ) -> Callable[[F], F]:
-        """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
-        not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
-        text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
-
-        `methods`: those that it answers; GET brings HEAD. `public`: the guard is not asked. `timeout`: as for a method.
-        On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or cannot be.
-        """
-        return self._core.route(path, methods=methods, public=public, timeout=timeout)
+        check("Service.use", {"middleware": CALLABLE}, locals())
+        around = (*self._middleware, middleware)
+        for one in (self, *self._copies):
+            one._middleware = around
+        for method in self._internal.values():
+            self._link(method)
+        self._relink(tuple(self._registered.values()))
+        return middleware
 
     def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
-        """For tests: within the block `fake` gives what the dependency `function` gives otherwise, wherever it is used
+        """For tests: within the block `fake` is called instead of the dependency `function`, wherever that is used
         in this app, in every thread. A plain `fake` runs in place. It may have dependencies of its own.
 
         LocalError for a function on which nothing here depends.
         """
-        return self._core.override(function, fake)
+        if not self._dependencies.knows(function):
+            raise LocalError(f"{self.name}: nothing here depends on {name_of(function)}, so there is none to override")
+        return self._dependencies.override(function, fake)
+
+    @property
+    def _lifespan(self) -> Lifespan | None:
+        """Its lifespan: None while there is nothing to open."""
+        return self._origin._own_lifespan
+
+    def _set_lifespan(self, lifespan: Callable[[Any], Any], app: Any) -> None:
+        """Take what the user gave as the lifespan of `app`. LocalError for what can be none."""
+        from .lifespan import managed  # noqa: PLC0415  (asyncio is paid for only by what opens something)
+
+        make = managed(lifespan, self.name)
+        self._make_lifespan().around(lambda: make(app))
+        self._inline.clear()  # a method of these would be answered before the lifespan has begun
+
+    def _make_lifespan(self) -> Lifespan:
+        """Return its lifespan, and make it where there is something to open."""
+        root = self._origin
+        if root._own_lifespan is None:
+            from .lifespan import Lifespan  # noqa: PLC0415  (asyncio is paid for only by what opens something)
+
+            root._own_lifespan = self._dependencies.life = Lifespan(self.name, self._dependencies)
+        return root._own_lifespan
+
+    def _lifespan_dependency_added(self) -> None:
+        """Take dependencies into the lifespan that live as long as it does."""
+        self._make_lifespan().changed()
+
+    def _link(self, method: Method) -> None:
+        """Put the service's middleware around a method, also around one that a router finds."""
+        if method.life is None:
+            method.life = self._lifespan
+        around = self._middleware + method.middleware
+        outermost = () if self._finishing is None else (self._finishing,)
+        method.handler = chain((*outermost, *around), self._last(method)) if around else None
+        method.quick = method.kind == "inline" and not around and method.concurrency is None
+        if method.access is not None and method.access not in self._accesses:
+            self._accesses.append(method.access)
+        never = method.kind == "async" and not method.waits
+        method.runs_inline = method.quick or (never and not around and method.concurrency is None)
+
+    def _handler(self, method: Method) -> Next:
+        """Return the function that runs a method with its middleware."""
+        return method.handler if method.handler is not None else self._last(method)
+
+    def _enable(self, method: Method) -> None:
+        self._enabled[method.name] = method
+        self._link(method)
+        self._inline.pop(method.name, None)
+        held = self._lifespan is not None and self._lifespan.state
+        free = not held and method.access is None
+        if method.quick and free and not method.binding.wants_context and not method.binding.opaque:
+            self._inline[method.name] = method.binding
+
+    def _find(self, name: str) -> Method | None:
+        """Return the method of a name, also `rpc.discover`; None for an unknown one."""
+        return self._enabled.get(name) or self._internal.get(name)
+
+    @staticmethod
+    def _last(method: Method) -> Next:
+        async def last(call: Call) -> Any:
+            site = call.context._site
+            value = await run(method, arguments_of(method.binding, call.params, call.context, site), site)
+            return value.as_text() if isinstance(value, LongResult) else value
+
+        return last
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Tell an observer of all that comes in and goes out from now on, beside those that are told already. Gives the
-        function that ends it. What is served already under other limits (`serve(limits=...)`) is not told of.
+        """Notify an observer of all that comes in and goes out from now on, beside existing observers. Returns the
+        function that ends it. What is served already under other limits (`serve(limits=...)`) is not reported.
 
         LocalError for what is not an `Observer`.
         """
-        return self._core.observe(observer)
+        check("Service.observe", {"observer": OBSERVER}, locals())
+        self._set_observers((*self._observers, observer))
+        ends = [observer]  # an end that is called twice ends one registration
+
+        def over() -> None:
+            if ends:
+                self._unobserve(ends.pop())
+
+        return over
+
+    def _unobserve(self, observer: Observer) -> None:
+        """Take back one `observe`, of this service or of the one that it is a copy of."""
+        found = [at for at, one in enumerate(self._observers) if one is observer]
+        if found:
+            self._set_observers((*self._observers[: found[-1]], *self._observers[found[-1] + 1 :]))
+
+    def _set_observers(self, observers: tuple[Observer, ...]) -> None:
+        self._observers = observers
+        self._watch = ServiceWatch(self.name, observers) if observers else None
+        self._quick = {} if observers else self._inline
 
     def openrpc(self) -> dict[str, Any]:
         """The OpenRPC 1.3 document of this service."""
-        return self._core.openrpc()
+        from .openrpc import document  # noqa: PLC0415  (start-up: for those who ask for it)
+
+        return document(
+            self._enabled,
+            title=self.title or self.name,
+            version=self.version,
+            description=self.description,
+            servers=self._servers,
+        )
+
+    def _find_by_name(
+        self, message: Request | Notification, caller: Caller, peer: Any
+    ) -> tuple[Method | None, Request | Notification]:
+        method = self._enabled.get(message.method) or self._internal.get(message.method)
+        if type(message) is Request and message.condensed is not None:  # its parameters are decoded from the whole text
+            message = msgspec.structs.replace(message, condensed=None)
+        life = self._own_lifespan
+        if life is None or method is None:
+            return method, message
+        return living(life, method, self._handler), message
+
+    def _shown_methods(self, caller: Caller) -> list[str]:
+        """Return the names of the methods that this caller may see."""
+        return [name for name, one in self.methods.items() if one.access is None or one.access.shown(caller)]
+
+    def _discover(self, context: Context) -> Any:
+        """Return the document as JSON, made again only when there are other methods, because it is costly to make;
+        without methods that are not for this caller."""
+        shown = set(self._shown_methods(context.caller))
+        if len(shown) < len(self.methods):
+            found = self.openrpc()
+            return found | {"methods": [one for one in found["methods"] if one["name"] in shown]}
+        now = {one.name: one.binding for one in self._enabled.values()}
+        if self._document is None or self._document[0] != now:
+            self._document = now, Raw(msgspec.json.encode(self.openrpc()))
+        return self._document[1]
 
     run = run_app
 
@@ -231,23 +579,169 @@ class Service:
         because of `raw`. Raises LocalError inside a running loop, for a method that is not inline:
         `await service.answer_async(raw)` there.
         """
-        core = self._core
-        if len(raw) > core.limits.message_size:
-            return core.oversized(raw, LooplessAcceptor(core.dispatcher))
-        found = core.answer_inline(raw)
+        if len(raw) > self._limits.message_size:
+            return self._oversized(raw, LooplessAcceptor(self._dispatcher))
+        found = self._answer_inline(raw)
         if isinstance(found, bytes):
             return found
-        return core.answer_read(read(raw, core.limits, core.lenient, found), raw, caller)
+        return self._answer_read(read(raw, self._limits, self._lenient, found), raw, caller)
 
     async def answer_async(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
         """`answer` on the running loop: plain functions in worker threads, elements of a batch concurrently."""
-        return await self._core.answer_async(raw, caller=caller)
+        from .runner import runner_of_loop  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+
+        return await runner_of_loop(self._runners, self).answer(raw, caller)
+
+    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes:
+        """The answer to a message above `limits.message_size`, which is not read."""
+        answer = self._answers.oversized(len(raw))
+        if self._watch is not None:
+            refusal = too_large("message_size", self._limits.message_size, len(raw))
+            self._watch.refused(Malformed("too_large", refusal.reason), endpoint, Caller(), answer, refusal, raw)
+        return answer
+
+    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | PlainMessage | None:
+        """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods. `lenient`:
+        of the channel on which it came; None: the service's own.
+
+        Of everything else nothing has run: `read` takes it, with the `PlainMessage` where the text was decoded to one.
+        """
+        try:
+            if raw[0] == 91:  # "["
+                return self._batch_inline(raw, self._lenient if lenient is None else lenient)
+            wire = plain(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError):
+            return None
+        except (KeyError, TypeError) as error:
+            raise LocalError(f"{self.name}: a message is bytes, not {raw!r:.60}") from error
+        id = wire.id
+        binding = self._quick.get(wire.method)
+        if (
+            binding is None
+            or id is UNSET
+            or ((len(raw) > self._short or not raw.isascii()) and odd(raw, self._limits.depth))
+        ):
+            return wire
+        take, function, encode = binding.arguments, binding.function, binding.encode  # to call a slot costs more
+        try:
+            arguments = take(wire.params)
+        except (Exception, SystemExit) as error:
+            loose = (self._lenient if lenient is None else lenient) is not STRICT
+            return wire if loose or self._wordy(wire, raw) else self._answers.failed(_request(wire), error)
+        if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self._limits.id_length):
+            return wire
+        try:
+            value = function(*arguments)
+            answer = encode(ResultMessage(None if value is UNSET else value, id))
+        except BaseException as error:
+            return self._answers.failed(_request(wire), error)
+        return answer if len(answer) <= self._modest else self._answers.fitting(Request("", UNSET, id), answer)
+
+    def _wordy(self, wire: PlainMessage, raw: bytes) -> bool:
+        """Whether more than the arguments is wrong with a message, so that the slow path must describe it."""
+        id, params = wire.id, wire.params
+        return (
+            (params is not UNSET and first_byte(params) not in b"[{")
+            or (id == 0 and b"-0" in raw)
+            or (type(id) is str and len(id) > self._limits.id_length)
+        )
+
+    def _batch_inline(self, raw: bytes, lenient: Leniency) -> bytes | None:
+        wires = plain_batch(raw)
+        quick = self._quick
+        try:
+            calls = [(quick[wire.method], wire) for wire in wires]
+        except KeyError:
+            return None
+        if not 0 < len(wires) <= self._limits.batch_length or odd(raw, self._limits.depth + 1):
+            return None
+        if lenient is not STRICT and any(w.params is not UNSET and first_byte(w.params) == _NULL for w in wires):
+            return None
+        longest, minus = self._limits.id_length, _MINUS in raw and b"-0" in raw
+        if minus or {type(wire.id) for wire in wires} != _INTEGERS:
+            for id in [wire.id for wire in wires]:
+                if id is UNSET or (minus and id == 0) or (type(id) is str and len(id) > longest):
+                    return None
+        return self._dispatcher.run_together(calls, lenient)
+
+    async def _answer_in_background(self, raw: bytes, caller: Caller) -> bytes | None:
+        """`answer_async` on the background loop, with a runner of its own, because two loops must not share one."""
+        from .runner import Runner  # noqa: PLC0415  (asyncio is paid for only where there is a loop)
+
+        if self._background is None:
+            self._background = Runner(self)
+        if self._portal is None and self._lifespan is not None:  # begun here, and ended with the interpreter
+            from .background import Portal  # noqa: PLC0415  (as above)
+
+            self._portal = Portal("service", self._lifespan.stop)
+            await self._lifespan.start()
+        return await self._background.answer(raw, caller)
+
+    def _answer_read(self, message: Message, raw: bytes, caller: Caller) -> bytes | None:
+        """The answer to a message that is not answered in place; inside a running loop nothing of it runs."""
+        kinds = set()
+        for one in message.messages if type(message) is Batch else (message,):
+            if type(one) is Request or type(one) is Notification:
+                method = self._enabled.get(one.method) or self._internal.get(one.method)
+                if method is not None and (self._lifespan is not None or not method.quick):
+                    kinds.add("async" if self._lifespan is not None else method.kind)
+        if kinds:
+            if inside_a_loop():
+                raise LocalError("answer() would block the running loop: use `await service.answer_async(raw)` here")
+            if "async" in kinds:
+                from .background import run as run_behind  # noqa: PLC0415  (asyncio is paid for only by async methods)
+
+                return run_behind(lambda: self._answer_in_background(raw, caller))
+        acceptor = LooplessAcceptor(self._dispatcher)
+        answers: list[bytes | None] = []
+        origin = HERE if caller is HERE.caller else MessageOrigin(caller)
+        self._dispatcher.dispatch(message, acceptor, origin, lambda answer, _=None: answers.append(answer), raw)
+        if acceptor.error is not None:
+            raise acceptor.error
+        return answers[0]
 
 
-@overload
-def behind(app: Service) -> ServiceCore: ...
-@overload
-def behind(app: object) -> object: ...
-def behind(app: object) -> object:
-    """The core of a service, for the rooms that serve or include it; anything else as it is."""
-    return app._core if isinstance(app, Service) else app
+class _IncludedService:
+    """A service within another: a `MethodIncluder`. `joined`: the name there of each name here; `tags`: those that the
+    methods have there, too."""
+
+    def __init__(self, outer: Service, inner: Service, joined: Callable[[str], str], tags: frozenset[str]) -> None:
+        self._outer, self._inner, self._joined, self._tags = outer, inner, joined, tags
+
+    def _there(self, one: Method) -> Method:
+        access = guarded(self._outer._guarded, self._inner._guarded, one)
+        around = self._inner._middleware + one.middleware
+        name = self._joined(one.name)
+        errors = declared(one.errors, self._outer._errors)
+        tags = one.tags | self._tags
+        return msgspec.structs.replace(one, name=name, middleware=around, tags=tags, access=access, errors=errors)
+
+    def planned(self, methods: Iterable[Method]) -> list[Commit]:
+        return self._outer._planned([self._there(one) for one in methods])
+
+    def chained(self) -> None:
+        self._outer._relink([self._there(one) for one in self._inner._registered.values()])
+
+    def dropped(self, name: str) -> None:
+        if self._joined(name) in self._outer._registered:  # it may have been removed there alone
+            self._outer._remove(self._joined(name), back=True)
+
+    def switched(self, name: str, on: bool) -> None:
+        if self._joined(name) in self._outer._registered:
+            self._outer._switched(self._joined(name), on)
+
+
+_INTEGERS = {int}
+_NULL = ord("n")
+_MINUS = ord("-")  # one byte is found ten times faster than two, and most texts have none
+
+
+def _request(wire: PlainMessage) -> Request:
+    """A call in its usual shape as a message."""
+    return Request(str(wire.method), wire.params, wire.id)
+
+
+def inside_a_loop() -> bool:
+    """Whether a loop runs in this thread, found out without importing asyncio."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None

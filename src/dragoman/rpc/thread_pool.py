@@ -6,7 +6,7 @@ waiting work: it wakes the next one before it begins, so that a function that bl
 
 Rules:
 
-- What a thread tells the loop (`call_soon`) and the ends of functions reach the loop in the order in which they
+- What a thread calls on the loop (`call_soon`) and the ends of functions reach the loop in the order in which they
   happened.
 - `Work.abandon` withdraws work that has not begun; work that has begun cannot be stopped, and reports its return.
 - Threads hold no reference to the pool: without one their queue is worked off and they end. At the interpreter's exit
@@ -109,8 +109,8 @@ class ThreadPool:
         return work
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> bool:
-        """Have the loop call a function; from any thread. False if the loop is closed."""
-        return self._queue.tell(callback, *arguments)
+        """Make the loop call a function; from any thread. False if the loop is closed."""
+        return self._queue.call_soon(callback, *arguments)
 
     def close(self) -> None:
         """Cancel work that has not begun; idle threads end now, the others when their function returns. On the loop."""
@@ -135,8 +135,8 @@ class _Queue:
         self.threads: set[threading.Thread] = set()
         self.idle: list[threading.Lock] = []  # one per waiting thread, released to wake it
         self.waking = False  # a thread is on its way to `waiting`
-        self.told: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self.calling = False  # the loop will call `call` for `told`
+        self.callbacks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.calling = False  # the loop will call `call` for `callbacks`
 
     def wake(self) -> None:
         """Wake a thread if work waits, none is on its way yet, and one is available."""
@@ -188,18 +188,18 @@ class _Queue:
             if self.waiting:
                 self.wake()
             work.run()
-            self.tell(work.settle)
+            self.call_soon(work.settle)
             del work  # release its arguments before the next one comes
 
-    def tell(self, callback: Callable[..., object], *arguments: Any) -> bool:
-        """Have the loop call a function; the loop is woken once for all functions that wait."""
-        self.told.append((callback, arguments))
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> bool:
+        """Make the loop call a function; the loop is woken once for all functions that wait."""
+        self.callbacks.append((callback, arguments))
         if not self.calling:
             self.calling = True
             try:
                 self.loop.call_soon_threadsafe(self.call)
             except RuntimeError:  # the loop is closed, and with it all waiting tasks
-                self.told.clear()
+                self.callbacks.clear()
                 self.calling = False
                 return False
         return True
@@ -208,8 +208,8 @@ class _Queue:
         """On the loop: call the functions queued so far. Later ones need another wake-up, so that other tasks can
         run."""
         self.calling = False
-        for _ in range(len(self.told)):
-            callback, arguments = self.told.popleft()
+        for _ in range(len(self.callbacks)):
+            callback, arguments = self.callbacks.popleft()
             try:
                 callback(*arguments)
             except Exception as error:

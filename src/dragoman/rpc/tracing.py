@@ -6,7 +6,7 @@ Rules:
 - One `Event` when a call passes ("started") and one when its answer passes ("complete") or can no longer come
   ("failed"). A notification and an answer that no call waits for are "complete" at once; what is not a message is
   "failed".
-- A batch is one message: it starts once, and is complete when none of its calls is open. Its elements are not told.
+- A batch is one message: it starts once, and is complete when none of its calls is open. Its elements are not reported.
 - The hook runs on the event loop, in the order of the wire, and must be quick. One that raises is logged once and goes
   on being called: it never harms the wire.
 """
@@ -48,16 +48,16 @@ class Event(Struct, frozen=True, kw_only=True):
     direction: Direction
     """Which way `message` went: "in" to us, "out" from us; its answer goes the other way."""
     message: bytes
-    """As it passed; empty for what a framing threw away, and for an element of a batch within a session."""
+    """Its text as it passed; empty for what a framing threw away, and for an element of a batch within a session."""
     method: str | None = None
-    """Of a batch: "batch(subtract, sum)"; of a response: None."""
+    """The method; of a batch: "batch(subtract, sum)"; of a response: None."""
     id: str | None = None
     """The id as JSON text; None where there is none, and for batches."""
     outcome: str | None = None
     """"answered", "error -32601", "cancelled", "notified", "ignored" (an answer that is not waited for); of what
     failed, the reason: "ended: ...", "failed: ...", or what is wrong with the text."""
     answer: bytes | None = None
-    """What answered `message`, as it passed."""
+    """The answer to `message`, as it passed."""
 
 
 Hook: TypeAlias = Callable[[Event], object]
@@ -85,12 +85,12 @@ class Trace:
         """Nothing is added."""
 
     def started(self, seen: Observation) -> None:
-        """What goes out starts; what came in has started."""
+        """Trace a message that goes out; one that came in was traced before."""
         if seen.direction == "out" and seen.batch is None and (seen.kind == "request" or seen.calls):
             self._tell("started", seen)
 
     def ended(self, seen: Observation) -> None:
-        """All but what was told at once."""
+        """All but what was reported at once."""
         if seen.batch is not None or (seen.kind == "notification" and seen.direction == "in"):
             return
         if seen.direction == "out" and seen.started is None:
@@ -100,7 +100,7 @@ class Trace:
         self._tell("failed" if failed and not done else "complete", seen, _outcome(seen))
 
     def rejected(self, seen: Rejection) -> None:
-        """It is not a message."""
+        """Trace something that is not a message."""
 
     def _tell(
         self, kind: Literal["started", "complete", "failed"], seen: Observation, outcome: str | None = None

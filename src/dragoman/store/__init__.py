@@ -1,7 +1,7 @@
 """What the functions of an app keep for their callers: `ctx.store`. In memory, in a file of SQLite, or on the bus.
 
 Each caller has one document, which maps keys to JSON values with their deadlines. An engine reads a document and
-changes it in one step; what a document may hold is decided in one place (`documents`), for all engines.
+changes it in one step; `documents` alone decides what a document may hold, for all engines.
 """
 
 from __future__ import annotations

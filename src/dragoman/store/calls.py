@@ -20,7 +20,7 @@ from .contract import Edit, Engine, StoreFull
 
 def owner_of(app: str, identity: Identity | None, session: str) -> str:
     """The name of a caller's document: of the issuer and the subject of its identity, otherwise of its session. No two
-    callers have one name, whatever characters they consist of; the name shows nothing of them."""
+    callers have one name, of any characters; the name shows nothing of them."""
     who = ["session", session] if identity is None else ["subject", identity.issuer, identity.subject]
     return hashlib.sha256(json.dumps([app, *who]).encode()).hexdigest()
 

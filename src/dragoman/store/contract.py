@@ -12,7 +12,7 @@ from ..jsonrpc.errors import CallRefused, Refusal
 
 
 class StoreFull(CallRefused):
-    """Something is above a limit of the store; the text names the limit. A caller whose call ends with it is told so:
+    """Something is above a limit of the store; the text names the limit. A caller whose call ends with it gets that:
     too large for what this caller may store, busy where all callers together have the room."""
 
     def __init__(self, text: str, *, busy: bool = False) -> None:

@@ -13,7 +13,7 @@ from .contract import Change, full
 _KNOWN = Owner("", known=True)
 
 
-class MemoryStore:
+class InMemoryStore:
     """An `Engine`, from any loop and thread. `owners`: documents at once; `total`: their bytes. `clock`: Unix time.
     Documents of strangers give way, first those of the one that has most."""
 

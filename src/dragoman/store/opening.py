@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.limits import Limits
 from .contract import Engine
-from .memory import MemoryStore
+from .memory import InMemoryStore
 
 if TYPE_CHECKING:
     from .shared import Values
@@ -40,7 +40,7 @@ def open_store(url: str, limits: Limits, bus: SharesValues | None = None) -> Eng
     another URL, for a file that cannot be opened, and for a bus that stores nothing."""
     kind, path = form_of(url)
     if kind == "memory":
-        return MemoryStore(limits.store_owners, limits.store_total)
+        return InMemoryStore(limits.store_owners, limits.store_total)
     if kind == "bus":
         if bus is None or bus.store is None:
             what = "there is no bus: give bus=, or serve with workers" if bus is None else f"{bus.url} stores nothing"

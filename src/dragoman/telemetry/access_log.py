@@ -64,16 +64,16 @@ class AccessLog:
         return f"AccessLog(format={self._format!r})"
 
     def came_in(self, seen: Observation) -> None:
-        """Nothing: a call is written when it is over."""
+        """Do nothing: a call is written when it is over."""
 
     def outbound(self, seen: Observation) -> None:
-        """Nothing: what goes out is not access."""
+        """Do nothing: a call of our own is not access."""
 
     def started(self, seen: Observation) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def ended(self, seen: Observation) -> None:
-        """One line for a call or a notification that came in, and for what was not a message."""
+        """Write a line for a call or a notification that came in, and for what was not a message."""
         if seen.direction != "in" or seen.kind == "batch" or seen.kind == "response":
             return
         refused = seen.outcome == "refused" or seen.outcome == "dropped"
@@ -83,7 +83,7 @@ class AccessLog:
         self._line(when, "refused" if refused else "call", _of_call(seen))
 
     def rejected(self, seen: Rejection) -> None:
-        """One line for what no service has seen."""
+        """Write a line for what no service has seen."""
         when = now()
         if self._room(when):
             members: dict[str, Any] = {"outcome": "rejected", "kind": seen.kind}
@@ -99,7 +99,7 @@ class AccessLog:
             self._queue.flush()
 
     def _room(self, when: float) -> bool:
-        """Whether one more line about a refusal may be written in this second."""
+        """Return whether one more line about a refusal may be written in this second."""
         second = int(when)
         if second != self._second:
             self._second, self._told = second, 0

@@ -1,6 +1,6 @@
 """Spans for a collector, by OpenTelemetry's protocol OTLP over HTTP: what `dragoman serve --traces URL` sets up.
 
-What else OpenTelemetry can be told stands in its own variables, which its SDK reads: OTEL_TRACES_SAMPLER,
+OpenTelemetry's other settings are in its own variables, which its SDK reads: OTEL_TRACES_SAMPLER,
 OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_HEADERS and others.
 """
 
@@ -23,8 +23,8 @@ except ImportError:
 
 
 def traces_for(url: str, name: str, version: str) -> tuple[Traces, Callable[[], None]]:
-    """The observer that makes spans for the collector at `url`, and the function that sends those that are left, which
-    may block. Spans of the program's own libraries go there too, unless it has chosen a provider itself."""
+    """Return the observer that makes spans for the collector at `url`, and the function that sends the remaining ones,
+    which may block. Spans of the program's own libraries go there too, unless it has chosen a provider itself."""
     about = {"service.name": name, **({"service.version": version} if version else {})}
     provider = TracerProvider(resource=Resource.create(about))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=url)))

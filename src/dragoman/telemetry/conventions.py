@@ -78,12 +78,12 @@ _answer = msgspec.json.Decoder(_Answer).decode
 
 
 def name_of(seen: Observation) -> str:
-    """The name of a span that begins."""
+    """Return the name of a span that begins."""
     return seen.method[:SHOWN]
 
 
 def beginning(seen: Observation) -> dict[str, Any]:
-    """Attributes that a sampler may look at."""
+    """Return the attributes that a sampler may look at."""
     found: dict[str, Any] = _of_method(seen.protocol, name_of(seen), seen.service)
     if (transport := _TRANSPORTS.get(seen.caller.scheme)) is not None:
         found["network.transport"] = transport
@@ -93,7 +93,7 @@ def beginning(seen: Observation) -> dict[str, Any]:
 
 
 def ending(seen: Observation) -> tuple[str, dict[str, Any]]:
-    """The final name, and the attributes that are known when it is over."""
+    """Return the final name, and the attributes that are known when it is over."""
     found: dict[str, Any] = {"jsonrpc.protocol.version": "2.0"}
     if seen.id is not UNSET:
         found["jsonrpc.request.id"] = _id(seen.id)[:SHOWN]
@@ -114,7 +114,7 @@ def ending(seen: Observation) -> tuple[str, dict[str, Any]]:
 
 
 def _of_mcp(seen: Observation, name: str, found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The same, with what MCP adds: the revision, and the tool or prompt that was named."""
+    """Return a call's attributes with those that MCP adds: the revision, and the tool or prompt that was named."""
     given = _given(seen)
     version = given.meta.get(_META_VERSION) or seen.caller.headers.get(_VERSION)
     if isinstance(version, str):
@@ -133,7 +133,7 @@ def _of_method(protocol: str, method: str, service: str) -> dict[str, str]:
 
 
 def _of_target(method: str, name: str) -> dict[str, str]:
-    """Of a call of MCP's tool or prompt of this name."""
+    """Return the attributes of a call of MCP's tool or prompt of this name."""
     operation = {"gen_ai.operation.name": "execute_tool"} if method == "tools/call" else {}
     return {_TARGETS[method]: name} | operation
 
@@ -142,12 +142,12 @@ def _of_target(method: str, name: str) -> dict[str, str]:
 
 
 def publishing(url: str, topic: str) -> tuple[str, dict[str, Any]]:
-    """The span of a message that is published on a bus, by the conventions of messaging."""
+    """Return the span of a message that is published on a bus, by the conventions of messaging."""
     return "publish", _messaging("publish", "send", url, topic)
 
 
 def processing(url: str, topic: str) -> tuple[str, dict[str, Any]]:
-    """The span of what a subscriber does with a message."""
+    """Return the span of what a subscriber does with a message."""
     return "process", _messaging("process", "process", url, topic)
 
 
@@ -157,7 +157,7 @@ def _messaging(name: str, kind: str, url: str, topic: str) -> dict[str, Any]:
 
 
 def storing(url: str, operation: str) -> tuple[str, dict[str, Any]]:
-    """The span of an operation of a bus's store, by the conventions of databases; without its key."""
+    """Return the span of an operation of a bus's store, by the conventions of databases; without its key."""
     return operation, {"db.system.name": _engine(url), "db.operation.name": operation}
 
 
@@ -190,8 +190,8 @@ _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 
 
 def metric_name(name: str) -> tuple[str, str]:
-    """The name and the unit of a metric of ours that no convention has: "received_bytes_total" is "dragoman.received"
-    in "By"; names say neither units nor that they are totals (general/naming)."""
+    """Return the name and the unit of a metric of ours that no convention has: "received_bytes_total" is
+    "dragoman.received" in "By"; names say neither units nor that they are totals (general/naming)."""
     name = name.removesuffix("_total")
     ending = next((one for one in _UNITS if name.endswith(one)), "")
     dotted = name.removesuffix(ending)
@@ -201,12 +201,12 @@ def metric_name(name: str) -> tuple[str, str]:
 
 
 def metric_attributes(labels: Labels) -> dict[str, str]:
-    """The attributes of a sample."""
+    """Return the attributes of a sample."""
     return {_LABELS.get(name, f"dragoman.{name}"): value for name, value in labels}
 
 
 def duration_attributes(one: Durations) -> dict[str, str]:
-    """The attributes of a histogram of calls."""
+    """Return the attributes of a histogram of calls."""
     method = OTHER if one.method == UNKNOWN else one.method[:SHOWN]
     found = _of_method(one.protocol, method, one.service) | {"dragoman.outcome": one.outcome}
     if one.target:
@@ -219,7 +219,7 @@ def duration_attributes(one: Durations) -> dict[str, str]:
 
 
 def _wrong(seen: Observation) -> str | None:
-    """`error.type`: the code, or what became of it; of a tool that says so itself, "tool_error"."""
+    """Return `error.type`: the code, or the outcome; "tool_error" for a result with `isError`."""
     if seen.code is not None:
         return f"{seen.code}"
     if seen.outcome in FAILED:
@@ -231,7 +231,7 @@ def _wrong(seen: Observation) -> str | None:
 
 
 def _given(seen: Observation) -> _Params:
-    """What its params say, of those that are known: on the way out they are in the message alone."""
+    """Return the params that are known: on the way out they are in the message alone."""
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
         if isinstance(seen.params, Raw):
             return _params(seen.params)

@@ -21,7 +21,7 @@ EARLIEST = frozenset(("process_start_time_seconds",))
 """Of these the least counts, and not the sum."""
 
 
-class Sample(Struct, frozen=True, omit_defaults=True):
+class MetricSample(Struct, frozen=True, omit_defaults=True):
     """One value of a family: of a counter or a gauge one number; of a histogram how many fell into each bucket, the
     last of them beyond every bound, `total`, the sum of all, and the `least` and the `most` of them."""
 
@@ -32,21 +32,21 @@ class Sample(Struct, frozen=True, omit_defaults=True):
     most: float = 0
 
 
-class Family(Struct, frozen=True):
+class MetricFamily(Struct, frozen=True):
     """A metric with all of its samples. `bounds`: the upper bounds of a histogram's buckets."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     help: str
-    samples: list[Sample]
+    samples: list[MetricSample]
     bounds: tuple[float, ...] = ()
 
 
-def added(snapshots: Iterable[Sequence[Family]], *, gauges: bool = True) -> list[Family]:
-    """The sum of several processes' families, in the order of their first occurrence. `gauges`: False leaves them out,
-    since a process that has ended has nothing in flight."""
-    families: dict[str, Family] = {}
-    sums: dict[str, dict[Labels, Sample]] = {}
+def sum_families(snapshots: Iterable[Sequence[MetricFamily]], *, gauges: bool = True) -> list[MetricFamily]:
+    """Return the sum of several processes' families, in the order of their first occurrence. `gauges`: False leaves
+    them out, since a process that has ended has nothing in flight."""
+    families: dict[str, MetricFamily] = {}
+    sums: dict[str, dict[Labels, MetricSample]] = {}
     for snapshot in snapshots:
         for family in snapshot:
             if family.kind == "gauge" and not gauges:
@@ -62,20 +62,21 @@ def added(snapshots: Iterable[Sequence[Family]], *, gauges: bool = True) -> list
                 else:
                     found[sample.labels] = _sum(before, sample)
     return [
-        Family(one.name, one.kind, one.help, list(sums[one.name].values()), one.bounds) for one in families.values()
+        MetricFamily(one.name, one.kind, one.help, list(sums[one.name].values()), one.bounds)
+        for one in families.values()
     ]
 
 
-def _sum(one: Sample, other: Sample) -> Sample:
+def _sum(one: MetricSample, other: MetricSample) -> MetricSample:
     buckets = tuple(a + b for a, b in zip(one.buckets, other.buckets, strict=True))
     both = [each for each in (one, other) if any(each.buckets)]
     least, most = min((each.least for each in both), default=0), max((each.most for each in both), default=0)
-    return Sample(one.labels, one.total + other.total, buckets, least, most)
+    return MetricSample(one.labels, one.total + other.total, buckets, least, most)
 
 
-def quantile(bounds: Sequence[float], sample: Sample, share: float) -> float:
-    """What this share of a histogram's values does not exceed: read off the line between the bounds of its bucket, and
-    never beyond the least and the most that there were. `sample` has at least one value."""
+def quantile(bounds: Sequence[float], sample: MetricSample, share: float) -> float:
+    """Return the value that this share of a histogram's values does not exceed: read off the line between the bounds of
+    its bucket, and never beyond the least and the most that there were. `sample` has at least one value."""
     wanted, below = share * sum(sample.buckets), 0
     found = sample.most
     for at, fell in enumerate(sample.buckets):
@@ -88,8 +89,8 @@ def quantile(bounds: Sequence[float], sample: Sample, share: float) -> float:
     return min(max(found, sample.least), sample.most)
 
 
-def exposition(families: Iterable[Family]) -> bytes:
-    """The families in the text format."""
+def exposition(families: Iterable[MetricFamily]) -> bytes:
+    """Write the families in the text format."""
     lines: list[str] = []
     for family in families:
         lines += [f"# HELP {family.name} {_help(family.help)}", f"# TYPE {family.name} {family.kind}"]
@@ -101,7 +102,7 @@ def exposition(families: Iterable[Family]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _histogram(family: Family, sample: Sample) -> list[str]:
+def _histogram(family: MetricFamily, sample: MetricSample) -> list[str]:
     lines, count = [], 0
     for bound, fell in zip((*family.bounds, float("inf")), sample.buckets, strict=True):
         count += fell

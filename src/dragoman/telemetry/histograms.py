@@ -1,7 +1,8 @@
 """Histograms for OpenTelemetry: the buckets that we have counted, added to what a reader exports.
 
-OpenTelemetry's own histograms would be told of each call, which costs several times as much as all that we count; they
-have no observable form. So the buckets go as they are, with the bounds of `Metrics`, into the exporter's next batch.
+OpenTelemetry's own histograms would have to be called for each call, which costs several times as much as all that we
+count; they have no observable form. So the buckets go as they are, with the bounds of `Metrics`, into the exporter's
+next batch.
 The names of calls' durations are those of the conventions (`conventions.DURATIONS`), whose suggested bounds begin at 5
 or 10 milliseconds and would be blind here.
 """
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 from ..jsonrpc.errors import LocalError, needs
 from ..jsonrpc.options import check
 from .conventions import DURATIONS, duration_attributes, metric_attributes, metric_name
-from .instruments import INSTRUMENTS, PREFIX, described
+from .instruments import INSTRUMENTS, PREFIX, instrument_of
 from .metrics import BOUNDS, Metrics
 
 try:
@@ -76,15 +77,15 @@ class HistogramExporter(MetricExporter):
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """As the other exporter."""
+        """Call the other exporter."""
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """As the other exporter."""
+        """Call the other exporter."""
         self._exporter.shutdown(timeout_millis, **kwargs)
 
     def _beside(self, scopes: Sequence[ScopeMetrics]) -> list[ScopeMetrics]:
-        """The scopes with our histograms in our own."""
+        """Return the scopes with our histograms in our own."""
         made = self._made(time_ns())
         ours = next((one for one in scopes if one.scope.name == "dragoman"), None)
         if ours is None:
@@ -92,7 +93,7 @@ class HistogramExporter(MetricExporter):
         return [replace(one, metrics=[*one.metrics, *made]) if one is ours else one for one in scopes]
 
     def _made(self, now: int) -> list[Metric]:
-        """The histograms at this time, in nanoseconds."""
+        """Return the histograms at this time, in nanoseconds."""
         counted, delta = _counted(self._metrics), self._wanted is AggregationTemporality.DELTA
         points: dict[tuple[str, str], list[HistogramDataPoint]] = {}
         for (name, words, attributes), (seconds, buckets) in counted.items():
@@ -118,7 +119,7 @@ class HistogramExporter(MetricExporter):
 
 
 def _counted(metrics: Metrics) -> dict[Key, Counted]:
-    """Every histogram: of calls by the conventions' names, others by ours."""
+    """Return every histogram: of calls by the conventions' names, others by ours."""
     found: dict[Key, Counted] = {}
     for call in metrics.durations():
         name = DURATIONS[call.protocol == "mcp", call.direction]
@@ -128,6 +129,6 @@ def _counted(metrics: Metrics) -> dict[Key, Counted]:
         if family.kind == "histogram" and "call_duration" not in short and short in INSTRUMENTS:
             name, _ = metric_name(short)
             for one in family.samples:
-                key = name, described(short).help, frozenset(metric_attributes(one.labels).items())
+                key = name, instrument_of(short).help, frozenset(metric_attributes(one.labels).items())
                 found[key] = one.total, one.buckets
     return found

@@ -60,7 +60,7 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
     "outbound_calls_in_flight": _gauge(("service",), "Calls that wait for their answer."),
     "outbound_notifications_total": _counter(("service", "outcome"), "Notifications that this end sent."),
     "outbound_batches_total": _counter(("service",), "Batches that this end sent."),
-    # read when they are asked for: what is served
+    # read when they are collected: what is served
     "channels": _gauge(("service",), "Channels that are open, without sessions."),
     "calls_waiting": _gauge(("service",), "Calls in queues: for a slot of their channel or method, or for a thread."),
     "sessions": _gauge(("service",), "Sessions of MCP that this process holds; replicas hold copies."),
@@ -105,7 +105,8 @@ INSTRUMENTS: Final[dict[str, Instrument]] = {
 }
 
 
-def described(name: str) -> Instrument:
-    """The instrument of that name, without "dragoman_"; for measures of a program's own, one made of the name."""
+def instrument_of(name: str) -> Instrument:
+    """Return the instrument of that name, without "dragoman_"; for measures of a program's own, one made of the
+    name."""
     found = INSTRUMENTS.get(name)
     return found or Instrument("counter" if name.endswith("_total") else "gauge", (), f"{name}.")

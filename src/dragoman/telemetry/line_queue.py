@@ -1,7 +1,7 @@
-"""Writes lines without blocking the loop: whatever reads them may be slow, or may not read at all.
+"""Writes lines without blocking the loop: their reader may be slow, or may not read at all.
 
 Rules: `put` never blocks; a thread writes. The queue is bounded (`BACKLOG`); lines beyond it are dropped and counted,
-and a line in their place gives the number. At the end `flush` waits a short time for a slow reader.
+and a line instead of them says how many. At the end `flush` waits a short time for a slow reader.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PATIENCE = 1.0
 
 
 def _dropped(count: int) -> str:
-    """The line in place of those that were dropped."""
+    """Return the line that says how many were dropped."""
     words = "1 line was" if count == 1 else f"{count} lines were"
     return f"dragoman: {words} dropped here: stderr was not read\n"
 
 
 class LineQueue:
     """A queue of lines and the thread that writes them. `write` may block; it is called in that thread only.
-    `dropped`: gives the line in place of so many that were dropped."""
+    `dropped`: returns the line that says how many were dropped."""
 
     def __init__(
         self, write: Callable[[str], object], backlog: int = BACKLOG, dropped: Callable[[int], str] = _dropped

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..jsonrpc.errors import LocalError, needs
 from ..jsonrpc.options import check, instance
 from .conventions import metric_attributes, metric_name
-from .figures import Sample
+from .figures import MetricSample
 from .instruments import INSTRUMENTS, PREFIX
 from .metrics import Metrics
 
@@ -39,7 +39,7 @@ class Meters:
         if not callable(getattr(source, "get_meter", None)):
             raise LocalError(f"Meters: provider is {provider!r}, and must be a MeterProvider of OpenTelemetry")
         self._metrics = metrics
-        self._found: dict[str, list[Sample]] = {}
+        self._found: dict[str, list[MetricSample]] = {}
         meter: api.Meter = source.get_meter("dragoman")
         self._instruments: list[Any] = []
         for name, one in INSTRUMENTS.items():
@@ -56,8 +56,8 @@ class Meters:
         return f"<Meters of {self._metrics!r}>"
 
     def _reading(self, name: str, *, first: bool) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """What an instrument calls at each collection. They are called in their order, so the first one reads the
-        metrics for all."""
+        """Return the function that an instrument calls at each collection. They are called in their order, so the first
+        one reads the metrics for all."""
 
         def read(options: CallbackOptions) -> Iterable[Observation]:
             if first:

@@ -8,9 +8,9 @@ Rules:
   label is left, the same is done with what was not called for `SILENT` seconds.
 - Calls of MCP's tools and prompts have the label `tool` or `prompt` too, with the name of one that is registered; on
   the way out, of one that has answered with a result. Each counts as one of `METHODS`; others have the method alone.
-- Counting takes no lock: an observer is told on one loop. It is told of a script's `Service.answer` in the thread that
-  calls it; use one `Metrics` for each loop or thread. `snapshot` and `durations` may be called from any thread.
-- What can be read is not counted: sessions, streams, brokers and the bus give their numbers when they are asked for
+- Counting takes no lock: an observer is called on one loop. It is called for a script's `Service.answer` in the thread
+  that calls it; use one `Metrics` for each loop or thread. `snapshot` and `durations` may be called from any thread.
+- What can be read is not counted: sessions, streams, brokers and the bus return their numbers when they are read
   (`read_measures`), and cost a call nothing.
 """
 
@@ -31,8 +31,8 @@ from msgspec import Struct, field
 
 from ..jsonrpc.errors import LocalError
 from ..observer import Direction, Observation, Outcome, Rejection
-from .figures import Family, Labels, Sample, added, exposition
-from .instruments import PREFIX, described
+from .figures import Labels, MetricFamily, MetricSample, exposition, sum_families
+from .instruments import PREFIX, instrument_of
 from .process import process_families
 
 METHODS: Final = 500
@@ -53,7 +53,7 @@ BOUNDS: Final = (
 SHORTEST: Final = BOUNDS[0]
 UNKNOWN: Final = "unknown"
 TARGETS: Final = {"tools/call": "tool", "prompts/get": "prompt"}
-"""The methods of MCP whose calls are told apart by what they name, and the label for that."""
+"""The methods of MCP whose calls are distinguished by what they name, and the label for that."""
 OTHER: Final = "other"
 _WAYS: Final = {"in": "", "out": "outbound_"}
 
@@ -88,7 +88,7 @@ class _Tally(Struct, eq=False):
     most: float = 0.0
 
     def add(self, other: _Tally) -> None:
-        """Count those of another one, too."""
+        """Add the counts of another tally."""
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
         self.seconds += other.seconds
@@ -101,7 +101,7 @@ class _Method(Struct, eq=False):
     failed: dict[tuple[Outcome | None, str], _Tally] = {}
 
     def add(self, other: _Method) -> None:
-        """Count those of another method as this one's."""
+        """Add the counts of another method."""
         for outcome, tally in other.over.items():
             self.over.setdefault(outcome, _Tally()).add(tally)
         for (outcome, code), tally in other.failed.items():
@@ -111,7 +111,7 @@ class _Method(Struct, eq=False):
             self.failed.setdefault(key, _Tally()).add(tally)
 
     def tallies(self) -> list[tuple[str, str, _Tally]]:
-        """All of them, with their outcome and code."""
+        """Yield all tallies, with their outcome and code."""
         plain = [(f"{outcome}", "", one) for outcome, one in list(self.over.items())]
         return plain + [(f"{outcome}", code, one) for (outcome, code), one in list(self.failed.items())]
 
@@ -140,7 +140,7 @@ class _Side(Struct, eq=False):
     """How many calls each had then."""
 
     def remove(self, key: str | tuple[str, str], when: float) -> None:
-        """It is there no more since then."""
+        """Note since when the method is removed."""
         self.gone.pop(key, None)
         self.gone[key] = when
         if len(self.gone) > METHODS:
@@ -148,14 +148,14 @@ class _Side(Struct, eq=False):
         self.fold(key)
 
     def fold(self, key: str | tuple[str, str]) -> None:
-        """Count what it had without its label."""
+        """Count a removed method's calls without its label."""
         found = self.methods.pop(key, None)
         if found is not None:
             rest = self.unknown if isinstance(key, str) else self.methods.setdefault(key[0], _Method())
             rest.add(found)
 
     def room(self, key: str | tuple[str, str], seen: Observation) -> bool:
-        """Whether there is a label for something new."""
+        """Return whether there is a label for something new."""
         if (removed := self.gone.get(key)) is not None:
             if seen.began <= removed:
                 return False
@@ -172,7 +172,7 @@ class _Side(Struct, eq=False):
         return len(self.methods) < METHODS
 
     def of(self, seen: Observation) -> _Method:
-        """Where a call is counted that is not in `methods` yet."""
+        """Return the method for a call that is not in `methods` yet."""
         named = seen.protocol == "mcp" and seen.method in TARGETS
         if named and (target := _target(seen)):
             key = seen.method, target
@@ -189,7 +189,7 @@ class _Side(Struct, eq=False):
         return found
 
     def failure(self, method: _Method, outcome: Outcome | None, code: int) -> _Tally:
-        """Count a code, and give the tally for it."""
+        """Count a code; return the tally for it."""
         name = f"{code}"
         if name not in self.codes and len(self.codes) >= CODES:
             name = OTHER
@@ -202,7 +202,7 @@ class _Side(Struct, eq=False):
         return found
 
     def each(self) -> list[tuple[str, str, _Method]]:
-        """All methods with their names, and those of tools and prompts."""
+        """Yield all methods with their names, and those of tools and prompts."""
         found = [(*key, one) if isinstance(key, tuple) else (key, "", one) for key, one in list(self.methods.items())]
         return [*found, (UNKNOWN, "", self.unknown)]
 
@@ -219,7 +219,7 @@ _sent = msgspec.json.Decoder(_Sent).decode
 
 
 def _target(seen: Observation) -> str:
-    """The tool or prompt; on the way out it stands in the message alone."""
+    """Return the tool or prompt; on the way out it is in the message alone."""
     if seen.direction == "in":
         return seen.target
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
@@ -228,7 +228,7 @@ def _target(seen: Observation) -> str:
 
 
 class Metrics:
-    """Counts what it is told as an observer; `text()` is Prometheus' text format, `snapshot()` the same as values.
+    """Counts what it observes; `text()` is Prometheus' text format, `snapshot()` the same as values.
 
     `serve(observers=[metrics])` also has it read the numbers of what is served, of brokers and of the bus.
     `dragoman.telemetry.MetricsPage` serves it, `dragoman.telemetry.Meters` gives it to OpenTelemetry.
@@ -240,7 +240,7 @@ class Metrics:
         self._sides: dict[tuple[Direction, str], _Side] = {}
         self._rejections: dict[tuple[str, str], int] = {}
         self._sources: dict[object, tuple[Read, Labels]] = {}
-        self._ended: list[Family] = []
+        self._ended: list[MetricFamily] = []
         """The counters of sources that are not read any more."""
         self._removals: deque[tuple[str, str | tuple[str, str], float]] = deque()
         """What was removed in any thread, with its service and the time, and is folded in that of the calls."""
@@ -251,20 +251,20 @@ class Metrics:
     # -- the observer
 
     def came_in(self, seen: Observation) -> None:
-        """One more is in flight."""
+        """Count one more in flight."""
         if seen.kind == "request":
             self._side(seen).in_flight += 1
 
     def outbound(self, seen: Observation) -> None:
-        """One more is in flight on the way out."""
+        """Count one more in flight on the way out."""
         if seen.kind == "request":
             self._side(seen).in_flight += 1
 
     def started(self, seen: Observation) -> None:
-        """Nothing: the wait is known at the end."""
+        """Do nothing: the wait is known at the end."""
 
     def ended(self, seen: Observation) -> None:
-        """Count it."""
+        """Count a call that has ended."""
         if self._removals:
             self._fold()
         try:
@@ -313,8 +313,7 @@ class Metrics:
         return side
 
     def removed(self, service: str, method: str, target: str = "") -> None:
-        """What a service removed gives its label to what comes later, once the next call has ended or a page is made.
-        From any thread."""
+        """Free the label of what a service removed, once the next call has ended or a page is made. From any thread."""
         self._removals.append((service, (method, target) if target else method, monotonic()))
 
     def _fold(self) -> None:
@@ -326,7 +325,7 @@ class Metrics:
                     side.remove(key, when)
 
     def rejected(self, seen: Rejection) -> None:
-        """Count it by its kind and wire."""
+        """Count a refusal by its kind and wire."""
         key = seen.kind, seen.caller.scheme
         self._rejections[key] = self._rejections.get(key, 0) + 1
 
@@ -344,9 +343,9 @@ class Metrics:
     # -- what it found
 
     def read_measures(self, measures: Read, **labels: str) -> Callable[[], None]:
-        """Read numbers when they are asked for: `measures()` gives names, such as "sessions", and numbers; a name that
-        ends in "_total" is a counter. Numbers of one name with the same labels are added up. Gives the function that
-        ends it, after which counters stay as they are. LocalError if `measures` is not a function."""
+        """Read numbers when the metrics are read: `measures()` returns names, such as "sessions", and numbers; a name
+        that ends in "_total" is a counter. Numbers of one name with the same labels are added up. Returns the function
+        that ends it, after which counters stay as they are. LocalError if `measures` is not a function."""
         if not callable(measures):
             raise LocalError(
                 f"Metrics.read_measures: measures is {measures!r}, and must be a function that gives numbers by name"
@@ -357,12 +356,12 @@ class Metrics:
         def over() -> None:
             source = self._sources.pop(key, None)
             if source is not None:
-                self._ended = added([self._ended, _read(*source)], gauges=False)
+                self._ended = sum_families([self._ended, _read(*source)], gauges=False)
 
         return over
 
-    def snapshot(self) -> list[Family]:
-        """All families as they are now."""
+    def snapshot(self) -> list[MetricFamily]:
+        """Return all families as they are now."""
         self._fold()
         rejected: dict[Labels, float] = {
             (("kind", kind), ("wire", wire)): count for (kind, wire), count in list(self._rejections.items())
@@ -372,11 +371,11 @@ class Metrics:
             *_families(self._of("in"), "in"),
             *_families(self._of("out"), "out"),
             _family("rejections_total", rejected),
-            *added([self._ended, *read]),
+            *sum_families([self._ended, *read]),
         ]
 
     def durations(self) -> list[Durations]:
-        """How long calls took, by method, outcome and code: finer than the families of `snapshot`."""
+        """Return how long calls took, by method, outcome and code: finer than the families of `snapshot`."""
         self._fold()
         return [
             Durations(way, side.protocol, service, name, outcome, code, tally.seconds, tuple(tally.buckets), target)
@@ -386,24 +385,26 @@ class Metrics:
         ]
 
     def text(self) -> bytes:
-        """Prometheus' text format, version 0.0.4; with the numbers of the process (`process_...`)."""
+        """Return Prometheus' text format, version 0.0.4; with the numbers of the process (`process_...`)."""
         return exposition([*self.snapshot(), *process_families()])
 
     def _of(self, direction: Direction) -> dict[str, _Side]:
         return {service: side for (way, service), side in list(self._sides.items()) if way == direction}
 
 
-def _family(name: str, values: Mapping[Labels, float]) -> Family:
-    one = described(name)
-    return Family(f"{PREFIX}{name}", one.kind, one.help, [Sample(labels, value) for labels, value in values.items()])
+def _family(name: str, values: Mapping[Labels, float]) -> MetricFamily:
+    one = instrument_of(name)
+    return MetricFamily(
+        f"{PREFIX}{name}", one.kind, one.help, [MetricSample(labels, value) for labels, value in values.items()]
+    )
 
 
-def _histogram(name: str, samples: list[Sample]) -> Family:
-    return Family(f"{PREFIX}{name}", "histogram", described(name).help, samples, BOUNDS)
+def _histogram(name: str, samples: list[MetricSample]) -> MetricFamily:
+    return MetricFamily(f"{PREFIX}{name}", "histogram", instrument_of(name).help, samples, BOUNDS)
 
 
-def _read(measures: Read, labels: Labels) -> list[Family]:
-    """The families of one source; of one that raises, none, so that the others are seen."""
+def _read(measures: Read, labels: Labels) -> list[MetricFamily]:
+    """Return the families of one source; of one that raises, none, so that the others are seen."""
     try:
         try:
             found = measures()
@@ -415,13 +416,13 @@ def _read(measures: Read, labels: Labels) -> list[Family]:
     return [_family(name, {labels: float(value)}) for name, value in found.items()]
 
 
-def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
-    """The families of one direction; those of the other have other names, so that no sum mixes them."""
+def _families(sides: Mapping[str, _Side], direction: Direction) -> list[MetricFamily]:
+    """Return the families of one direction; those of the other have other names, so that no sum mixes them."""
     way = _WAYS[direction]
     calls: dict[Labels, float] = {}
     codes: dict[Labels, float] = {}
     notes: dict[Labels, float] = {}
-    durations: list[Sample] = []
+    durations: list[MetricSample] = []
     for service, side in sides.items():
         by_service = ("service", service)
         for name, target, method in side.each():
@@ -434,15 +435,15 @@ def _families(sides: Mapping[str, _Side], direction: Direction) -> list[Family]:
                 seconds = sum(tally.seconds for *_, tally in tallies)
                 buckets = tuple(map(sum, zip(*(tally.buckets for *_, tally in tallies), strict=True)))
                 least, most = min(tally.least for *_, tally in tallies), max(tally.most for *_, tally in tallies)
-                durations.append(Sample(labels, seconds, buckets, least, most))
+                durations.append(MetricSample(labels, seconds, buckets, least, most))
         codes |= {(by_service, ("code", code)): count for code, count in list(side.codes.items())}
         notes |= {(by_service, ("outcome", f"{one}")): count for one, count in list(side.notifications.items())}
 
-    def each(name: str, pick: Callable[[_Side], float]) -> Family:
+    def each(name: str, pick: Callable[[_Side], float]) -> MetricFamily:
         return _family(name, {(("service", service),): pick(side) for service, side in sides.items()})
 
     waits = [
-        Sample((("service", name),), side.waited.seconds, tuple(side.waited.buckets), 0, side.waited.most)
+        MetricSample((("service", name),), side.waited.seconds, tuple(side.waited.buckets), 0, side.waited.most)
         for name, side in sides.items()
     ]
     both = [

@@ -12,8 +12,8 @@ import sys
 from time import time as now
 from typing import Final
 
-from .figures import Family, Sample
-from .instruments import PREFIX, described
+from .figures import MetricFamily, MetricSample
+from .instruments import PREFIX, instrument_of
 
 if sys.platform != "win32":
     import resource
@@ -23,14 +23,14 @@ _BEGAN: Final = now()
 BUILD: Final = "build_info"
 
 
-def process_families() -> list[Family]:
-    """The families of this process, as they are now."""
+def process_families() -> list[MetricFamily]:
+    """Return the families of this process, as they are now."""
     version: str = sys.modules["dragoman"].__version__  # the package's door, which imports downwards
     labels = (("version", version), ("python", platform.python_version()))
-    build = described(BUILD)
+    build = instrument_of(BUILD)
     used = os.times()
     found = [
-        Family(f"{PREFIX}{BUILD}", build.kind, build.help, [Sample(labels, 1)]),
+        MetricFamily(f"{PREFIX}{BUILD}", build.kind, build.help, [MetricSample(labels, 1)]),
         _counter("process_cpu_seconds_total", "User and system time.", used.user + used.system),
     ]
     began, virtual, resident = _from_proc()
@@ -45,16 +45,17 @@ def process_families() -> list[Family]:
     return found
 
 
-def _counter(name: str, help: str, value: float) -> Family:
-    return Family(name, "counter", help, [Sample((), value)])
+def _counter(name: str, help: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "counter", help, [MetricSample((), value)])
 
 
-def _gauge(name: str, help: str, value: float) -> Family:
-    return Family(name, "gauge", help, [Sample((), value)])
+def _gauge(name: str, help: str, value: float) -> MetricFamily:
+    return MetricFamily(name, "gauge", help, [MetricSample((), value)])
 
 
 def _from_proc() -> tuple[float | None, int | None, int | None]:
-    """When the process was started, its virtual and its resident bytes; None where there is no /proc (proc(5))."""
+    """Return when the process was started, its virtual and its resident bytes; None where there is no /proc
+    (proc(5))."""
     if sys.platform != "linux":
         return None, None, None
     try:

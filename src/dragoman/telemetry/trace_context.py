@@ -30,7 +30,7 @@ class Parent(Struct, frozen=True):
 
 
 def parent(text: Any, state: Any = "") -> Parent | None:
-    """The parent that is named; None for anything that is not a `traceparent` (section 3.2)."""
+    """Return the parent that is named; None for anything that is not a `traceparent` (section 3.2)."""
     found = _form(text) if isinstance(text, str) and len(text) <= STATE else None
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
         return None
@@ -41,13 +41,13 @@ def parent(text: Any, state: Any = "") -> Parent | None:
 
 
 def in_headers(headers: Mapping[str, str]) -> Parent | None:
-    """The parent that HTTP's or a broker's header fields name."""
+    """Return the parent that HTTP's or a broker's header fields name."""
     text = headers.get("traceparent")
     return None if text is None else parent(text, headers.get("tracestate", ""))
 
 
 def in_meta(seen: Observation) -> Parent | None:
-    """The parent that `params._meta` of MCP names."""
+    """Return the parent that `params._meta` of MCP names."""
     if not isinstance(seen.params, Raw) or b"traceparent" not in bytes(seen.params):
         return None
     meta = seen.meta()
@@ -55,11 +55,11 @@ def in_meta(seen: Observation) -> Parent | None:
 
 
 def in_text(text: str) -> Parent | None:
-    """The parent that a message of the bus names: `traceparent`, and after a space `tracestate`."""
+    """Return the parent that a message of the bus names: `traceparent`, and after a space `tracestate`."""
     first, _, state = text.partition(" ")
     return parent(first, state)
 
 
-def written(trace_id: int, span_id: int, flags: int) -> str:
-    """A `traceparent`."""
+def write_traceparent(trace_id: int, span_id: int, flags: int) -> str:
+    """Write a `traceparent`."""
     return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"

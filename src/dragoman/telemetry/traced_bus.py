@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ..bus.contract import Bus, Store, Subscription, published_in, traced
+from ..bus.contract import Bus, Store, Subscription, published_in, with_trace_context
 from ..jsonrpc.errors import LocalError, needs
 from ..observer import Measured
 from .conventions import processing, publishing, storing
-from .trace_context import SAMPLED, in_text, written
+from .trace_context import SAMPLED, in_text, write_traceparent
 
 try:
     from opentelemetry import context as contexts
@@ -67,13 +67,13 @@ class TracedBus:
         return self._bus.on_state
 
     @on_state.setter
-    def on_state(self, told: Callable[[bool], object] | None) -> None:
-        self._bus.on_state = told
+    def on_state(self, on_state: Callable[[bool], object] | None) -> None:
+        self._bus.on_state = on_state
 
     async def publish(self, topic: str, message: bytes) -> None:
-        """As of the bus, in a span of kind producer."""
+        """Publish, in a span of kind producer. Raises BusLost."""
         with self.span(SpanKind.PRODUCER, publishing(self.url, topic)) as span:
-            await self._bus.publish(topic, message if span is None else traced(message, _written(span)))
+            await self._bus.publish(topic, message if span is None else with_trace_context(message, _written(span)))
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
         """As of the bus."""
@@ -96,12 +96,12 @@ class TracedBus:
         await self._bus.close()
 
     def measures(self) -> Mapping[str, float]:
-        """For metrics: those of the bus, if it has some."""
+        """Return the measures of the bus, if it has some."""
         return self._bus.measures() if isinstance(self._bus, Measured) else {}
 
     @contextmanager
     def span(self, kind: SpanKind, named: tuple[str, dict[str, Any]]) -> Iterator[Span | None]:
-        """A span of that name and those attributes, if the current one is recorded; else None."""
+        """Return a span of that name and those attributes, if the current one is recorded; else None."""
         if not trace.get_current_span().is_recording():
             yield None
             return
@@ -113,7 +113,7 @@ class TracedBus:
 
 @contextmanager
 def _ended(span: Span) -> Iterator[None]:
-    """A span ends with the block, and says what it raised."""
+    """End the span with the block, and record what that raised."""
     try:
         yield
     except Exception as error:
@@ -125,9 +125,9 @@ def _ended(span: Span) -> Iterator[None]:
 
 
 def _written(span: Span) -> str:
-    """The context of a span, as `in_text` reads it."""
+    """Return the context of a span, as `in_text` reads it."""
     made = span.get_span_context()
-    text = written(made.trace_id, made.span_id, made.trace_flags)
+    text = write_traceparent(made.trace_id, made.span_id, made.trace_flags)
     state = made.trace_state.to_header() if made.trace_state else ""
     return f"{text} {state}" if state.isascii() and state.isprintable() and state else text
 

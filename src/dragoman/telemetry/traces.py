@@ -18,7 +18,7 @@ from typing import Final
 from ..jsonrpc.errors import LocalError, needs
 from ..observer import Additions, Observation, Rejection
 from .conventions import FAILED, beginning, ending, name_of
-from .trace_context import SAMPLED, Parent, in_headers, in_meta, written
+from .trace_context import SAMPLED, Parent, in_headers, in_meta, write_traceparent
 
 try:
     from opentelemetry import context as contexts
@@ -53,7 +53,7 @@ class Traces:
     # -- the observer
 
     def came_in(self, seen: Observation) -> Variables | None:
-        """A span of kind server begins; the handler runs within it."""
+        """Begin a span of kind server; the handler runs within it."""
         if seen.kind not in _SPANNED:
             return None
         named = in_meta(seen) if seen.protocol == "mcp" else None
@@ -77,7 +77,7 @@ class Traces:
         return within(span)
 
     def outbound(self, seen: Observation) -> Additions | None:
-        """A span of kind client begins, within the current one; its context goes with the message."""
+        """Begin a span of kind client, within the current one; its context goes with the message."""
         if seen.kind not in _SPANNED:
             return None
         current = trace.get_current_span().get_span_context()
@@ -90,10 +90,10 @@ class Traces:
         return _carried(seen, made) if made.is_valid else None
 
     def started(self, seen: Observation) -> None:
-        """Nothing: how long it waited is an attribute at the end."""
+        """Do nothing: how long it waited is an attribute at the end."""
 
     def ended(self, seen: Observation) -> None:
-        """Its span ends."""
+        """End its span."""
         span = self._spans.pop(seen, None)
         if span is None:
             return
@@ -105,25 +105,25 @@ class Traces:
         span.end()
 
     def rejected(self, seen: Rejection) -> None:
-        """Nothing: it is not a call."""
+        """Do nothing: it is not a call."""
 
 
 def within(span: Span) -> Variables:
-    """What a handler runs in: this span, and no baggage but its own."""
+    """Run a handler in this span, and in its own baggage only."""
     made = copy_context()
     made.run(contexts.attach, trace.set_span_in_context(span, contexts.Context()))
     return made
 
 
 def span_context(named: Parent) -> SpanContext:
-    """A parent as OpenTelemetry has it."""
+    """Return a parent in OpenTelemetry's form."""
     state = TraceState.from_header([named.state]) if named.state else None
     return SpanContext(named.trace_id, named.span_id, True, _FLAGS[named.flags & SAMPLED], state)
 
 
 def _carried(seen: Observation, context: SpanContext) -> Additions:
-    """What goes with a message."""
-    fields = {"traceparent": written(context.trace_id, context.span_id, context.trace_flags)}
+    """Return the context that goes with a message."""
+    fields = {"traceparent": write_traceparent(context.trace_id, context.span_id, context.trace_flags)}
     if context.trace_state:
         fields["tracestate"] = context.trace_state.to_header()
     return Additions(meta=fields) if seen.protocol == "mcp" else Additions(headers=fields)

@@ -22,7 +22,7 @@ from ..jsonrpc.errors import Refusal
 from .in_place import in_place
 
 _numbers = itertools.count(1)
-"""Tells the channels of this process apart: `ctx.store` of an anonymous caller belongs to one of them."""
+"""The numbers of the channels of this process: `ctx.store` of an anonymous caller belongs to one of them."""
 
 
 class InProcessChannel:

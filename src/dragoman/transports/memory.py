@@ -37,7 +37,7 @@ from ..jsonrpc.dropped import overlong
 from ..jsonrpc.errors import LocalError, too_large
 from ..jsonrpc.limits import Limits
 from ..net.sending import Waiters
-from ..net.sockets import cannot_listen, sole
+from ..net.sockets import cannot_listen, sole_service
 from ..net.urls import Url, parse
 from .in_place import in_place
 
@@ -74,7 +74,7 @@ class MemoryChannel:
     def __init__(self, limits: Limits, caller: Caller, pump: _Pump) -> None:
         self.caller: Caller = caller
         self.writable: bool = True
-        self.far: MemoryChannel = self  # `pair` says who
+        self.far: MemoryChannel = self  # set by `pair`
         self._limits = limits
         self._pump = pump
         self._inbox: deque[bytes] = deque()
@@ -288,7 +288,7 @@ def _names() -> dict[str, MemoryListener]:
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `memory:name`. Raises Broken when nothing in this event loop listens on the name."""
+    """Connect to a `memory:name` URL. Raises Broken when nothing in this event loop listens on the name."""
     where = _where(url)
     listener = _names().get(where.path)
     if listener is None:
@@ -297,9 +297,9 @@ async def dial(url: str, options: Options) -> Channel:
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """As `channel.Listen`: `memory:name`."""
+    """Serve one object under a `memory:name` URL. Raises LocalError."""
     where = _where(url)
-    return MemoryListener(where, sole(where, served), options.limits)
+    return MemoryListener(where, sole_service(where, served), options.limits)
 
 
 def _where(url: str) -> Url:

@@ -44,7 +44,16 @@ from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL
 from ..net.sending import Waiters
-from ..net.sockets import bind, cannot_dial, in_words, inherited, place, reason_of, remote_name, sole
+from ..net.sockets import (
+    bind,
+    bound_url,
+    cannot_dial,
+    in_words,
+    inherited_sockets,
+    reason_of,
+    remote_name,
+    sole_service,
+)
 from ..net.urls import Url, parse
 from ..observer import Rejection
 
@@ -234,9 +243,9 @@ class UdpListener:
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
     """As `channel.Listen`: `udp://`."""
     where = _where(url)
-    what = sole(where, served)
-    bound = inherited(url, options) or await bind(where, socket.SOCK_DGRAM)
-    listener = UdpListener(place(where, bound), what, options)
+    what = sole_service(where, served)
+    bound = inherited_sockets(url, options) or await bind(where, socket.SOCK_DGRAM)
+    listener = UdpListener(bound_url(where, bound), what, options)
     await listener.start(bound)
     return listener
 

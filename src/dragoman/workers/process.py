@@ -19,7 +19,7 @@ REPORT_SIZE = 64 * 1024 * 1024
 """Bytes that a worker's report may have; more than the metrics of a thousand services."""
 
 
-class Worker:
+class WorkerProcess:
     """One process. `ready`: whether it listened in time; `over`: its exit status."""
 
     def __init__(self, number: int, generation: int, process: asyncio.subprocess.Process, line: socket.socket) -> None:
@@ -35,26 +35,26 @@ class Worker:
         self.report: bytes = b""
         """The last that it sent."""
         self.draining: bool = False
-        self._asked: asyncio.Future[None] | None = None
+        self._report_due: asyncio.Future[None] | None = None
         self._queries: dict[int, asyncio.Future[bytes]] = {}
         self._last_query = 0
-        self._heard_part = b""
+        self._partial = b""
         self._line = line
         self._unsent = bytearray()
-        loop.add_reader(line, self._heard)
+        loop.add_reader(line, self._receive)
         self.over.add_done_callback(self._ended)
 
-    def _heard(self) -> None:
+    def _receive(self) -> None:
         try:
-            said = self._line.recv(CHUNK)
+            data = self._line.recv(CHUNK)
         except OSError:
-            said = b""
-        if not said:
+            data = b""
+        if not data:
             asyncio.get_running_loop().remove_reader(self._line)
             self._answered()
-        *lines, self._heard_part = (self._heard_part + said).split(b"\n")
-        if len(self._heard_part) > REPORT_SIZE:
-            self._heard_part = b""
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > REPORT_SIZE:
+            self._partial = b""
         for line in lines:
             word, _, rest = line.partition(b" ")
             if word == READY and not self.ready.done():
@@ -68,22 +68,22 @@ class Worker:
                 number, _, answer = rest.partition(b" ")
                 self._settle(int(number), answer)
 
-    def ask(self) -> asyncio.Future[None]:
+    def request_report(self) -> asyncio.Future[None]:
         """Ask for a report; done when `report` is new, or none will come."""
-        if self._asked is None or self._asked.done():
-            self._asked = asyncio.get_running_loop().create_future()
+        if self._report_due is None or self._report_due.done():
+            self._report_due = asyncio.get_running_loop().create_future()
             if not self._send(ASK):
                 self._answered()
-        return self._asked
+        return self._report_due
 
     def query(self, message: bytes) -> asyncio.Future[bytes]:
         """Send a JSON-RPC message of one line; done with its answer, empty if none will come."""
         self._last_query = number = self._last_query + 1
-        made = self._queries[number] = asyncio.get_running_loop().create_future()
-        made.add_done_callback(lambda over: self._queries.pop(number, None))
+        answer = self._queries[number] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(lambda over: self._queries.pop(number, None))
         if not self._send(b"%b %d %b\n" % (QUERY, number, message)):
             self._settle(number, b"")
-        return made
+        return answer
 
     def _send(self, line: bytes) -> bool:
         """Send a line whole, as soon as the worker reads. False if it has ended, or has much to read already."""
@@ -108,13 +108,13 @@ class Worker:
         return not lost
 
     def _settle(self, number: int, answer: bytes) -> None:
-        asked = self._queries.get(number)
-        if asked is not None and not asked.done():
-            asked.set_result(answer)
+        waiting = self._queries.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
 
     def _answered(self) -> None:
-        if self._asked is not None and not self._asked.done():
-            self._asked.set_result(None)
+        if self._report_due is not None and not self._report_due.done():
+            self._report_due.set_result(None)
 
     def _ended(self, over: asyncio.Task[int]) -> None:
         asyncio.get_running_loop().remove_reader(self._line)
@@ -130,18 +130,18 @@ class Worker:
     def _drain_line(self) -> None:
         """Read what it sent last, its report."""
         before = None
-        while before != (before := (len(self._heard_part), self.report)):
-            self._heard()
+        while before != (before := (len(self._partial), self.report)):
+            self._receive()
 
     def drain(self) -> None:
-        """Tell it to drain. A worker that does not listen yet cannot be told."""
+        """Make it drain. A worker that does not listen yet gets SIGTERM instead."""
         if self.over.done():
             return
         self.draining = True
         if not self.ready.done():
             self._signal(signal.SIGTERM)
             return
-        self._unsent += DRAIN  # behind whatever it has not read
+        self._unsent += DRAIN  # behind all that it has not read
         self._flush()
 
     def kill(self) -> None:
@@ -154,7 +154,7 @@ class Worker:
                 self.process.send_signal(number)
 
     def how(self) -> str:
-        """How it ended, for the log."""
+        """Return how it ended, for the log."""
         status = self.over.result()
         if status >= 0:
             return f"ended with status {status}"

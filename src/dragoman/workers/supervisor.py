@@ -31,14 +31,14 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ..bus.hub import Hub, hold
+from ..bus.hub import BusHub, open_hub
 from ..net.accept import ABSENT, SharedSockets
 from ..net.activation import activation
 from ..net.reconnect import backoff
-from ..net.service_manager import managed, notify, reloading
+from ..net.service_manager import managed, notify, notify_reloading
 from ..net.sockets import in_words
-from .process import Worker
-from .reports import Reports, queried, reported
+from .process import WorkerProcess
+from .reports import Reports, collect_answers, collect_reports
 from .worker import GRACE, VARIABLE, WorkerSpec, check_count
 
 PAUSES = (0.1, 10.0)
@@ -49,7 +49,7 @@ ATTEMPTS = 5
 _UNTIL_CHANGED = 1e6
 _NOBODY = ABSENT.to_bytes(8, sys.byteorder, signed=True)
 ENDED_KEPT = 1000
-"""Last reports of ended workers that are kept until they are asked for."""
+"""Last reports of ended workers that are kept until they are collected."""
 START_TIME = 60.0
 """Seconds that a worker may take until it listens."""
 USAGE = 2
@@ -82,7 +82,7 @@ async def run_workers(
 
     `bus`: the URL of the bus that they share; None: the supervisor holds one. `mode`: the permissions of Unix sockets.
     `env`: variables to add to the workers' environment. `changes`: each item is a reason to reload; if it is given, a
-    program that cannot start waits for the next one. `may_reload`: asked at SIGHUP; False leaves the workers as they
+    program that cannot start waits for the next one. `may_reload`: called at SIGHUP; False leaves the workers as they
     are. `beside`: entered with the supervisor, which asks workers for reports and answers (`worker.ControlPipe`), as
     for metrics of them all.
 
@@ -94,20 +94,20 @@ async def run_workers(
     try:
         if bus is None:
             folder = tempfile.mkdtemp(prefix="dragoman-")
-            hub = await hold(os.path.join(folder, "bus"))
+            hub = await open_hub(os.path.join(folder, "bus"))
             bus = hub.url
-        told = {**os.environ, **(env or {}), "DRAGOMAN_BUS": bus}
-        told.setdefault("DRAGOMAN_SECRET", secrets.token_urlsafe(32))  # one worker opens what another has sealed
-        supervisor = Supervisor(command, sockets, told, say or _to_stderr, may_reload)
+        environment = {**os.environ, **(env or {}), "DRAGOMAN_BUS": bus}
+        environment.setdefault("DRAGOMAN_SECRET", secrets.token_urlsafe(32))  # one worker opens what another has sealed
+        supervisor = Supervisor(command, sockets, environment, say or _to_stderr, may_reload)
         async with nullcontext() if beside is None else beside(supervisor):
             activation().warn()
             return await supervisor.run(workers, changes)
     finally:
         sockets.close()
-        await _leave(hub, folder)
+        await _close_shared(hub, folder)
 
 
-async def _leave(hub: Hub | None, folder: str | None) -> None:
+async def _close_shared(hub: BusHub | None, folder: str | None) -> None:
     if hub is not None:
         await hub.close()
     if folder is not None:
@@ -121,7 +121,7 @@ def _to_stderr(text: str, grave: bool) -> None:
 # -- all of them ----------------------------------------------------------------------------------
 
 
-class Failure(Struct, frozen=True):
+class WorkerFailure(Struct, frozen=True):
     """A worker that never listened. `pid`: None if no process was started."""
 
     words: str
@@ -130,21 +130,21 @@ class Failure(Struct, frozen=True):
 
 
 class _Slot:
-    """A slot in which one worker at a time serves."""
+    """The slot of one worker at a time, and its pauses."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.worker: Worker | None = None
+        self.worker: WorkerProcess | None = None
         self.lock = asyncio.Lock()
         self.pause = 0.0
         self._pauses = backoff(*PAUSES)
 
     def pause_longer(self) -> None:
-        """A worker failed: pause before the next one starts."""
+        """Pause before the next worker starts: one has failed."""
         self.pause = next(self._pauses)
 
     def pause_no_more(self) -> None:
-        """A worker serves: the next one starts at once."""
+        """Let the next worker start at once: one serves."""
         self.pause = 0.0
         self._pauses = backoff(*PAUSES)
 
@@ -167,7 +167,7 @@ class Supervisor:
         self._may_reload = may_reload
         self._slots: list[_Slot] = []
         self._load_board = tempfile.TemporaryFile()  # noqa: SIM115  (as long as we live)
-        self._living: set[Worker] = set()
+        self._living: set[WorkerProcess] = set()
         self._last_reports: deque[bytes] = deque(maxlen=ENDED_KEPT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
@@ -202,21 +202,21 @@ class Supervisor:
         return self._status
 
     async def _manage(self) -> None:
-        """Tell the service manager that the first worker serves, and then of the end."""
+        """Notify the service manager that the first worker serves, and then of the end."""
         async with managed():
             await self._stop.wait()
 
     async def reports(self) -> Reports:
-        """Every worker's report; of one that does not answer in time, the one before."""
-        living = await reported(self._living)
+        """Return every worker's report; of one that does not answer in time, the one before."""
+        living = await collect_reports(self._living)
         ended = list(self._last_reports)
         self._last_reports.clear()
         return Reports(living, ended, self._starts, self._faults)
 
     async def query(self, message: bytes, pid: int | None = None) -> dict[int, bytes]:
-        """The answers of all workers to a JSON-RPC message of one line, or of the one with that process id, by process
-        id; nothing of one that does not answer in time."""
-        return await queried([one for one in self._living if pid in (None, one.pid)], message)
+        """Return the answers of all workers to a JSON-RPC message of one line, or of the one with that process id, by
+        process id; without those that do not answer in time."""
+        return await collect_answers([one for one in self._living if pid in (None, one.pid)], message)
 
     def reload(self) -> None:
         """Replace every worker, one after the other."""
@@ -260,20 +260,20 @@ class Supervisor:
                     return
                 hurry = self._hurry  # a later request may come too late for the worker that starts now
                 worker = await self._come(slot.number)
-                if isinstance(worker, Worker):
+                if isinstance(worker, WorkerProcess):
                     self._serves(slot, worker)
                     return
                 slot.pause_longer()
                 if not self._stop.is_set():
                     self._failed(slot, worker)
 
-    async def _come(self, number: int) -> Worker | Failure:
+    async def _come(self, number: int) -> WorkerProcess | WorkerFailure:
         """Start a process and wait until it listens or has failed."""
         try:
             worker = await self._start(number)
         except OSError as why:  # no process, descriptor or memory is available now, or the program is gone
             wrong = isinstance(why, FileNotFoundError | PermissionError | NotADirectoryError)
-            return Failure(
+            return WorkerFailure(
                 f"worker {number} could not be started: {self._command[0]}: {in_words(why)}",
                 None,
                 USAGE if wrong else 1,
@@ -282,9 +282,9 @@ class Supervisor:
             return worker
         await asyncio.wait([worker.over])
         words = f"worker {number} (pid {worker.pid}) {worker.how()} before it listened"
-        return Failure(words, worker.pid, worker.over.result())
+        return WorkerFailure(words, worker.pid, worker.over.result())
 
-    def _serves(self, slot: _Slot, worker: Worker) -> None:
+    def _serves(self, slot: _Slot, worker: WorkerProcess) -> None:
         slot.worker = worker
         self._failures = 0
         if not self._announced:
@@ -293,8 +293,8 @@ class Supervisor:
         self._say(f"worker {worker.number} (pid {worker.pid}) is ready", False)
         worker.over.add_done_callback(lambda over: self._lost(slot, worker))
 
-    def _lost(self, slot: _Slot, worker: Worker) -> None:
-        """A worker that served has ended."""
+    def _lost(self, slot: _Slot, worker: WorkerProcess) -> None:
+        """Begin another worker: one that served has ended."""
         if self._stop.is_set() or slot.worker is not worker:  # reloaded: another worker serves in the slot
             return
         slot.worker = None
@@ -308,8 +308,8 @@ class Supervisor:
         self._say(f"worker {worker.number} (pid {worker.pid}) {worker.how()}; {_when(slot.pause)}", True)
         self._begin(self._fill(slot))
 
-    def _failed(self, slot: _Slot, failure: Failure) -> None:
-        """A worker ended before it listened."""
+    def _failed(self, slot: _Slot, failure: WorkerFailure) -> None:
+        """Give up, or begin another worker: one ended before it listened."""
         self._failures += 1
         self._faults += 1
         if self._waits_for_change:
@@ -333,7 +333,7 @@ class Supervisor:
         self._stop.set()
         self._now()
 
-    async def _start(self, number: int) -> Worker:
+    async def _start(self, number: int) -> WorkerProcess:
         """Start a process. Raises OSError."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -360,22 +360,22 @@ class Supervisor:
             raise
         finally:
             theirs.close()
-        worker = Worker(number, self._generation, process, ours)
+        worker = WorkerProcess(number, self._generation, process, ours)
         self._starts += 1
         self._living.add(worker)
-        worker.over.add_done_callback(lambda over: self._gone(worker))
+        worker.over.add_done_callback(lambda over: self._forget(worker))
         late = asyncio.get_running_loop().call_later(START_TIME, self._late, worker)
         worker.ready.add_done_callback(lambda ready: late.cancel())
-        if self._stop.is_set():  # the drain was requested before it could be told
+        if self._stop.is_set():  # the drain was requested before it could listen
             worker.kill()
         return worker
 
-    def _gone(self, worker: Worker) -> None:
+    def _forget(self, worker: WorkerProcess) -> None:
         self._living.discard(worker)
         if worker.report:
             self._last_reports.append(worker.report)
 
-    def _late(self, worker: Worker) -> None:
+    def _late(self, worker: WorkerProcess) -> None:
         self._say(f"worker {worker.number} (pid {worker.pid}) did not listen within {START_TIME:g} s", True)
         worker.kill()
 
@@ -395,11 +395,11 @@ class Supervisor:
             await self._wanted.wait()
             self._wanted.clear()
             self._generation += 1
-            told = self._announced and reloading()
+            environment = self._announced and notify_reloading()
             for slot in self._slots:
                 if not await self._replace(slot):
                     break
-            if told:
+            if environment:
                 notify("READY=1")
 
     async def _replace(self, slot: _Slot) -> bool:
@@ -410,7 +410,7 @@ class Supervisor:
                 slot.pause_no_more()
                 return True
             worker = await self._come(slot.number)
-            if isinstance(worker, Failure):
+            if isinstance(worker, WorkerFailure):
                 self._faults += 1
                 if not self._stop.is_set():
                     self._say(f"the new {worker.words}; the old ones go on", True)
@@ -420,7 +420,7 @@ class Supervisor:
         self._begin(self._retire(old))
         return True
 
-    async def _retire(self, worker: Worker) -> None:
+    async def _retire(self, worker: WorkerProcess) -> None:
         worker.drain()
         await asyncio.wait([worker.over], timeout=worker.seconds + GRACE)
         worker.kill()
@@ -430,21 +430,21 @@ class Supervisor:
     def _signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._told_to_end, number)
-        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+            loop.add_signal_handler(number, self._end_requested, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_requested)
 
     def _ignore_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(number)
 
-    def _told_to_reload(self) -> None:
+    def _reload_requested(self) -> None:
         if self._may_reload is not None and not self._may_reload():
             return
         self._say("reloading: one worker after the other", False)
         self.reload()
 
-    def _told_to_end(self, number: int) -> None:
+    def _end_requested(self, number: int) -> None:
         if self._stop.is_set():
             self._status = 128 + number
             for worker in self._living:

@@ -4,9 +4,9 @@ The supervisor (`supervisor`) starts a program that calls `serve`. The environme
 file descriptors are the worker's sockets and its control pipe. Rules:
 
 - The first `serve` of the process takes the variable out of the environment, so child processes are not workers.
-- The worker sends `ready` and its drain time in seconds once it listens; told to `drain` it closes as it would by
-  itself. Asked for its `report` it sends one, and one more when it has ended. A `query` with a number gets an `answer`
-  with the same number; both hold a JSON-RPC message. Each message is one line.
+- The worker sends `ready` and its drain time in seconds once it listens; at `drain` it closes as it would by itself. At
+  `report` it sends its report, and one more when it has ended. A `query` with a number gets an `answer` with the same
+  number; both hold a JSON-RPC message. Each message is one line.
 - When the pipe ends, the supervisor is dead and the worker drains. A thread reads the pipe, so that a worker that has
   not drained in time is ended even if a handler blocks the loop.
 """
@@ -56,13 +56,13 @@ class WorkerSpec(Struct, frozen=True):
 
 
 def check_count(workers: int) -> None:
-    """Raises LocalError for a number of workers that cannot serve."""
+    """Raise LocalError for a number of workers that cannot serve."""
     if not 1 <= workers <= MOST:
         raise LocalError(f"{workers} workers cannot serve: at least 1, at most {MOST}")
 
 
-def employed() -> WorkerSpec | None:
-    """The specification of this process, if it is a worker and no `serve` has taken it before."""
+def take_worker_spec() -> WorkerSpec | None:
+    """Return the specification of this process, if it is a worker and no `serve` has taken it before."""
     text = os.environ.pop(VARIABLE, "")
     if not text:
         return None
@@ -75,7 +75,7 @@ def employed() -> WorkerSpec | None:
 
 class ControlPipe:
     """The pipe to the supervisor. `drain` is called on the loop when the supervisor says so, and when it is dead.
-    `report`: makes what the supervisor gets that asks for it, on the loop; one line without its end. `answer`: answers
+    `report`: makes the report for the supervisor, on the loop; one line without its end. `answer`: answers
     its JSON-RPC messages, on the loop, and the same; without it they get no answer."""
 
     def __init__(
@@ -135,7 +135,7 @@ class ControlPipe:
                     self._on_loop(self._reported)
                 elif word == QUERY:
                     self._on_loop(partial(self._answered, query))
-                elif not draining:  # told to drain; the supervisor may still die
+                elif not draining:  # it shall drain; the supervisor may still die
                     draining = True
                     self._on_loop(self._drain)
         if not draining:
@@ -148,7 +148,7 @@ class ControlPipe:
             self._loop.call_soon_threadsafe(work)
 
     def _next(self) -> bytes:
-        """What the supervisor says next, `ASK`, `DRAIN` or a query; empty when it is dead."""
+        """Return what the supervisor says next, `ASK`, `DRAIN` or a query; empty when it is dead."""
         try:
             return self._socket.recv(1024)
         except OSError:

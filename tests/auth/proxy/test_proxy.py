@@ -26,7 +26,7 @@ from dragoman.auth.server import Client, Lives, secret_hash
 from dragoman.auth.server.messages import FORM, Request, Response
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Handshake, Identity
-from dragoman.store.memory import MemoryStore
+from dragoman.store.memory import InMemoryStore
 
 from ..server.asking import (
     CHALLENGE,
@@ -97,7 +97,7 @@ class Behind(Asker):
             "client_secret": SECRET,
             "scopes": ["notes:read", "notes:write"],
             "key": KEY,
-            "store": MemoryStore(1_000, 1_000_000, self.clock),
+            "store": InMemoryStore(1_000, 1_000_000, self.clock),
             "clients": [
                 Client(id="app", name="The app", redirect_uris=(REDIRECT, LOOPBACK)),
                 Client(id="evil", name="Free gifts", redirect_uris=("https://evil.example/callback",)),
@@ -153,7 +153,7 @@ async def test_the_upstreams_tokens_stay_here_and_are_there_for_calls_further_on
     upstream = await behind.proxy.upstream_token(identity)
     assert claims(upstream)["iss"] == UPSTREAM
     store = behind.engine.records.engine
-    assert isinstance(store, MemoryStore)
+    assert isinstance(store, InMemoryStore)
     kept = b"".join(document for document, _ in store._documents.values())
     for secret in (upstream, given["refresh_token"], "alice", "access_token", UPSTREAM):
         assert secret.encode() not in kept
@@ -460,7 +460,7 @@ async def test_a_return_with_another_or_no_state_goes_nowhere() -> None:
 
 
 async def test_logins_that_strangers_begin_fill_nothing() -> None:
-    store = MemoryStore(1, 1_000)
+    store = InMemoryStore(1, 1_000)
     behind = Behind(store=store)
     for answered in ("allow", "deny"):
         for _ in range(50):

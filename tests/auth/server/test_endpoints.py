@@ -11,7 +11,7 @@ from dragoman import LocalError
 from dragoman.auth.server import AuthorizationServer
 from dragoman.auth.server.messages import FORM
 from dragoman.auth.server.records import Records
-from dragoman.store.memory import MemoryStore
+from dragoman.store.memory import InMemoryStore
 
 from .asking import BASIC, ISSUER, Asker, body, header
 
@@ -177,7 +177,7 @@ async def test_a_full_store_is_503_and_loses_nothing() -> None:
     token = (await asker.login())["refresh_token"]
     page = await asker.authorize()
     engine = records.engine
-    assert isinstance(engine, MemoryStore)
+    assert isinstance(engine, InMemoryStore)
     engine._owners = len(engine)
     made = await asker.consent(page)
     assert (made.status, header(made, "Content-Type")) == (503, "text/html; charset=utf-8")

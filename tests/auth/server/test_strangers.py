@@ -25,7 +25,7 @@ from dragoman.auth.server.messages import Parameters, Request
 from dragoman.auth.server.model import Pending
 from dragoman.auth.server.seals import Signer
 from dragoman.store.contract import Change
-from dragoman.store.memory import MemoryStore
+from dragoman.store.memory import InMemoryStore
 
 from .asking import (
     ALL,
@@ -51,7 +51,7 @@ from .asking import (
 )
 
 
-class SlowStore(MemoryStore):
+class SlowStore(InMemoryStore):
     """Other tasks run before and after each step, as with a store at another place."""
 
     turns = random.Random(7)

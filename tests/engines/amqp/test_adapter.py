@@ -12,7 +12,7 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from dragoman.channel import Options
-from dragoman.engines.amqp.connection import _faults
+from dragoman.engines.amqp.connection import describe_fault
 from dragoman.engines.amqp.wire import AmqpAdapter, _read
 from dragoman.net.urls import parse
 
@@ -71,4 +71,4 @@ def test_how_often_a_request_was_delivered(headers: Any, redelivered: bool, coun
     ],
 )
 def test_what_a_fault_says(fault: Exception, words: str) -> None:
-    assert _faults(fault) == words
+    assert describe_fault(fault) == words

@@ -15,7 +15,15 @@ from pamqp.commands import Basic, Channel, Connection
 from pamqp.header import ContentHeader
 
 from dragoman.engines.amqp import connection
-from dragoman.engines.amqp.connection import BrokerConnection, Dialled, InternalError, Returned, Silent, Turned, client
+from dragoman.engines.amqp.connection import (
+    AmqpConnection,
+    BrokerInternalError,
+    BrokerSilent,
+    QueueFull,
+    SharedAmqpConnection,
+    Unrouted,
+    connect,
+)
 from dragoman.net.urls import parse
 from tests.engines.waits import Waits
 from tests.engines.wires import PATIENCE
@@ -26,11 +34,11 @@ from .scripted import Link, Scripted, scripted
 class Ends:
     """A connection to a scripted server, and what it told."""
 
-    def __init__(self, server: Scripted, line: BrokerConnection) -> None:
-        self.server, self.line = server, line
+    def __init__(self, server: Scripted, connection: AmqpConnection) -> None:
+        self.server, self.connection = server, connection
         self.states: list[tuple[bool, str]] = []
         self.came: list[Any] = []
-        line.on_state = self.state
+        connection.keeper.states.append(self.state)
 
     def state(self, alive: bool, why: str) -> None:
         self.states.append((alive, why))
@@ -50,18 +58,18 @@ class Ends:
         self.states.clear()
 
     async def publish(self, **more: Any) -> None:
-        await self.line.publish("x", "k", b"{}", name="n", **more)
+        await self.connection.publish("x", "k", b"{}", name="n", **more)
 
 
 @asynccontextmanager
 async def ends(path: str = "", vhost: str = "") -> AsyncIterator[Ends]:
     async with scripted() as server:
-        one = Ends(server, BrokerConnection(parse(f"{server.url}/{path}"), vhost=vhost, role="wire"))
-        await one.line.begin()
+        one = Ends(server, AmqpConnection(parse(f"{server.url}/{path}"), vhost=vhost, role="wire"))
+        await one.connection.begin()
         try:
             yield one
         finally:
-            await one.line.close()
+            await one.connection.close()
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +100,7 @@ async def test_how_it_dials(
         found.extend((url, context))
 
     monkeypatch.setattr(aiormq, "connect", dial)
-    await client(parse(url), vhost="", tls=tls, heartbeat=9)
+    await connect(parse(url), vhost="", tls=tls, heartbeat=9)
     assert found[0] == dialled
     made = isinstance(found[1], ssl.SSLContext) and found[1].check_hostname
     assert made if context == "made" else found[1] == context
@@ -104,12 +112,12 @@ async def test_what_it_says_of_itself(vhost: str, opened: str) -> None:
         start, tune, opening = one.link.seen[:3]
         assert start.response == "\0guest\0guest"
         assert (tune.heartbeat, opening.virtual_host) == (7, opened)
-        assert (one.line.alive, one.line.young) == (True, False)
+        assert (one.connection.alive, one.connection.keeper.young) == (True, False)
 
 
 async def test_a_connection_that_is_dropped_is_not_given_again() -> None:
     """Though it is not closed yet."""
-    dialled = Dialled(parse("amqp://host"), "", None, 10)
+    dialled = SharedAmqpConnection(parse("amqp://host"), "", None, 10)
     closing, closed = asyncio.Event(), asyncio.Event()
 
     class There:
@@ -135,7 +143,7 @@ async def test_a_connection_that_is_dropped_is_not_given_again() -> None:
     closed.set()
     await asyncio.gather(dropping, await_first)
     await dialled.close()
-    assert dialled._there is None
+    assert dialled._current is None
 
 
 # -- what goes over it -----------------------------------------------------------------------------
@@ -162,25 +170,25 @@ async def test_what_is_not_taken() -> None:
 
     async with ends() as one:
         one.server.answers["Basic.Publish"] = returned
-        with pytest.raises(Returned, match="no queue 'k'"):
+        with pytest.raises(Unrouted, match="no queue 'k'"):
             await one.publish(mandatory=True)
         one.server.answers["Basic.Publish"] = lambda link, channel, sent: link.send(channel, Basic.Nack(2))
-        with pytest.raises(Turned, match="the queue is full"):
+        with pytest.raises(QueueFull, match="the queue is full"):
             await one.publish()
-        assert one.line.alive
+        assert one.connection.alive
 
 
 async def test_deliveries_are_settled_in_their_order() -> None:
     async with ends() as one:
-        tag = await one.line.consume("q", one.take)
+        tag = await one.connection.consume("q", one.take)
         for number in (1, 2, 3):
             one.link.deliver(tag, number, b"%d" % number)
         await one.server.until(lambda: len(one.came) == 3)
         assert [message.body for message in one.came] == [b"1", b"2", b"3"]
-        channel = one.line.channel
+        channel = one.connection.channel
         for number, how in ((1, "ack"), (2, "requeue"), (3, "dead")):
-            one.line.settle(channel, number, how)
-        one.line.settle(object(), 4, "ack")  # of a channel that is gone
+            one.connection.settle(channel, number, how)
+        one.connection.settle(object(), 4, "ack")  # of a channel that is gone
         await one.server.until(lambda: len(one.link.got("Basic.Reject")) == 2)
         assert [ack.delivery_tag for ack in one.link.got("Basic.Ack")] == [1]
         assert [(no.delivery_tag, no.requeue) for no in one.link.got("Basic.Reject")] == [(2, True), (3, False)]
@@ -194,12 +202,12 @@ async def test_an_acknowledgement_that_cannot_be_sent_is_none(caplog: pytest.Log
         raise RuntimeError("closing")
 
     async with ends() as one:
-        one.line.channel.basic_ack = broken
-        one.line.settle(one.line.channel, 1, "ack")
-        assert one.line._acker is not None
-        await one.line._acker
+        one.connection.channel.basic_ack = broken
+        one.connection.settle(one.connection.channel, 1, "ack")
+        assert one.connection._acker is not None
+        await one.connection._acker
         assert "an acknowledgement could not be sent: closing" in caplog.text
-        one.line.settle(one.line.channel, 2, "dead")  # the next one has a task again
+        one.connection.settle(one.connection.channel, 2, "dead")  # the next one has a task again
         await one.server.until(lambda: one.link.got("Basic.Reject"))
 
 
@@ -212,7 +220,7 @@ async def test_what_waits_for_a_connection_that_is_lost_fails() -> None:
         one.server.answers.pop("Basic.Publish")
         one.server.answers.pop("Queue.Declare")
         for _ in range(2):
-            asked = asyncio.ensure_future(one.line.queue("q"))
+            asked = asyncio.ensure_future(one.connection.queue("q"))
             link = one.link
             await one.server.until(lambda: link.got("Queue.Declare"))  # noqa: B023
             link.cut()
@@ -229,7 +237,7 @@ async def test_what_waits_for_a_connection_that_is_lost_fails() -> None:
                 await one.publish()
             await cutting
             await one.back()
-        assert (one.line._publishing, one.line._dropped) == (set(), set())
+        assert (one.connection._publishing, one.connection._dropped) == (set(), set())
         sending = asyncio.ensure_future(one.publish())
         await one.server.until(lambda: one.link.published)
         sending.cancel()
@@ -251,7 +259,7 @@ async def test_what_the_library_leaves_waiting_is_ended() -> None:
                 await begun.wait()
                 one.link.cut()
 
-            one.line.channel.basic_publish = never
+            one.connection.channel.basic_publish = never
             cutting = asyncio.ensure_future(cut())
             async with asyncio.timeout(PATIENCE):
                 with pytest.raises(ConnectionError, match="RabbitMQ was lost"):
@@ -268,18 +276,18 @@ async def test_what_the_library_ends_is_lost(fault: BaseException) -> None:
         raise fault
 
     async with ends() as one:
-        one.line.channel.queue_declare = ended
+        one.connection.channel.queue_declare = ended
         with pytest.raises(ConnectionError, match="RabbitMQ was lost"):
-            await one.line.queue("q")
+            await one.connection.queue("q")
 
 
 async def test_what_the_server_does_not_answer_is_named() -> None:
     async with ends() as one:
         one.server.answers.pop("Queue.Declare")
-        one.line._patience = 0.02
+        one.connection._patience = 0.02
         async with asyncio.timeout(PATIENCE):
-            with pytest.raises(Silent, match="it does not answer about the queue 'q', which may have no leader"):
-                await one.line.queue("q")
+            with pytest.raises(BrokerSilent, match="it does not answer about the queue 'q', which may have no leader"):
+                await one.connection.queue("q")
 
 
 async def test_what_the_server_says_at_the_end() -> None:
@@ -287,8 +295,8 @@ async def test_what_the_server_says_at_the_end() -> None:
         one.server.answers["Queue.Declare"] = lambda link, channel, sent: link.send(
             0, Connection.Close(541, "INTERNAL_ERROR", 0, 0)
         )
-        with pytest.raises(InternalError):
-            await one.line.queue("q")
+        with pytest.raises(BrokerInternalError):
+            await one.connection.queue("q")
         await one.server.until(lambda: one.states)
         assert "INTERNAL_ERROR" in one.states[0][1]
         await one.back()
@@ -302,29 +310,29 @@ async def test_a_channel_that_is_closed_is_made_anew_on_the_same_connection() ->
         async def renew() -> None:
             renewed.set()
 
-        one.line.renew = renew
+        one.connection.renew = renew
         one.link.send(one.link.channel, Channel.Close(406, "PRECONDITION_FAILED", 0, 0))
         await one.back()
         assert renewed.is_set()
         assert (len(one.server.links), len(one.link.got("Channel.Open"))) == (1, 2)
-        told, tag = one.line.next_connected, await one.line.consume("q", one.take)
+        connected, tag = one.connection.next_connected, await one.connection.consume("q", one.take)
         one.link.send(one.link.channel, Basic.Cancel(tag))
         await one.server.until(lambda: one.states)
         assert one.states[0] == (False, "the broker took a queue away")
         await one.back()
-        assert told.is_set()
+        assert connected.is_set()
         assert (len(one.server.links), len(one.link.got("Channel.Open"))) == (1, 3)
 
 
 async def test_it_is_young_for_a_while_after_its_return(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ends() as one:
-        assert not one.line.young
+        assert not one.connection.keeper.young
         one.link.cut()
         await one.back()
-        monkeypatch.setattr(connection, "RECONNECT_GRACE", 3600.0)
-        assert one.line.young
-        monkeypatch.setattr(connection, "RECONNECT_GRACE", 0.0)
-        assert not one.line.young
+        monkeypatch.setattr("dragoman.net.reconnect.RECONNECT_GRACE", 3600.0)
+        assert one.connection.keeper.young
+        monkeypatch.setattr("dragoman.net.reconnect.RECONNECT_GRACE", 0.0)
+        assert not one.connection.keeper.young
 
 
 class Clock(Waits):
@@ -355,12 +363,12 @@ async def test_a_server_that_is_silent_is_lost_and_one_that_is_busy_is_not(monke
     clock = Clock()
     monkeypatch.setattr(connection, "asyncio", clock)
     async with ends("?heartbeat=8") as one:
-        tag = await one.line.consume("q", one.take)
+        tag = await one.connection.consume("q", one.take)
         assert await clock.waiting() == 4
         clock.ticks.put_nowait(None)
         assert await clock.waiting() == 4
         assert one.states == []
-        await one.line.queue("q")  # it is answered after that
+        await one.connection.queue("q")  # it is answered after that
         assert len(one.link.got("Basic.Qos")) == 1
         clock.ticks.put_nowait(None)
         assert await clock.waiting() == 4
@@ -399,7 +407,7 @@ async def test_a_question_that_fails_is_a_loss_of_the_channel_alone(monkeypatch:
 
     async with ends() as one:
         await clock.waiting()
-        one.line.channel.basic_qos = broken
+        one.connection.channel.basic_qos = broken
         clock.ticks.put_nowait(None)
         await clock.waiting()
         clock.ticks.put_nowait(None)
@@ -412,27 +420,36 @@ async def test_a_question_that_is_refused_ends_the_channel() -> None:
         one.server.answers["Basic.Qos"] = lambda link, channel, sent: link.send(
             channel, Channel.Close(540, "NOT_IMPLEMENTED", 0, 0)
         )
-        one.line.heartbeat = 0.02  # type: ignore[assignment]
+        one.connection.heartbeat = 0.02  # type: ignore[assignment]
         one.link.send(one.link.channel, Channel.Close(406, "PRECONDITION_FAILED", 0, 0))
         await one.back()
         await one.server.until(lambda: one.states)
         assert "NOT_IMPLEMENTED" in one.states[0][1]
-        one.line.heartbeat = 10
+        one.connection.heartbeat = 10
         await one.back()
         assert len(one.server.links) == 1
 
 
 async def test_the_time_for_an_answer_grows_while_there_is_none() -> None:
     async with ends() as one:
-        one.line._patience = 2.0
-        one.line._failed(ConnectionError("refused"))
-        assert one.line._patience == 2.0
-        one.line._failed(Silent("nothing"))
-        assert one.line._patience == pytest.approx(2.4)
-        for _ in range(20):
-            one.line._failed(Silent("nothing"))
-        assert one.line._patience == connection.PATIENCE
-        assert [alive for alive, _ in one.states] == [False] * 22
+        one.connection._patience = 2.0
+        faults: list[OSError] = [ConnectionError("refused"), BrokerSilent("nothing")]
+
+        async def renew() -> None:
+            raise faults[0] if len(faults) == 1 else faults.pop(0)
+
+        one.connection.renew = renew
+        with pytest.raises(ConnectionError, match="refused"):
+            await one.connection._connect()
+        assert one.connection._patience == 2.0
+        with pytest.raises(BrokerSilent):
+            await one.connection._connect()
+        assert one.connection._patience == pytest.approx(2.4)
+        for _ in range(10):
+            await one.connection._closings.wait(None)  # a silent connection is given up
+            with pytest.raises(BrokerSilent):
+                await one.connection._connect()
+        assert one.connection._patience == connection.PATIENCE
 
 
 # -- the end ---------------------------------------------------------------------------------------
@@ -440,10 +457,10 @@ async def test_the_time_for_an_answer_grows_while_there_is_none() -> None:
 
 async def test_it_closes_its_channel_and_then_the_connection() -> None:
     async with ends() as one:
-        one.line.settle(one.line.channel, 1, "ack")
-        await one.line.close()
+        one.connection.settle(one.connection.channel, 1, "ack")
+        await one.connection.close()
         assert one.link.names()[-3:] == ["Basic.Ack", "Channel.Close", "Connection.Close"]
-        assert not one.line.alive
+        assert not one.connection.alive
 
 
 async def test_an_end_that_goes_wrong_is_the_connection_s_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -454,8 +471,8 @@ async def test_an_end_that_goes_wrong_is_the_connection_s_end(caplog: pytest.Log
         raise OSError("no")
 
     async with ends() as one:
-        there, one.line.channel.close = one.line._connection, broken
-        await one.line.close()
+        there, one.connection.channel.close = one.connection._connection, broken
+        await one.connection.close()
         assert there.is_closed
         assert one.states == []
     assert "a connection to RabbitMQ ended badly: no" in caplog.text

@@ -118,7 +118,7 @@ async def test_what_is_made_and_what_goes_over_it() -> None:
 
 
 async def test_an_outage_is_told_and_what_was_subscribed_is_again(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "dragoman.wire")
+    caplog.set_level(logging.INFO, "dragoman.bus")
     async with ends() as one:
         left, _ = [await one.bus.subscribe(topic, one.take) for topic in ("left", "q")]
         declare = one.server.answers.pop("Exchange.Declare")  # it is not back before that

@@ -14,7 +14,7 @@ from aiormq.abc import ChannelFrame
 
 from dragoman import connect, serve
 from dragoman.channel import Broken
-from dragoman.engines.amqp.connection import BrokerConnection
+from dragoman.engines.amqp.connection import AmqpConnection
 from dragoman.engines.amqp.wire import DIRECT
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
@@ -85,17 +85,17 @@ async def test_answers_outlive_a_restart_as_their_mailbox_does(rabbitmq: Engine)
     """But those to a connection itself, which ends with it."""
     queue, mailbox = name(), f"dragoman.answers.{name()}"
     got: asyncio.Queue[Any] = asyncio.Queue()
-    line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
-    await line.begin()
+    connection = AmqpConnection(parse(rabbitmq.url), vhost="", role="test")
+    await connection.begin()
     async with serve(calculator(), urls=[f"{rabbitmq.url}/{queue}"]):
-        await line.queue(mailbox, own=True)
+        await connection.queue(mailbox, own=True)
         for address, place, mode in ((mailbox, mailbox, 2), (DIRECT, DIRECT, 1)):
-            await line.consume(place, got.put_nowait, free=True)
-            await line.publish("", queue, SUBTRACT, name="x", reply_to=address, correlation="c", headers={})
+            await connection.consume(place, got.put_nowait, free=True)
+            await connection.publish("", queue, SUBTRACT, name="x", reply_to=address, correlation="c", headers={})
             async with asyncio.timeout(PATIENCE):
                 message = await got.get()
             assert (message.header.properties.delivery_mode, b'"result":19' in message.body) == (mode, True)
-    await line.close()
+    await connection.close()
 
 
 async def test_a_queue_that_is_otherwise_is_said(rabbitmq: Engine) -> None:
@@ -117,10 +117,10 @@ async def test_a_deleted_queue_comes_back(rabbitmq: Engine) -> None:
     url = f"{rabbitmq.url}/{queue}"
     async with serve(calculator(), urls=[url]), connect(url, timeout=PATIENCE) as peer:
         assert await peer.call("add", [1, 2]) == 3
-        line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
-        await line.begin()
-        await line.delete(queue)
-        await line.close()
+        connection = AmqpConnection(parse(rabbitmq.url), vhost="", role="test")
+        await connection.begin()
+        await connection.delete(queue)
+        await connection.close()
         await until_answered(peer)
 
 
@@ -176,15 +176,15 @@ async def test_what_cannot_be_decoded_counts_as_missing(
 async def test_a_queue_that_gives_no_answer_is_named(rabbitmq: Engine) -> None:
     """As one without a leader: the error says what is waited for."""
     rabbitmq.control()
-    line = BrokerConnection(parse(rabbitmq.url), vhost="", role="test")
-    await line.begin()
-    line._patience = 0.2
+    connection = AmqpConnection(parse(rabbitmq.url), vhost="", role="test")
+    await connection.begin()
+    connection._patience = 0.2
     rabbitmq.freeze()
     try:
         with pytest.raises(
             ConnectionError, match="it does not answer about the queue 'lost', which may have no leader"
         ):
-            await line.queue("lost")
+            await connection.queue("lost")
     finally:
         rabbitmq.thaw()
-    await line.close()
+    await connection.close()

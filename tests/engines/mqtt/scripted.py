@@ -156,7 +156,7 @@ class Link:
         """A packet as a value."""
         kind, rest = first >> 4, _Reader(data)
         if kind == CONNECT:
-            return self._connected(rest)
+            return self._on_connect(rest)
         if kind == PUBLISH:
             topic = rest.text().decode()
             id = rest.number() if first & 6 else 0
@@ -176,7 +176,7 @@ class Link:
             return Packet(kind=kind, code=code, about=rest.properties(kind) if rest.data else {})
         return Packet(kind=kind)
 
-    def _connected(self, rest: _Reader) -> Packet:
+    def _on_connect(self, rest: _Reader) -> Packet:
         assert rest.text() == b"MQTT"
         self.five = rest.number(1) == 5
         flags, keepalive = rest.number(1), rest.number()
@@ -277,7 +277,7 @@ class Ends:
     @property
     def link(self) -> Link:
         """The adapter's own connection, the last of them."""
-        return next(one for one in reversed(self.broker.links) if one.client == self.adapter.place.client)
+        return next(one for one in reversed(self.broker.links) if one.client == self.adapter.endpoint.client)
 
     async def work(self) -> None:
         await self.adapter.hear(self.heard.append)
@@ -311,4 +311,4 @@ async def ends(query: str = "", *, serving: bool = True, present: bool = False, 
 
 
 def own(one: Ends) -> str:
-    return f"q/reply/{one.adapter.place.client}"
+    return f"q/reply/{one.adapter.endpoint.client}"

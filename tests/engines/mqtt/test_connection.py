@@ -10,7 +10,7 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
-from dragoman.engines.mqtt.connection import Link, Place
+from dragoman.engines.mqtt.connection import MqttEndpoint, MqttLink
 
 
 @pytest.mark.parametrize("loop_goes_on", [True, False])
@@ -29,18 +29,18 @@ def test_a_connection_that_comes_after_its_loop_gave_up_is_closed(
         return code
 
     monkeypatch.setattr(paho.Client, "reconnect", slow)
-    dial = Link._dial
+    dial = MqttLink._dial
 
-    def told(link: Link) -> None:
+    def told(link: MqttLink) -> None:
         try:
             dial(link)
         finally:
             done.set()
 
-    monkeypatch.setattr(Link, "_dial", told)
+    monkeypatch.setattr(MqttLink, "_dial", told)
 
     async def main(port: int) -> None:
-        link = Link(Place(host="127.0.0.1", port=port, client="late"), lambda *_: None, lambda *_: None)
+        link = MqttLink(MqttEndpoint(host="127.0.0.1", port=port, client="late"), lambda *_: None, lambda *_: None)
         opening = asyncio.create_task(link.open())
         await asyncio.to_thread(dialling.wait, 30)
         opening.cancel()

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman import Context, Service, connect, serve
 from dragoman.channel import Broken, Options
-from dragoman.engines.mqtt.messages import Published
+from dragoman.engines.mqtt.messages import MqttMessage
 from dragoman.engines.mqtt.wire import MqttAdapter
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
 from dragoman.net.urls import parse
@@ -40,7 +40,7 @@ def _die(adapter: MqttAdapter) -> None:
     """What a worker's death looks like to the broker: the socket is closed without a DISCONNECT."""
     assert adapter.link is not None
     adapter.closing = True
-    adapter.link._over("dead")
+    adapter.link._end("dead")
 
 
 # -- workers --------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ async def test_what_a_killed_worker_had_goes_to_the_others(mosquitto: Engine) ->
         await asyncio.sleep(0)
         calls += [asyncio.create_task(peer.call("add", [number, 1], timeout=PATIENCE)) for number in range(3)]
         async with listener(mosquitto.url, "marker/#") as (link, heard):  # the broker has it all when it has this
-            await link.publish(Published(topic="marker/1", body=b""))
+            await link.publish(MqttMessage(topic="marker/1", body=b""))
             await heard.get()
         async with serve(api, urls=[url]):
             await first.kill()
@@ -90,7 +90,7 @@ async def test_a_worker_that_starts_after_the_will_was_published_takes_over(mosq
         await asyncio.sleep(0)
         calls += [asyncio.create_task(peer.call("add", [number, 1], timeout=PATIENCE)) for number in range(3)]
         async with listener(mosquitto.url, "marker/#") as (link, marks):
-            await link.publish(Published(topic="marker/1", body=b""))
+            await link.publish(MqttMessage(topic="marker/1", body=b""))
             await marks.get()
         await first.kill()
         async with asyncio.timeout(PATIENCE):
@@ -111,13 +111,13 @@ async def test_a_worker_that_comes_back_removes_its_will(mosquitto: Engine) -> N
     adapter.on_state = lambda online, why: back.set() if online else None
     await adapter.open()
     await adapter.work(lambda message: None, 1)
-    mine = adapter.place.client
-    will = Published(topic=f"{topic}/fallen/dragoman/{mine}", body=mine.encode(), retained=True)
+    mine = adapter.endpoint.client
+    will = MqttMessage(topic=f"{topic}/fallen/dragoman/{mine}", body=mine.encode(), retained=True)
     async with listener(mosquitto.url) as (link, _):
         await link.publish(will)
     assert await _retained(mosquitto, f"{topic}/fallen/#") == [mine.encode()]
     assert adapter.link is not None
-    adapter.link._over("cut off")
+    adapter.link._end("cut off")
     async with asyncio.timeout(PATIENCE):
         await back.wait()
     assert await _retained(mosquitto, f"{topic}/fallen/#") == []
@@ -128,7 +128,7 @@ async def _retained(engine: Engine, filter: str) -> list[bytes]:
     """What the broker has retained at some topics."""
     async with listener(engine.url) as (link, heard):
         await link.subscribe([filter, "marker/#"], 1, retained=True)
-        await link.publish(Published(topic="marker/1", body=b""))
+        await link.publish(MqttMessage(topic="marker/1", body=b""))
         bodies = []
         while (message := await heard.get()).topic != "marker/1":
             bodies.append(message.body)

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from dragoman.channel import Options
 from dragoman.engines.mqtt import connection
-from dragoman.engines.mqtt.connection import Blamed, Link, Place, TurnedAway
-from dragoman.engines.mqtt.messages import Published
-from dragoman.engines.mqtt.topics import place_of
+from dragoman.engines.mqtt.connection import ConnectRefused, LostBySize, MqttEndpoint, MqttLink
+from dragoman.engines.mqtt.messages import MqttMessage
+from dragoman.engines.mqtt.topics import endpoint_of
 from dragoman.net.urls import parse
 from tests.engines.wires import PATIENCE
 
@@ -27,27 +27,27 @@ from .scripted import CONNECT, DISCONNECT, PINGREQ, PUBLISH, SUBSCRIBE, Scripted
 class Plain:
     """A connection, the broker's end of it, what came, and why it was lost."""
 
-    def __init__(self, broker: Scripted, **place: Any) -> None:
+    def __init__(self, broker: Scripted, **endpoint: Any) -> None:
         host, _, port = broker.url.rpartition("/")[2].rpartition(":")
         self.broker = broker
-        self.came: list[Published] = []
+        self.came: list[MqttMessage] = []
         self.lost: list[str] = []
-        self.link = Link(Place(host=host, port=int(port), client="me", **place), self.take, self.over)
+        self.link = MqttLink(MqttEndpoint(host=host, port=int(port), client="me", **endpoint), self.take, self.over)
 
-    def take(self, link: Link, message: Published) -> None:
+    def take(self, link: MqttLink, message: MqttMessage) -> None:
         self.came.append(message)
         self.broker.changed.set()
 
-    def over(self, link: Link, why: str) -> None:
+    def over(self, link: MqttLink, why: str) -> None:
         self.lost.append(why)
         self.broker.changed.set()
 
 
 @asynccontextmanager
-async def plain(connack: dict[str, Any] | None = None, **place: Any) -> AsyncIterator[Plain]:
+async def plain(connack: dict[str, Any] | None = None, **endpoint: Any) -> AsyncIterator[Plain]:
     async with scripted() as broker:
         broker.answers[CONNECT] = lambda link, packet: link.connack(**connack or {})
-        one = Plain(broker, **place)
+        one = Plain(broker, **endpoint)
         await one.link.open()
         try:
             yield one
@@ -90,14 +90,14 @@ async def test_what_a_client_says_of_itself(
 ) -> None:
     """MQTT 5.0, 3.1.2; Clean Start only where 3.1.1 shall keep no session."""
     async with scripted() as broker:
-        place = place_of(parse(f"{broker.url}/q{url}"), Options(), serving=serving)
-        link = Link(place, lambda *_: None, lambda *_: None)
+        endpoint = endpoint_of(parse(f"{broker.url}/q{url}"), Options(), serving=serving)
+        link = MqttLink(endpoint, lambda *_: None, lambda *_: None)
         await link.open()
         await link.close(forget=True)
         said = broker.last.connect
-    assert (said.client, said.connect_flags, said.keepalive, said.about) == (place.client, flags, keepalive, about)
-    topic = f"q/fallen/dragoman/{place.client}"
-    assert said.will == (None if will is None else (topic, place.client.encode(), will))
+    assert (said.client, said.connect_flags, said.keepalive, said.about) == (endpoint.client, flags, keepalive, about)
+    topic = f"q/fallen/dragoman/{endpoint.client}"
+    assert said.will == (None if will is None else (topic, endpoint.client.encode(), will))
     assert said.client == "a" or said.client.startswith("dragoman-")
 
 
@@ -105,7 +105,7 @@ async def test_the_defaults_of_a_place() -> None:
     async with plain(tls=None, auth=("user", "word")) as one:
         said = one.broker.last.connect
         assert (said.about, said.connect_flags) == ({"SessionExpiryInterval": 0, "ReceiveMaximum": 65_535}, USER)
-        assert one.link.place.ordered
+        assert one.link.endpoint.ordered
 
 
 async def test_what_the_broker_says_of_itself() -> None:
@@ -129,7 +129,7 @@ async def test_a_broker_that_refuses_is_asked_once(version: str, code: int, told
         broker.answers[CONNECT] = lambda link, packet: link.connack(code=code)
         with pytest.raises(ConnectionError, match=told) as why:
             await Plain(broker, version=version).link.open()
-        assert isinstance(why.value, TurnedAway) is (told == "not authorized")
+        assert isinstance(why.value, ConnectRefused) is (told == "not authorized")
         assert len(broker.links) == 1
         await broker.last.ended.wait()
 
@@ -163,9 +163,9 @@ async def test_no_more_is_unconfirmed_than_the_broker_takes() -> None:
     async with plain({"ReceiveMaximum": 2}) as one:
         one.broker.answers[PUBLISH] = lambda link, packet: None
         there = one.broker.last
-        sending = [asyncio.ensure_future(one.link.publish(Published(topic=f"{n}", body=b""))) for n in range(6)]
+        sending = [asyncio.ensure_future(one.link.publish(MqttMessage(topic=f"{n}", body=b""))) for n in range(6)]
         await one.broker.until(lambda: len(there.got(PUBLISH)) == 2)
-        one.link.tell(Published(topic="told", body=b""))
+        one.link.publish_unconfirmed(MqttMessage(topic="told", body=b""))
         await one.broker.until(lambda: there.said("told"))
         assert [said.topic for said in there.got(PUBLISH)] == ["0", "1", "told"]
         there.puback(there.said("1")[0], 0x10)
@@ -178,19 +178,19 @@ async def test_no_more_is_unconfirmed_than_the_broker_takes() -> None:
         async with asyncio.timeout(PATIENCE):
             ends = await asyncio.gather(*sending, return_exceptions=True)
         assert [type(end) for end in ends if end != 0x10] == [
-            *(ConnectionError, Blamed, asyncio.CancelledError, ConnectionError, ConnectionError)
+            *(ConnectionError, LostBySize, asyncio.CancelledError, ConnectionError, ConnectionError)
         ]
         with pytest.raises(ConnectionError):
-            await one.link.publish(Published(topic="late", body=b""))
+            await one.link.publish(MqttMessage(topic="late", body=b""))
         with pytest.raises(ConnectionError):
-            one.link.tell(Published(topic="late", body=b""))
+            one.link.publish_unconfirmed(MqttMessage(topic="late", body=b""))
 
 
 async def test_as_much_is_unconfirmed_as_the_broker_takes() -> None:
     """Where it says nothing, more than the library would by itself."""
     async with plain() as one:
         one.broker.answers[PUBLISH] = lambda link, packet: None
-        sending = [asyncio.ensure_future(one.link.publish(Published(topic="q", body=b""))) for _ in range(50)]
+        sending = [asyncio.ensure_future(one.link.publish(MqttMessage(topic="q", body=b""))) for _ in range(50)]
         await one.broker.until(lambda: len(one.broker.last.said("q")) == 50)
         for packet in one.broker.last.said("q"):
             one.broker.last.puback(packet)
@@ -214,11 +214,11 @@ async def test_an_answer_that_is_not_waited_for_any_more_is_no_fault() -> None:
 async def test_the_longest_unconfirmed_message_is_blamed_for_the_end(sizes: tuple[int, ...]) -> None:
     async with plain() as one:
         one.broker.answers[PUBLISH] = lambda link, packet: None
-        sending = [asyncio.ensure_future(one.link.publish(Published(topic="q", body=b"x" * size))) for size in sizes]
+        sending = [asyncio.ensure_future(one.link.publish(MqttMessage(topic="q", body=b"x" * size))) for size in sizes]
         asked = asyncio.ensure_future(one.link.subscribe(["a"], 1))
         one.broker.answers[SUBSCRIBE] = lambda link, packet: link.cut()
         ends = await asyncio.gather(*sending, asked, return_exceptions=True)
-        assert [isinstance(end, Blamed) for end in ends] == [*(size == 9 for size in sizes), False]
+        assert [isinstance(end, LostBySize) for end in ends] == [*(size == 9 for size in sizes), False]
         assert all(isinstance(end, ConnectionError) for end in ends)
         await one.broker.until(lambda: one.lost)
         assert one.lost == ["the connection is gone"]
@@ -253,12 +253,12 @@ async def test_what_a_message_says(version: str) -> None:
         id = one.broker.last.publish("q", b"1", again=True, retained=True, **about)
         one.broker.last.publish("q", b"2", qos=0)
         await one.broker.until(lambda: len(one.came) == 2)
-        full = Published(topic="q", body=b"1", id=id, again=True, retained=True)
+        full = MqttMessage(topic="q", body=b"1", id=id, again=True, retained=True)
         if version == "5":
             full = replace(full, reply_to="me", correlation="\xff", headers={"a": "b"}, expiry=9)
-        for found, said in zip(one.came, (full, Published(topic="q", body=b"2")), strict=True):
-            assert {name: getattr(found, name) for name in Published.__struct_fields__} == {
-                name: getattr(said, name) for name in Published.__struct_fields__
+        for found, said in zip(one.came, (full, MqttMessage(topic="q", body=b"2")), strict=True):
+            assert {name: getattr(found, name) for name in MqttMessage.__struct_fields__} == {
+                name: getattr(said, name) for name in MqttMessage.__struct_fields__
             }
 
 
@@ -280,13 +280,13 @@ async def test_acknowledgements_and_what_is_owed(ordered: bool, order: list[list
 
 
 async def test_nothing_is_read_while_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads, read = list[Link](), Link._readable
+    reads, read = list[MqttLink](), MqttLink._read
 
-    def counted(link: Link) -> None:
+    def counted(link: MqttLink) -> None:
         reads.append(link)
         read(link)
 
-    monkeypatch.setattr(Link, "_readable", counted)
+    monkeypatch.setattr(MqttLink, "_read", counted)
     async with plain() as one:
         await one.link.subscribe(["fence"], 0)
         before = len(reads)
@@ -336,7 +336,7 @@ async def test_what_cannot_be_dealt_with_ends_the_link_and_not_the_loop(monkeypa
 async def test_a_broker_that_is_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is pinged after a silence of `keepalive` seconds, by the library's clock, which is put forward here."""
     ticks: list[Callable[[], None]] = []
-    monkeypatch.setattr(Link, "_tick", lambda link: ticks.append(lambda: link._guarded(link._client.loop_misc)))
+    monkeypatch.setattr(MqttLink, "_tick", lambda link: ticks.append(lambda: link._guard(link._client.loop_misc)))
     later = 0.0
     real = paho.time_func
     monkeypatch.setattr(paho, "time_func", lambda: real() + later)
@@ -356,7 +356,7 @@ async def test_a_broker_that_is_silent_is_lost(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("place", "forget", "code", "about"),
+    ("endpoint", "forget", "code", "about"),
     [
         ({}, True, 0, {"SessionExpiryInterval": 0}),
         ({}, False, 0, {}),
@@ -366,10 +366,10 @@ async def test_a_broker_that_is_silent_is_lost(monkeypatch: pytest.MonkeyPatch) 
         ({"version": "3.1.1"}, False, 0, {}),
     ],
 )
-async def test_how_it_says_goodbye(place: dict[str, Any], forget: bool, code: int, about: dict[str, int]) -> None:
+async def test_how_it_says_goodbye(endpoint: dict[str, Any], forget: bool, code: int, about: dict[str, int]) -> None:
     """MQTT 5.0, 3.14.2: after what is unsent."""
-    async with plain(**place) as one:
-        one.link.tell(Published(topic="last", body=b"x" * 1_000_000))
+    async with plain(**endpoint) as one:
+        one.link.publish_unconfirmed(MqttMessage(topic="last", body=b"x" * 1_000_000))
         await one.link.close(forget=forget)
         await one.link.close(forget=not forget)
         there = one.broker.last
@@ -386,7 +386,7 @@ async def test_a_broker_that_reads_no_more_does_not_hold_up_the_end(
     async with plain() as one:
         monkeypatch.setattr(connection, "PATIENCE", 0.05)
         one.broker.last.pause()
-        one.link.tell(Published(topic="q", body=b"x" * 30_000_000))
+        one.link.publish_unconfirmed(MqttMessage(topic="q", body=b"x" * 30_000_000))
         async with asyncio.timeout(PATIENCE):
             await one.link.close(forget=True)
         assert one.lost == []

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dragoman.engines.mqtt.messages import Packed, Published, sendable
+from dragoman.engines.mqtt.messages import MqttMessage, PackedProperties, sendable
 from dragoman.transports.broker.contract import Refused
 
 LONG = 65_535
@@ -16,27 +16,27 @@ LONG = 65_535
 @pytest.mark.parametrize(
     ("message", "raw"),
     [
-        (Published(topic="t", body=b"x"), b"\x00"),
-        (Published(topic="t", body=b"x", expiry=1), b"\x05\x02\x00\x00\x00\x01"),
-        (Published(topic="t", body=b"x", reply_to="é"), b"\x05\x08\x00\x02\xc3\xa9"),
-        (Published(topic="t", body=b"x", correlation="é"), b"\x04\x09\x00\x01\xe9"),
+        (MqttMessage(topic="t", body=b"x"), b"\x00"),
+        (MqttMessage(topic="t", body=b"x", expiry=1), b"\x05\x02\x00\x00\x00\x01"),
+        (MqttMessage(topic="t", body=b"x", reply_to="é"), b"\x05\x08\x00\x02\xc3\xa9"),
+        (MqttMessage(topic="t", body=b"x", correlation="é"), b"\x04\x09\x00\x01\xe9"),
         (
-            Published(topic="t", body=b"x", headers={"a": "", "": "é"}),
+            MqttMessage(topic="t", body=b"x", headers={"a": "", "": "é"}),
             b"\x0d\x26\x00\x01a\x00\x00\x26\x00\x00\x00\x02\xc3\xa9",
         ),
         (
-            Published(topic="t", body=b"x", reply_to="r", correlation="c", headers={"a": "b"}, expiry=2**32 - 1),
+            MqttMessage(topic="t", body=b"x", reply_to="r", correlation="c", headers={"a": "b"}, expiry=2**32 - 1),
             b"\x14\x02\xff\xff\xff\xff\x08\x00\x01r\x09\x00\x01c\x26\x00\x01a\x00\x01b",
         ),
-        (Published(topic="t", body=b"x", reply_to="r" * 124), b"\x7f\x08\x00\x7c" + b"r" * 124),
-        (Published(topic="t", body=b"x", reply_to="r" * 125), b"\x80\x01\x08\x00\x7d" + b"r" * 125),
-        (Published(topic="t", body=b"x", reply_to="r" * 16_380), b"\xff\x7f\x08\x3f\xfc" + b"r" * 16_380),
-        (Published(topic="t", body=b"x", reply_to="r" * 16_381), b"\x80\x80\x01\x08\x3f\xfd" + b"r" * 16_381),
+        (MqttMessage(topic="t", body=b"x", reply_to="r" * 124), b"\x7f\x08\x00\x7c" + b"r" * 124),
+        (MqttMessage(topic="t", body=b"x", reply_to="r" * 125), b"\x80\x01\x08\x00\x7d" + b"r" * 125),
+        (MqttMessage(topic="t", body=b"x", reply_to="r" * 16_380), b"\xff\x7f\x08\x3f\xfc" + b"r" * 16_380),
+        (MqttMessage(topic="t", body=b"x", reply_to="r" * 16_381), b"\x80\x80\x01\x08\x3f\xfd" + b"r" * 16_381),
     ],
     ids=str,
 )
-def test_the_bytes_of_properties(message: Published, raw: bytes) -> None:
-    assert Packed(message).pack() == raw
+def test_the_bytes_of_properties(message: MqttMessage, raw: bytes) -> None:
+    assert PackedProperties(message).pack() == raw
 
 
 @pytest.mark.parametrize(

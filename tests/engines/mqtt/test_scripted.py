@@ -70,7 +70,7 @@ async def test_where_answers_come(query: str, mailbox: str, subscribed: str) -> 
         found = await one.adapter.mailbox(one.read)
         last = found.rpartition("/")[2]
         assert re.fullmatch("[0-9a-f]{32}", last)
-        client = one.adapter.place.client
+        client = one.adapter.endpoint.client
         texts = [text.replace("CLIENT", client).replace("RANDOM", last) for text in (mailbox, subscribed)]
         assert [found, {name: how & 3 for name, how in one.link.filters.items()}] == [texts[0], {texts[1]: 1}]
 

@@ -101,7 +101,7 @@ async def test_after_an_outage_a_missing_subscriber_may_come_back(monkeypatch: p
             await one.adapter.request(MESSAGE, None)
         with pytest.raises(NotTaken, match="not yet"):
             await one.adapter.answer("q/reply/me", MESSAGE)
-        monkeypatch.setattr(wire, "RECONNECT_GRACE", 0.0)
+        monkeypatch.setattr("dragoman.net.reconnect.RECONNECT_GRACE", 0.0)
         with pytest.raises(Unroutable):
             await one.adapter.request(MESSAGE, None)
         await one.adapter.answer("q/reply/me", MESSAGE)

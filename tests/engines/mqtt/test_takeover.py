@@ -82,7 +82,7 @@ async def claimed(one: Ends) -> None:
     await one.broker.until(lambda: one.link.said(WILL))
 
 
-async def place(one: Ends) -> Link:
+async def endpoint(one: Ends) -> Link:
     """The connection in the dead one's place."""
     await one.broker.until(lambda: one.broker.last.client == DEAD)
     return one.broker.last
@@ -105,9 +105,9 @@ async def test_a_worker_that_hears_a_will_takes_over(clock: Clock, caplog: pytes
         in_its_place(one, and_then=give)
         one.broker.answers[PUBLISH] = lambda link, packet: None
         await claimed(one)
-        assert said_of_the_will(one) == [f"{DEAD} {one.adapter.place.client}"]
+        assert said_of_the_will(one) == [f"{DEAD} {one.adapter.endpoint.client}"]
         clock.claimed.set()
-        link = await place(one)
+        link = await endpoint(one)
         assert link.connect.will is not None
         assert link.connect.will[:2] == (WILL, DEAD.encode())
         await one.broker.until(lambda: len(one.link.said("q")) == 1 and link.said(f"q/reply/{DEAD}"))
@@ -148,7 +148,7 @@ async def test_what_is_no_will_of_another_is_not_claimed(topic: str, body: bytes
     async with ends() as one:
         clock.claimed.set()
         await one.work()
-        mine = one.adapter.place.client
+        mine = one.adapter.endpoint.client
         one.link.publish(topic.replace("{me}", mine), body.replace(b"{me}", mine.encode()), qos=qos)
         await one.fence()
         await one.adapter.hear(one.heard.append)
@@ -169,7 +169,7 @@ async def test_a_will_that_was_retained_may_be_old(clock: Clock, monkeypatch: py
         # it comes again from the worker's next death, and not retained
         one.link.publish(WILL, b"", qos=0)
         one.link.publish(WILL, DEAD.encode(), qos=0)
-        await place(one)
+        await endpoint(one)
 
 
 @pytest.mark.parametrize("back", [True, False])
@@ -198,7 +198,7 @@ async def test_of_those_that_claim_the_first_by_name_takes_over(
         one.link.publish(WILL, f"{DEAD} {other}".encode(), qos=0)
         await one.fence()
         clock.claimed.set()
-        await place(one)
+        await endpoint(one)
         await one.adapter.asides.wait(PATIENCE)
         claims = [body for body in said_of_the_will(one) if body]
         assert len(claims) == (1 if heir else 2)
@@ -210,7 +210,7 @@ async def test_a_will_that_comes_twice_is_one_death(clock: Clock) -> None:
         one.link.publish(WILL, DEAD.encode(), qos=0)
         await one.broker.until(lambda: len(said_of_the_will(one)) == 2)
         clock.claimed.set()
-        await place(one)
+        await endpoint(one)
         await one.adapter.asides.wait(PATIENCE)
         assert [link.client for link in one.broker.links].count(DEAD) == 1
 
@@ -223,7 +223,7 @@ async def test_a_session_that_is_gone_has_left_nothing(clock: Clock, caplog: pyt
         in_its_place(one, present=False)
         clock.claimed.set()
         await claimed(one)
-        link = await place(one)
+        link = await endpoint(one)
         await link.ended.wait()
         assert link.got(UNSUBSCRIBE) == []
         assert [said.about for said in link.got(DISCONNECT)] == [{"SessionExpiryInterval": 0}]
@@ -238,9 +238,9 @@ async def test_a_place_that_is_refused_is_left_as_it_is(clock: Clock, caplog: py
         one.broker.answers[CONNECT] = lambda link, packet: link.connack(code=0x87)
         clock.claimed.set()
         await claimed(one)
-        await place(one)
+        await endpoint(one)
         await one.adapter.asides.wait(PATIENCE)
-        assert said_of_the_will(one) == [f"{DEAD} {one.adapter.place.client}"]
+        assert said_of_the_will(one) == [f"{DEAD} {one.adapter.endpoint.client}"]
         one.link.publish("q", b"mine")
         await one.broker.until(lambda: one.came)
     assert "what a dead worker had is not ours: the broker says: not authorized" in caplog.text
@@ -252,7 +252,7 @@ async def test_a_worker_that_loses_the_broker_itself_removes_no_will(clock: Cloc
         in_its_place(one, and_then=lambda link: one.broker.answers.update({PUBLISH: lambda link, packet: None}))
         clock.claimed.set()
         await claimed(one)
-        link = await place(one)
+        link = await endpoint(one)
         await one.broker.until(lambda: link.said(f"q/reply/{DEAD}"))
         one.broker.answers[CONNECT] = lambda link, packet: link.cut()
         one.link.cut()
@@ -281,7 +281,7 @@ async def test_a_takeover_goes_on_while_there_is_headway(clock: Clock, caplog: p
         in_its_place(one, and_then=lambda link: one.broker.answers.update({PUBLISH: published}))
         clock.claimed.set()
         await claimed(one)
-        link = await place(one)
+        link = await endpoint(one)
         await one.broker.until(lambda: held)
         link.puback(held.pop())
         await clock.waiting()
@@ -305,5 +305,5 @@ async def test_a_takeover_goes_on_while_there_is_headway(clock: Clock, caplog: p
         assert [(said.code, said.about) for said in link.got(DISCONNECT)] == [(4, {})]
         one.broker.answers[PUBLISH] = one.broker.published
         await one.adapter.asides.wait(PATIENCE)
-        assert said_of_the_will(one) == [f"{DEAD} {one.adapter.place.client}"]
+        assert said_of_the_will(one) == [f"{DEAD} {one.adapter.endpoint.client}"]
     assert "what a dead worker had is not ours" in caplog.text

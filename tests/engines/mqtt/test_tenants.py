@@ -71,14 +71,14 @@ class Thief:
         self._ready = asyncio.Event()
         self.client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
         self.client.username_pw_set("mallory", PASSWORDS["mallory"])
-        self.client.on_connect = self._connected
+        self.client.on_connect = self._on_connect
         self.client.on_subscribe = lambda client, data, number, codes, about: self._say(codes[0].value)
         self.client.on_publish = lambda client, data, number, code, about: self._say(code.value)
         self.client.on_message = lambda client, data, message: self.read.append(bytes(message.payload))
         self.client.connect(*broker.address)
         self.client.loop_start()
 
-    def _connected(self, *about: Any) -> None:
+    def _on_connect(self, *about: Any) -> None:
         self._loop.call_soon_threadsafe(self._ready.set)
 
     def _say(self, code: int) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Options
-from dragoman.engines.mqtt.messages import Published
-from dragoman.engines.mqtt.topics import OWN_NAME, in_topic, message_of, place_of, said, topic_of
+from dragoman.engines.mqtt.messages import MqttMessage
+from dragoman.engines.mqtt.topics import OWN_NAME, describe_code, endpoint_of, in_topic, message_of, topic_of
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.net.urls import parse
@@ -90,22 +90,22 @@ CALLER = {
     ],
 )
 def test_where_a_url_leads(url: str, serving: bool, says: dict[str, Any]) -> None:
-    place = place_of(parse(url), Options(), serving=serving)
+    endpoint = endpoint_of(parse(url), Options(), serving=serving)
     will = says.get("will")
-    expected = {**CALLER, "client": place.client, **says}
+    expected = {**CALLER, "client": endpoint.client, **says}
     if will is not None:
-        expected["will"] = (f"q/fallen/{will}/{place.client}", place.client.encode())
-    assert {name: getattr(place, name) for name in place.__struct_fields__} == expected
-    assert "client" in says or OWN_NAME.fullmatch(place.client)
+        expected["will"] = (f"q/fallen/{will}/{endpoint.client}", endpoint.client.encode())
+    assert {name: getattr(endpoint, name) for name in endpoint.__struct_fields__} == expected
+    assert "client" in says or OWN_NAME.fullmatch(endpoint.client)
 
 
 def test_whose_tls_it_is() -> None:
     """The context that was given, otherwise one that trusts what the system does; none without TLS."""
     given = ssl.create_default_context()
     options = Options(client_tls=given)
-    assert place_of(parse("mqtts://h/q"), options, serving=False).tls is given
-    assert place_of(parse("mqtt://h/q"), options, serving=False).tls is None
-    own = place_of(parse("mqtts://h/q"), Options(), serving=False).tls
+    assert endpoint_of(parse("mqtts://h/q"), options, serving=False).tls is given
+    assert endpoint_of(parse("mqtt://h/q"), options, serving=False).tls is None
+    own = endpoint_of(parse("mqtts://h/q"), Options(), serving=False).tls
     assert own is not None
     assert (own.verify_mode, own.check_hostname) == (ssl.CERT_REQUIRED, True)
 
@@ -126,14 +126,14 @@ def test_whose_tls_it_is() -> None:
 )
 def test_what_a_url_may_not_say(query: str, words: str) -> None:
     with pytest.raises(LocalError, match=words):
-        place_of(parse(f"mqtt://h/q?{query}"), Options(), serving=False)
+        endpoint_of(parse(f"mqtt://h/q?{query}"), Options(), serving=False)
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 
-def published(topic: str = "q", again: bool = False, **about: Any) -> Published:
-    return Published(topic=topic, body=b"x", again=again, **about)
+def published(topic: str = "q", again: bool = False, **about: Any) -> MqttMessage:
+    return MqttMessage(topic=topic, body=b"x", again=again, **about)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def published(topic: str = "q", again: bool = False, **about: Any) -> Published:
         (published("q/requests/a/c", reply_to="b"), {"reply_to": "b"}),
         (published("q/request", reply_to="b"), {"reply_to": "b"}),
     ],
-    ids=lambda value: value.topic if isinstance(value, Published) else "",
+    ids=lambda value: value.topic if isinstance(value, MqttMessage) else "",
 )
-def test_what_a_request_says(message: Published, says: dict[str, Any]) -> None:
+def test_what_a_request_says(message: MqttMessage, says: dict[str, Any]) -> None:
     outcomes: list[str] = []
     found = message_of(message, "q/request", settle=outcomes.append)
     found.settle("answered")
@@ -207,7 +207,7 @@ def test_what_a_request_says(message: Published, says: dict[str, Any]) -> None:
         (published("q/reply/me/", correlation="x"), "", {}),
     ],
 )
-def test_what_an_answer_says(message: Published, correlation: str, headers: dict[str, str]) -> None:
+def test_what_an_answer_says(message: MqttMessage, correlation: str, headers: dict[str, str]) -> None:
     found = message_of(message, "q/reply/me", answer=True)
     assert (found.body, found.reply_to, found.mailbox) == (b"x", "", "")
     assert (found.correlation, found.headers) == (correlation, headers)
@@ -229,4 +229,4 @@ def test_headers_in_a_topic() -> None:
     ],
 )
 def test_what_a_reason_code_says(code: int, words: str) -> None:
-    assert said(code) == words
+    assert describe_code(code) == words

@@ -22,8 +22,8 @@ import trustme
 
 from dragoman import connect, serve
 from dragoman.channel import Broken
-from dragoman.engines.mqtt.connection import Link, Place
-from dragoman.engines.mqtt.messages import Published
+from dragoman.engines.mqtt.connection import MqttEndpoint, MqttLink
+from dragoman.engines.mqtt.messages import MqttMessage
 from dragoman.jsonrpc.errors import CallTimeout, LocalError
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import Refused, Unroutable
@@ -36,16 +36,16 @@ ADD = b'{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}'
 
 
 @asynccontextmanager
-async def listener(url: str, *filters: str) -> AsyncIterator[tuple[Link, asyncio.Queue[Published]]]:
+async def listener(url: str, *filters: str) -> AsyncIterator[tuple[MqttLink, asyncio.Queue[MqttMessage]]]:
     """A plain MQTT client that hears some topics, and may publish whatever it likes."""
-    heard: asyncio.Queue[Published] = asyncio.Queue()
+    heard: asyncio.Queue[MqttMessage] = asyncio.Queue()
 
-    def take(link: Link, message: Published) -> None:
+    def take(link: MqttLink, message: MqttMessage) -> None:
         heard.put_nowait(message)
         link.acknowledge(message)
 
     host, _, port = url.rpartition("/")[2].rpartition(":")
-    link = Link(Place(host=host, port=int(port), client=name("plain")), take, lambda link, why: None)
+    link = MqttLink(MqttEndpoint(host=host, port=int(port), client=name("plain")), take, lambda link, why: None)
     await link.open()
     if filters:
         assert all(code < 0x80 for code in await link.subscribe(filters, 1))
@@ -64,7 +64,7 @@ async def test_any_client_of_mqtt_5_can_call(mosquitto: Engine) -> None:
     url = f"{mosquitto.url}/{topic}?reply_to=my/*"
     async with serve(calculator(), urls=[url]), listener(mosquitto.url, "my/answers") as it:
         link, heard = it
-        await link.publish(Published(topic=topic, body=ADD, reply_to="my/answers", correlation="\x00\xff 17"))
+        await link.publish(MqttMessage(topic=topic, body=ADD, reply_to="my/answers", correlation="\x00\xff 17"))
         answer = await heard.get()
         assert json.loads(answer.body)["result"] == 3
         assert answer.correlation == "\x00\xff 17"
@@ -143,20 +143,20 @@ async def test_poison_is_answered_or_set_aside_and_never_loops(mosquitto: Engine
         connect(url) as peer,
         listener(mosquitto.url, f"{topic}/dead", box) as (link, heard),
     ):
-        await link.publish(Published(topic=topic, body=b"\xff no JSON", reply_to=box))
+        await link.publish(MqttMessage(topic=topic, body=b"\xff no JSON", reply_to=box))
         answer = await heard.get()
         assert (answer.topic, b"-32700" in answer.body) == (box, True)
-        await link.publish(Published(topic=topic, body=b"\xff no JSON, no address"))
+        await link.publish(MqttMessage(topic=topic, body=b"\xff no JSON, no address"))
         dead = await heard.get()
         assert (dead.topic, dead.body) == (f"{topic}/dead", b"\xff no JSON, no address")
         # an address that no client can have, or that is not a mailbox, has the request set aside
-        await link.publish(Published(topic=topic, body=b"\xff no topic", reply_to="my/+"))
+        await link.publish(MqttMessage(topic=topic, body=b"\xff no topic", reply_to="my/+"))
         assert (await heard.get()).body == b"\xff no topic"
-        await link.publish(Published(topic=topic, body=ADD, reply_to=topic))
+        await link.publish(MqttMessage(topic=topic, body=ADD, reply_to=topic))
         assert (await heard.get()).body == ADD
         assert await peer.call("add", [1, 2]) == 3
-        await link.publish(Published(topic=f"{topic}/request", body=ADD))
-        await link.publish(Published(topic=f"{topic}/request/%zz/%/a=b=c&&/d/e", body=ADD))
+        await link.publish(MqttMessage(topic=f"{topic}/request", body=ADD))
+        await link.publish(MqttMessage(topic=f"{topic}/request/%zz/%/a=b=c&&/d/e", body=ADD))
         assert (await heard.get()).body == ADD
         assert await peer.call("add", [1, 2]) == 3
         assert heard.empty()

@@ -40,8 +40,8 @@ class Link:
         self.about: dict[str, Any] = {}
         self.ended = asyncio.Event()
 
-    def say(self, line: str, body: bytes | None = None) -> None:
-        self._writer.write(line.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
+    def say(self, connection: str, body: bytes | None = None) -> None:
+        self._writer.write(connection.encode() + b"\r\n" + (b"" if body is None else body + b"\r\n"))
 
     def give(self, sid: str, message: Sent, status: str = "") -> None:
         """Deliver to a subscription."""
@@ -114,8 +114,8 @@ class Scripted(ScriptedServer[Link]):
         info = {"server_id": self.server, "version": "2.10.0", "headers": True, "max_payload": 1_000, "proto": 1}
         link.say(f"INFO {json.dumps(info)}")
         try:
-            while line := (await reader.readline()).decode().strip():
-                word, _, rest = line.partition(" ")
+            while connection := (await reader.readline()).decode().strip():
+                word, _, rest = connection.partition(" ")
                 words = rest.split()
                 if word == "CONNECT":
                     link.about = json.loads(rest)
@@ -141,8 +141,8 @@ class Scripted(ScriptedServer[Link]):
         headers: dict[str, str] = {}
         if with_headers:
             head, data = data[: int(words[-2])], data[int(words[-2]) :]
-            for line in head.decode().split("\r\n")[1:-2]:
-                name, _, text = line.partition(":")
+            for connection in head.decode().split("\r\n")[1:-2]:
+                name, _, text = connection.partition(":")
                 headers[name] = text.strip()
         return Sent(subject, data, rest[0] if rest else "", headers)
 

@@ -21,10 +21,10 @@ SIZES = {"Number": "1", "Before": "0", "First": "1", "Origin": "0", "Expires": "
 END = SIZES | {"Number": "2", "Touch": "1"}
 
 
-def held(place: int, **headers: str) -> dict[str, Any]:
+def held(position: int, **headers: str) -> dict[str, Any]:
     """The newest message of a subject, without a body."""
     lines = "".join(f"{name}: {text}\r\n" for name, text in headers.items())
-    return {"message": {"seq": place, "hdrs": base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()}}
+    return {"message": {"seq": position, "hdrs": base64.b64encode(f"NATS/1.0\r\n{lines}\r\n".encode()).decode()}}
 
 
 def one_by_one(*answers: Any) -> Callable[[Sent], Any]:
@@ -61,16 +61,16 @@ async def test_a_log_that_was_deleted_meanwhile_begins_anew() -> None:
 
 
 ACKS = {
-    "old": "$JS.ACK.dragoman-logs.consumer.1.{place}.{place}.1700000000.{pending}",
-    "new": "$JS.ACK.domain.account.dragoman-logs.consumer.1.{place}.{place}.1700000000.{pending}.random",
+    "old": "$JS.ACK.dragoman-logs.consumer.1.{position}.{position}.1700000000.{pending}",
+    "new": "$JS.ACK.domain.account.dragoman-logs.consumer.1.{position}.{position}.1700000000.{pending}.random",
 }
 
 
-def delivered(server: Scripted, ack: str, place: int) -> None:
+def delivered(server: Scripted, ack: str, position: int) -> None:
     """A message of a log of two, to the subscription that was made last."""
     sid = list(server.last.subscriptions)[-1]
-    reply = ack.format(place=place, pending=2 - place)
-    server.last.give(sid, Sent("dragoman.logs.log", b"%d" % place, reply, SIZES | {"Number": str(place)}))
+    reply = ack.format(position=position, pending=2 - position)
+    server.last.give(sid, Sent("dragoman.logs.log", b"%d" % position, reply, SIZES | {"Number": str(position)}))
 
 
 @pytest.mark.parametrize("early", [0, 1, 2])
@@ -79,11 +79,11 @@ async def test_a_log_is_read_to_its_end_and_no_further(ack: str, early: int) -> 
     """Whether its messages come before the answer to the request for them, or behind it."""
 
     def create(sent: Sent) -> Any:
-        for place in (1, 2):
-            if place <= early:
-                delivered(server, ACKS[ack], place)
+        for position in (1, 2):
+            if position <= early:
+                delivered(server, ACKS[ack], position)
             else:
-                asyncio.get_running_loop().call_soon(delivered, server, ACKS[ack], place)
+                asyncio.get_running_loop().call_soon(delivered, server, ACKS[ack], position)
         return {"num_pending": 2 - early}
 
     async with ends(held(3, **END)) as (server, store):

@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.bus.contract import BusLost
 from dragoman.engines.nats import connection
-from dragoman.engines.nats.connection import BrokerConnection, NoResponders, TooLong
+from dragoman.engines.nats.connection import MessageTooLong, NatsConnection, NoResponders
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
 from tests.engines.wires import PATIENCE
@@ -24,10 +24,10 @@ class Ends:
     """A connection to a scripted server, what it told, and what came."""
 
     def __init__(self, server: Scripted) -> None:
-        self.server, self.line = server, BrokerConnection(parse(server.url))
+        self.server, self.connection = server, NatsConnection(parse(server.url))
         self.states: list[tuple[bool, str]] = []
         self.came: list[Any] = []
-        self.line.states.append(self.state)
+        self.connection.states.append(self.state)
 
     def state(self, alive: bool, why: str) -> None:
         self.states.append((alive, why))
@@ -48,11 +48,11 @@ class Ends:
 async def ends() -> AsyncIterator[Ends]:
     async with scripted() as server:
         one = Ends(server)
-        await one.line.open()
+        await one.connection.open()
         try:
             yield one
         finally:
-            await one.line.close()
+            await one.connection.close()
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +72,11 @@ async def test_what_is_published_and_heard(caplog: pytest.LogCaptureFixture) -> 
             if message.data == b"1":
                 raise ArithmeticError
 
-        heard = await one.line.subscribe("a.*", take, queue="g")
-        await one.line.sync()
+        heard = await one.connection.subscribe("a.*", take, queue="g")
+        await one.connection.sync()
         assert ("a.*", "g") in one.server.last.subscriptions.values()
-        await one.line.publish("a.b", b"1", reply="r", headers={"h": "v"})
-        await one.line.publish("a.c", b"2")
+        await one.connection.publish("a.b", b"1", reply="r", headers={"h": "v"})
+        await one.connection.publish("a.c", b"2")
         await one.server.until(lambda: len(one.came) == 2)
         assert "a message of a.* could not be taken" in caplog.text
         first, second = one.came
@@ -84,7 +84,7 @@ async def test_what_is_published_and_heard(caplog: pytest.LogCaptureFixture) -> 
         assert (second.subject, second.data, second.reply, second.headers) == ("a.c", b"2", "", None)
         await heard.close()
         await heard.close()
-        await one.line.sync()
+        await one.connection.sync()
         assert ("a.*", "g") not in one.server.last.subscriptions.values()
         await heard.close(rest=True)
 
@@ -92,24 +92,24 @@ async def test_what_is_published_and_heard(caplog: pytest.LogCaptureFixture) -> 
 async def test_what_the_library_is_told() -> None:
     """Answers of its own without a subscriber, and no echo of limits of its own."""
     async with ends() as one:
-        assert (one.line.limit, one.line.server, one.line.alive) == (1_000, "A", True)
+        assert (one.connection.limit, one.connection.server, one.connection.alive) == (1_000, "A", True)
         about = one.server.last.about
         assert (about["name"], about["headers"], about["no_responders"]) == ("dragoman", True, True)
-        assert one.line._client._max_pending_size == 8_388_608
-        with pytest.raises(TooLong, match=r"the message has 1001 bytes; .* takes 1000"):
-            await one.line.publish("a", b"x" * 1_001)
+        assert one.connection._client._max_pending_size == 8_388_608
+        with pytest.raises(MessageTooLong, match=r"the message has 1001 bytes; .* takes 1000"):
+            await one.connection.publish("a", b"x" * 1_001)
         with pytest.raises(LocalError, match="BadSubjectError"):
-            await one.line.publish("a b")
+            await one.connection.publish("a b")
         with pytest.raises(LocalError, match="is not a subject"):
-            await one.line.subscribe("a b", one.take)
-        assert len(one.line._heard) == 1
+            await one.connection.subscribe("a b", one.take)
+        assert len(one.connection._subscriptions) == 1
 
 
 async def test_asking() -> None:
     async with ends() as one:
-        await one.line.subscribe("q", one.take)
-        asking = asyncio.ensure_future(one.line.ask("q", b"1", headers={"h": "v"}))
-        other = asyncio.ensure_future(one.line.ask("q", b"2"))
+        await one.connection.subscribe("q", one.take)
+        asking = asyncio.ensure_future(one.connection.ask("q", b"1", headers={"h": "v"}))
+        other = asyncio.ensure_future(one.connection.ask("q", b"2"))
         await one.server.until(lambda: len(one.came) == 2)
         assert one.came[0].headers == {"h": "v"}
         one.server.publish(Sent(one.came[1].reply, b"second"))
@@ -120,28 +120,28 @@ async def test_asking() -> None:
             (b"second", None),
         ]
         with pytest.raises(NoResponders, match="no subscriber answers at nowhere"):
-            await one.line.ask("nowhere")
+            await one.connection.ask("nowhere")
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(BusLost, match="no answer from q in time"):
-                await one.line.ask("q", patience=0.01)
-        assert one.line._asked == {}
+                await one.connection.ask("q", patience=0.01)
+        assert one.connection._pending == {}
 
 
 async def test_delivering() -> None:
     """Whether there was a subscriber."""
     async with ends() as one:
-        await one.line.subscribe("q", one.take)
-        assert await one.line.deliver("q", b"1", headers={"h": "v"}) is True
+        await one.connection.subscribe("q", one.take)
+        assert await one.connection.deliver("q", b"1", headers={"h": "v"}) is True
         assert (one.came[0].data, one.came[0].headers) == (b"1", {"h": "v"})
-        assert await one.line.deliver("nowhere", b"1") is False
+        assert await one.connection.deliver("nowhere", b"1") is False
 
 
 async def test_those_that_wait_in_one_turn_share_one_message_to_themselves() -> None:
     async with ends() as one:
         before = len(one.server.last.published)
-        await asyncio.gather(*(one.line.sync() for _ in range(5)))
+        await asyncio.gather(*(one.connection.sync() for _ in range(5)))
         assert len(one.server.last.published) == before + 1
-        await one.line.sync()
+        await one.connection.sync()
         assert len(one.server.last.published) == before + 2
 
 
@@ -151,41 +151,41 @@ async def test_those_that_wait_in_one_turn_share_one_message_to_themselves() -> 
 async def test_an_outage_is_told_and_what_was_subscribed_is_again() -> None:
     """It connects once: the library does not do it as well."""
     async with ends() as one:
-        await one.line.subscribe("a", one.take, queue="g")
-        inbox = one.line.inbox
+        await one.connection.subscribe("a", one.take, queue="g")
+        inbox = one.connection.inbox
         one.server.server = "B"
         one.server.last.cut()
         await one.server.until(lambda: one.states and one.states[-1][0])
         assert one.states[0][0] is False
         assert one.states[0][1]
         assert one.states[-1] == (True, "")
-        assert (one.line.server, one.line.inbox, len(one.server.links)) == ("B", inbox, 2)
+        assert (one.connection.server, one.connection.inbox, len(one.server.links)) == ("B", inbox, 2)
         assert sorted(one.server.last.subscriptions.values()) == sorted([("a", "g"), (f"{inbox}*", "")])
-        assert await one.line.deliver("a", b"") is True
+        assert await one.connection.deliver("a", b"") is True
 
 
 async def test_while_it_is_away_nothing_goes_out() -> None:
     async with ends() as one:
-        await one.line.subscribe("q", one.take)
-        asking = asyncio.ensure_future(one.line.ask("q"))
+        await one.connection.subscribe("q", one.take)
+        asking = asyncio.ensure_future(one.connection.ask("q"))
         await one.server.until(lambda: one.came)
         await one.away()
-        assert not one.line.alive
+        assert not one.connection.alive
         with pytest.raises(BusLost, match="is away"):
             await asking
-        why = str(one.line.lost())
+        why = str(one.connection.lost())
         async with asyncio.timeout(PATIENCE):
             for work in (
-                one.line.publish("a"),
-                one.line.ask("a"),
-                one.line.deliver("a", b""),
-                one.line.subscribe("a", one.take),
-                one.line.sync(),
+                one.connection.publish("a"),
+                one.connection.ask("a"),
+                one.connection.deliver("a", b""),
+                one.connection.subscribe("a", one.take),
+                one.connection.sync(),
             ):
                 with pytest.raises(BusLost) as lost:
                     await work
                 assert str(lost.value).partition(": ")[0] == why.partition(": ")[0]
-        assert len(one.line._heard) == 2
+        assert len(one.connection._subscriptions) == 2
         one.server.refusing = False
         await one.server.until(lambda: one.states[-1][0])
 
@@ -206,9 +206,9 @@ async def test_it_is_lost_as_soon_as_the_library_knows() -> None:
     async with ends() as one:
         one.server.last.cut()
         async with asyncio.timeout(PATIENCE):
-            while one.line._client.is_connected:  # noqa: ASYNC110
+            while one.connection._client.is_connected:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        assert not one.line.alive
+        assert not one.connection.alive
         await one.server.until(lambda: one.states and one.states[-1][0])
 
 
@@ -216,10 +216,10 @@ async def test_whether_a_server_that_is_quiet_answers(monkeypatch: pytest.Monkey
     """It is asked after each silence, and answers: a message to ourselves comes back."""
     async with ends() as one:
         async with asyncio.timeout(PATIENCE):
-            assert await one.line._speaks() is True
+            assert await one.connection._speaks() is True
         monkeypatch.setattr(connection, "PATIENCE", 0.02)
         one.server.silent = True
-        assert await one.line._speaks() is False
+        assert await one.connection._speaks() is False
         one.server.silent = False
 
 
@@ -234,10 +234,10 @@ async def test_whether_a_server_that_is_quiet_answers(monkeypatch: pytest.Monkey
 )
 async def test_what_it_shows_of_itself(who: str, shown: dict[str, str]) -> None:
     async with scripted() as server:
-        line = BrokerConnection(parse(server.url.replace("//", f"//{who}")))
-        await line.open()
+        connection = NatsConnection(parse(server.url.replace("//", f"//{who}")))
+        await connection.open()
         about = server.last.about
-        await line.close()
+        await connection.close()
         assert {name: about[name] for name in ("auth_token", "user", "pass") if name in about} == shown
 
 
@@ -246,7 +246,7 @@ async def test_what_the_server_objects_to_is_logged(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.WARNING)
     async with ends() as one:
         one.server.last.say("-ERR 'Permissions Violation for Publish to \"x\"'")
-        await one.line.sync()
+        await one.connection.sync()
         assert "permissions violation for publish" in caplog.text.lower()
         caplog.clear()
         one.server.last.cut()
@@ -259,18 +259,18 @@ async def test_a_server_that_is_not_there_is_said() -> None:
         server.refusing = True
         one = Ends(server)
         with pytest.raises(BusLost, match="is away"):
-            await one.line.open()
-        await one.line.close()
+            await one.connection.open()
+        await one.connection.close()
         assert one.states == []
 
 
 async def test_the_end_sends_what_is_queued_and_tells_nothing() -> None:
     async with ends() as one:
-        await one.line.publish("last", b"x")
-        await one.line.close()
-        await one.line.close()
+        await one.connection.publish("last", b"x")
+        await one.connection.close()
+        await one.connection.close()
         assert [sent.body for sent in one.server.last.said("last")] == [b"x"]
         await one.server.last.ended.wait()
         assert one.states == []
         with pytest.raises(BusLost, match="this end is closed"):
-            await one.line.publish("late")
+            await one.connection.publish("late")

@@ -32,10 +32,10 @@ def fault(code: int) -> dict[str, Any]:
     return {"error": {"code": 400, "err_code": code, "description": "the\nreason"}}
 
 
-def found(body: bytes, place: int = 7, **headers: str) -> dict[str, Any]:
+def found(body: bytes, position: int = 7, **headers: str) -> dict[str, Any]:
     """JetStream's answer to a request for the newest message of a subject."""
     lines = "\r\n".join(["NATS/1.0", *(f"{name.replace('_', '-')}: {text}" for name, text in headers.items()), "", ""])
-    return {"message": {"seq": place, "data": text(body), "hdrs": text(lines.encode()) if headers else ""}}
+    return {"message": {"seq": position, "data": text(body), "hdrs": text(lines.encode()) if headers else ""}}
 
 
 def text(raw: bytes) -> str:
@@ -141,7 +141,7 @@ async def test_an_outage_is_told_once_and_its_end(caplog: pytest.LogCaptureFixtu
             tries.append(alive)
             one.server.changed.set()
 
-        one.bus._line.states.append(tried)
+        one.bus._connection.states.append(tried)
         one.server.refusing = True
         one.server.last.cut()
         await one.server.until(lambda: states)
@@ -377,6 +377,6 @@ async def test_a_reading_that_stops_in_the_middle_is_an_error(monkeypatch: pytes
         with pytest.raises(BusLost, match=rf"^{one.bus.url}: JetStream stopped in the middle of reading KV_p"):
             await one.store.sweep()
         assert patience == [5]
-        await one.bus._line.sync()
+        await one.bus._connection.sync()
         boxes = [subject for subject, _ in one.server.last.subscriptions.values()]
         assert one.asked("CONSUMER.CREATE.KV_p")[0]["config"]["deliver_subject"] not in boxes

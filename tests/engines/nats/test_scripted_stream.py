@@ -56,10 +56,10 @@ class Ends:
     def box(self) -> str:
         return self.server.last.said(NEXT)[-1].reply
 
-    def give(self, place: int, body: bytes = b"{}", *, count: int = 1, long: bool = False, **headers: str) -> str:
+    def give(self, position: int, body: bytes = b"{}", *, count: int = 1, long: bool = False, **headers: str) -> str:
         """Deliver a request; returns the subject of its acknowledgement."""
         domain = "$JS.ACK.domain.account" if long else "$JS.ACK"
-        to = f"{domain}.work.workers_q.{count}.{place}.{place}.1700000000.0" + (".random" if long else "")
+        to = f"{domain}.work.workers_q.{count}.{position}.{position}.1700000000.0" + (".random" if long else "")
         self.server.publish(Sent(self.box, body, to, {name.replace("_", "-"): text for name, text in headers.items()}))
         return to
 
@@ -138,7 +138,7 @@ async def test_it_asks_for_as_many_as_it_has_slots_for() -> None:
     async with ends(prefetch=4) as one:
         assert one.asked() == [{"batch": 4, "expires": 5_000_000_000, "idle_heartbeat": 1_000_000_000}]
         first = one.box
-        tos = [one.give(place) for place in (1, 2)]
+        tos = [one.give(position) for position in (1, 2)]
         await one.server.until(lambda: len(one.came) == 2)
         for message in one.came:
             message.settle("answered")
@@ -235,8 +235,10 @@ async def test_how_each_delivery_ends(caplog: pytest.LogCaptureFixture) -> None:
     async with ends(prefetch=8) as one:
         one.server.taken = taken
         tos = [
-            one.give(place, b"%d" % place, reply_to="_INBOX.me", correlation=f"c{place}", Nats_Msg_Id="x", a="b")
-            for place in range(1, 6)
+            one.give(
+                position, b"%d" % position, reply_to="_INBOX.me", correlation=f"c{position}", Nats_Msg_Id="x", a="b"
+            )
+            for position in range(1, 6)
         ]
         await one.server.until(lambda: len(one.came) == 5)
         for message, outcome in zip(one.came, ("answered", "nothing_owed", "retry", "reject"), strict=False):
@@ -256,7 +258,7 @@ async def test_how_each_delivery_ends(caplog: pytest.LogCaptureFixture) -> None:
         assert (dead.subject, dead.body, dead.headers["a"]) == ("q.dead", b"4", "b")
         # what is not taken comes again
         one.server.taken = lambda sent: {"error": {"description": "full", "err_code": 1}}
-        more = [one.give(place) for place in (6, 7)]
+        more = [one.give(position) for position in (6, 7)]
         await one.server.until(lambda: len(one.came) == 7)
         one.came[5].settle("retry")
         await one.settled(more[0], b"-NAK")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from msgspec import Struct
 
 from dragoman.channel import Options
 from dragoman.engines.nats.adapter import message_of
+from dragoman.engines.nats.connection import Message
 from dragoman.engines.nats.wire import adapter_at, subject_of
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
@@ -72,5 +75,5 @@ class Delivered(Struct):
     ],
 )
 def test_what_a_request_says(message: Delivered, to: str, correlation: str, headers: dict[str, str]) -> None:
-    found = message_of(message, unsettled)
+    found = message_of(cast(Message, message), unsettled)
     assert (found.reply_to, found.correlation, found.headers, found.body) == (to, correlation, headers, b"{}")

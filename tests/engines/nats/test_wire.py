@@ -43,7 +43,7 @@ async def raw(nats: Engine) -> AsyncIterator[Bare]:
     await client.close()
 
 
-def place(nats: Engine, stream: bool, tail: str = "") -> str:
+def position(nats: Engine, stream: bool, tail: str = "") -> str:
     """A URL of its own."""
     return plus((STREAM if stream else NATS).url(nats), tail)
 
@@ -72,7 +72,7 @@ async def until_held(raw: Bare, url: str, count: int, dead: bool = False) -> Non
 
 async def test_any_client_of_nats_can_call(nats: Engine, raw: Bare) -> None:
     """The reply subject alone says where the answer goes."""
-    url = place(nats, False)
+    url = position(nats, False)
     async with serve(calculator(), urls=url):
         answer = await raw.request(address(url), SUBTRACT, timeout=PATIENCE)
         assert json.loads(answer.data) == {"jsonrpc": "2.0", "result": 19, "id": 1}
@@ -88,7 +88,7 @@ async def test_what_a_worker_gives_back_goes_to_another_or_its_caller_hears_of_i
     nats: Engine, raw: Bare, others: int
 ) -> None:
     """The server tells a publisher that nobody took its message, and not the one who waits for the answer."""
-    url = place(nats, False)
+    url = position(nats, False)
     got: asyncio.Queue[BrokerMessage] = asyncio.Queue()
     async with connect(url, timeout=PATIENCE) as peer, asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         async with adapter(url, serving=True) as one:
@@ -130,7 +130,7 @@ async def test_a_reply_subject_of_jetstreams_api_empties_no_stream(wire: Wire, u
 
 async def test_nor_does_a_refusal(nats: Engine, raw: Bare) -> None:
     """The answer to what is above `?prefetch=` and what may wait goes to mailboxes alone, too."""
-    url, orders, gate = place(nats, False, "prefetch=1"), name("orders"), asyncio.Event()
+    url, orders, gate = position(nats, False, "prefetch=1"), name("orders"), asyncio.Event()
     stream = raw.jetstream()
     await stream.add_stream(name=orders, subjects=[orders])
     await stream.publish(orders, b"a lamp")
@@ -167,7 +167,7 @@ async def test_headers_that_cannot_be_read_count_as_none(wire: Wire, url: str, r
 
 
 async def test_an_address_that_cannot_be_read_is_dropped(nats: Engine, raw: Bare) -> None:
-    url = place(nats, False)
+    url = position(nats, False)
     async with serve(calculator(), urls=url), connect(url, timeout=PATIENCE) as peer:
         publish = b"PUB %b _INBOX.\xff %d\r\n%b\r\n" % (address(url).encode(), len(SUBTRACT), SUBTRACT)
         await raw._send_command(publish)
@@ -183,7 +183,7 @@ async def test_too_large_is_refused(url: str) -> None:
 
 
 async def test_headers_that_would_speak_to_the_server_are_refused(nats: Engine) -> None:
-    adapter = adapter_at(place(nats, False))
+    adapter = adapter_at(position(nats, False))
     await adapter.open()
     for headers, words in (({"Nats-Rollup": "all"}, "Nats-Rollup"), ({"key": "x" * 3000}, "1536 are kept")):
         with pytest.raises(Refused, match=words):
@@ -199,7 +199,7 @@ async def test_headers_that_would_speak_to_the_server_are_refused(nats: Engine) 
 async def test_above_prefetch_requests_wait_and_above_that_they_are_refused(
     nats: Engine, raw: Bare, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = place(nats, False, "prefetch=2")
+    url = position(nats, False, "prefetch=2")
     running, most = 0, 0
     gate = asyncio.Event()
     service = Service("slow")
@@ -237,7 +237,7 @@ async def test_above_prefetch_requests_wait_and_above_that_they_are_refused(
 )
 async def test_poison_is_set_aside_whatever_its_headers_say(nats: Engine, raw: Bare, headers: str) -> None:
     """They hold for the stream that the message is in, not for that of dead letters."""
-    url = place(nats, True)
+    url = position(nats, True)
     block = f"NATS/1.0\r\n{headers.format(stream=url.partition('stream=')[2])}\r\nb: c\r\n\r\n".encode()
     async with serve(calculator(), urls=url):
         await raw._send_command(
@@ -249,7 +249,7 @@ async def test_poison_is_set_aside_whatever_its_headers_say(nats: Engine, raw: B
 
 async def test_poison_is_set_aside(nats: Engine, raw: Bare) -> None:
     """What is not JSON-RPC and names no address to answer, and what killed its workers."""
-    url, seen = place(nats, True, "deliveries=2&wait=1"), list[int]()
+    url, seen = position(nats, True, "deliveries=2&wait=1"), list[int]()
     service = Service("told")
 
     @service.method
@@ -280,7 +280,7 @@ async def test_poison_is_set_aside(nats: Engine, raw: Bare) -> None:
 
 
 async def test_a_request_that_is_sent_twice_is_taken_once(nats: Engine, raw: Bare) -> None:
-    url = place(nats, True)
+    url = position(nats, True)
     async with serve(calculator(), urls=url):
         pass
     adapter = adapter_at(url)
@@ -294,7 +294,7 @@ async def test_a_request_that_is_sent_twice_is_taken_once(nats: Engine, raw: Bar
 
 async def test_an_answer_waits_for_its_caller_to_come_back(nats: Engine, raw: Bare) -> None:
     """The mailbox has no subscriber: the worker does not acknowledge, and tries again."""
-    url, ran = place(nats, True), asyncio.Event()
+    url, ran = position(nats, True), asyncio.Event()
     service = Service("told")
 
     @service.method(inline=True)
@@ -314,7 +314,7 @@ async def test_an_answer_waits_for_its_caller_to_come_back(nats: Engine, raw: Ba
 
 
 async def test_a_full_stream_takes_no_more(nats: Engine, raw: Bare) -> None:
-    url = place(nats, True, "max=1")
+    url = position(nats, True, "max=1")
     async with serve(calculator(), urls=url):
         pass
     async with connect(url, timeout=PATIENCE) as peer:

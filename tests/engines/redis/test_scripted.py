@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Options
-from dragoman.engines.redis import wire
 from dragoman.engines.redis.wire import RedisAdapter, adapter_at
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import BrokerMessage, NotTaken, Refused, Unroutable
@@ -99,13 +98,13 @@ async def test_the_loss_of_any_connection_is_told_once_and_its_return_when_all_a
         one.states.clear()
         before = len(one.server.sent("PEXPIRE"))
         one.server.replies["PEXPIRE"] = None
-        box, line = one.server.over("XREAD"), one.server.links[0]
+        box, connection = one.server.over("XREAD"), one.server.links[0]
         box.cut()
         await one.server.until(lambda: len(one.server.sent("PEXPIRE")) > before)
         assert one.alive == [False]
-        line.cut()
-        await line.ended.wait()
-        await one.server.until(lambda: one.adapter.line.alive)
+        connection.cut()
+        await connection.ended.wait()
+        await one.server.until(lambda: one.adapter.connection.alive)
         assert one.alive == [False]
         one.server.replies["PEXPIRE"] = bulk(1)
         one.server.over("PEXPIRE").cut()
@@ -158,7 +157,7 @@ async def test_after_an_outage_a_missing_queue_may_come_back(monkeypatch: pytest
         await one.server.until(lambda: one.states and one.states[-1][0])
         with pytest.raises(NotTaken, match="not there again yet"):
             await one.adapter.request(MESSAGE, None)
-        monkeypatch.setattr(wire, "RECONNECT_GRACE", 0.0)
+        monkeypatch.setattr("dragoman.net.reconnect.RECONNECT_GRACE", 0.0)
         with pytest.raises(Unroutable):
             await one.adapter.request(MESSAGE, None)
 

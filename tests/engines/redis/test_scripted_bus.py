@@ -165,11 +165,11 @@ async def test_the_loss_of_either_connection_is_told_and_its_return_when_both_ar
         await server.until(lambda: len(server.sent("SUBSCRIBE")) == 3)
         lines = list[bool]()
 
-        def line(alive: bool, why: str) -> None:
+        def connection(alive: bool, why: str) -> None:
             lines.append(alive)
             server.changed.set()
 
-        bus._line.states.append(line)
+        bus._connection.states.append(connection)
         server.over("PUBLISH").cut()
         await server.until(lambda: lines and lines[-1])
         assert states == [False]
@@ -194,7 +194,7 @@ async def test_the_end_of_a_bus_is_that_of_its_connections() -> None:
 async def test_a_bus_that_does_not_get_all_its_connections_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted() as server:
 
-        async def denied(line: object) -> None:
+        async def denied(connection: object) -> None:
             raise BusLost("no more connections")
 
         monkeypatch.setattr("dragoman.engines.redis.connection.PubSubConnection.open", denied)

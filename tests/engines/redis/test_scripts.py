@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from dragoman.engines.redis import scripts
-from dragoman.engines.redis.connection import BrokerConnection, Script, place
+from dragoman.engines.redis.connection import RedisConnection, Script, endpoint_of
 from dragoman.net.urls import parse
 from tests.engines.brokers import Engine, name
 
@@ -17,15 +17,15 @@ from tests.engines.brokers import Engine, name
 class Queue:
     """A request stream of its own with the group `g`."""
 
-    def __init__(self, raw: Any, line: BrokerConnection) -> None:
-        self.raw, self.line, self.key = raw, line, name("stream")
+    def __init__(self, raw: Any, connection: RedisConnection) -> None:
+        self.raw, self.connection, self.key = raw, connection, name("stream")
 
     async def made(self) -> Queue:
         await self.raw.xgroup_create(self.key, "g", "0", mkstream=True)
         return self
 
     async def run(self, script: Script, *words: Any, keys: tuple[str, ...] = ()) -> Any:
-        return await script.run(self.line, [self.key, *keys], *words)
+        return await script.run(self.connection, [self.key, *keys], *words)
 
     async def add(self, *ids: str, **fields: str) -> None:
         for id in ids:
@@ -56,11 +56,11 @@ class Queue:
 
 @pytest.fixture
 async def queue(redis: Engine) -> AsyncIterator[Queue]:
-    line = BrokerConnection(place(parse(redis.url), ""))
-    await line.open()
+    connection = RedisConnection(endpoint_of(parse(redis.url), ""))
+    await connection.open()
     async with Redis.from_url(redis.url, protocol=2) as raw:
-        yield await Queue(raw, line).made()
-    await line.close()
+        yield await Queue(raw, connection).made()
+    await connection.close()
 
 
 def entry(id: str, head: str = "", body: str = "") -> list[Any]:

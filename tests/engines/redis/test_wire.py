@@ -18,7 +18,7 @@ from dragoman import Context, Service, connect, serve
 from dragoman.bus import open_bus
 from dragoman.channel import Broken
 from dragoman.engines.redis import connection, scripts
-from dragoman.engines.redis.connection import BrokerConnection, place
+from dragoman.engines.redis.connection import RedisConnection, endpoint_of
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.net.urls import parse
 from dragoman.transports.broker.contract import Refused
@@ -351,26 +351,28 @@ async def test_a_line_that_is_alive_can_be_asked(redis: Engine, raw: Redis) -> N
     come to its loss."""
     over = False
     lost: asyncio.Queue[None] = asyncio.Queue()
-    line = BrokerConnection(place(parse(redis.url), ""), on_state=lambda up, why: None if up else lost.put_nowait(None))
-    await line.open()
+    connection = RedisConnection(
+        endpoint_of(parse(redis.url), ""), on_state=lambda up, why: None if up else lost.put_nowait(None)
+    )
+    await connection.open()
 
     async def ask() -> None:
         while not over:
-            await line.back()
-            while line.alive and not over:
-                line.tell("PING")
+            await connection.back()
+            while connection.alive and not over:
+                connection.post("PING")
                 await asyncio.sleep(0)
 
     asking = asyncio.create_task(ask())
     async with asyncio.timeout(PATIENCE):
         for _ in range(5):
-            await line.back()
-            await raw.client_kill_filter(_id=str(await line.ask("CLIENT", "ID")))
+            await connection.back()
+            await raw.client_kill_filter(_id=str(await connection.ask("CLIENT", "ID")))
             await lost.get()
         over = True
-        await line.back()
+        await connection.back()
         await asking
-    await line.close()
+    await connection.close()
 
 
 async def test_a_server_that_hangs_is_noticed(redis: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.engines.redis import worker
+from dragoman.net.reconnect import RECONNECT_GRACE
 from tests.engines.waits import Waits
 from tests.engines.wires import PATIENCE
 
@@ -224,11 +225,11 @@ async def test_after_an_outage_others_have_time_to_come_back() -> None:
         assert not recovered
         assert [words[5:] for words in one.server.sent("RECOVER")] == [["-", "64"], ["9-2", "64"]]
         assert [(message.body, message.count) for message in one.came] == [(b"1", 1)]
-        assert one.adapter.line.gap > 0
+        assert one.adapter.connection.keeper.gap > 0
         assert one.adapter._worker is not None
         await one.adapter._worker._take_over(b"0-0", 1)
-        assert int(one.server.sent("TAKE_OVER")[-1][5]) > 302_500
-        one.adapter.line.since -= 3
+        assert int(one.server.sent("TAKE_OVER")[-1][5]) > 305_000
+        one.adapter.connection.keeper.since -= RECONNECT_GRACE
         await one.adapter._worker._take_over(b"0-0", 1)
         assert one.server.sent("TAKE_OVER")[-1][5] == "300000"
         one.server.replies["KEEP"] = bulk([])

@@ -10,7 +10,7 @@ import pytest
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.session.log import MemoryLog
 from dragoman.mcp.session.memory import KeptLogs
-from dragoman.rpc.deadlines import GRAIN, Clock
+from dragoman.rpc.deadlines import GRAIN, DeadlineClock
 from tests.behind import behind
 
 from ..http_tools import tools
@@ -18,7 +18,7 @@ from ..http_wire import Place, body, served
 
 
 async def test_each_log_is_kept_for_its_time() -> None:
-    clock, now = Clock(asyncio.get_running_loop()), 100.0
+    clock, now = DeadlineClock(asyncio.get_running_loop()), 100.0
     clock.now = lambda: now
     kept = KeptLogs(clock, 10.0)
     kept.keep("first", MemoryLog(1, 1))
@@ -39,7 +39,7 @@ async def test_each_log_is_kept_for_its_time() -> None:
 
 
 async def test_a_log_that_is_dropped_leaves_the_others_their_time() -> None:
-    clock, now = Clock(asyncio.get_running_loop()), 100.0
+    clock, now = DeadlineClock(asyncio.get_running_loop()), 100.0
     clock.now = lambda: now
     kept = KeptLogs(clock, 10.0)
     kept.keep("first", MemoryLog(1, 1))

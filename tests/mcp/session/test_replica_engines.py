@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dragoman.bus import Bus, open_bus
-from dragoman.bus.hub import hold
+from dragoman.bus.hub import open_hub
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revision
 from tests.behind import behind
 from tests.transports.ends import until
@@ -29,7 +29,7 @@ async def three(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     """Three replicas, each with an end of its own."""
     async with AsyncExitStack() as stack:
         if request.param == "unix":
-            hub = await hold(str(tmp_path / "bus"))
+            hub = await open_hub(str(tmp_path / "bus"))
             stack.push_async_callback(hub.close)
             url = f"unix:{tmp_path}/bus"
         else:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.bus.hub import hold
+from dragoman.bus.hub import open_hub
 from dragoman.channel import ChannelError
 from dragoman.jsonrpc.errors import CallTimeout, RpcError
 from dragoman.mcp import Client
@@ -107,7 +107,7 @@ async def balanced(bus: str | None = None) -> AsyncIterator[tuple[str, list[Repl
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if bus is None:
-            hub = await hold(str(folder / "bus"))
+            hub = await open_hub(str(folder / "bus"))
             stack.push_async_callback(hub.close)
             bus = f"unix:{folder}/bus"
         ports = [free_port() for _ in range(4)]

@@ -15,7 +15,7 @@ import pytest
 from annotated_types import Gt, MaxLen, MinLen
 from msgspec import Raw, Struct
 
-from dragoman.jsonrpc.codec import Answer
+from dragoman.jsonrpc.codec import ResultMessage
 from dragoman.jsonrpc.errors import BadAnswer, LocalError
 from dragoman.rpc.binding.binding import bind
 from dragoman.rpc.binding.results import result_decoder, to_json
@@ -201,7 +201,7 @@ def test_pydantic_results() -> None:
         raise NotImplementedError
 
     binding = bind(function, context_type=Special2)
-    answer = Answer(Strict(theDay=datetime.date(2024, 1, 2)), 1)
+    answer = ResultMessage(Strict(theDay=datetime.date(2024, 1, 2)), 1)
     assert binding.encode(answer) == b'{"jsonrpc":"2.0","result":{"theDay":"2024-01-02"},"id":1}'
     assert "theDay" in result_schema(binding)["$defs"]["Strict"]["properties"]
 

@@ -47,31 +47,31 @@ def test_when_to_come_back_or_with_what(refusal: Refusal, lines: Any) -> None:
 
 def test_a_head_that_comes_again_has_the_length_of_its_own_body() -> None:
     one = head(length=5)
-    texts = one.told()
+    texts = one.header_texts()
     assert texts == {"host": "a", "content-length": "5", "authorization": "Bearer x", "dpop": "y"}
-    assert one.told() is texts, "made once"
-    assert one.told(5) is texts
+    assert one.header_texts() is texts, "made once"
+    assert one.header_texts(5) is texts
     assert one.sized == {}
-    assert one.told(7) == texts | {"content-length": "7"}
-    assert one.told(7) is one.told(7)
+    assert one.header_texts(7) == texts | {"content-length": "7"}
+    assert one.header_texts(7) is one.header_texts(7)
     assert one.sent(5) is FIELDS
     assert one.sent(7) == [(name, b"7" if name == b"content-length" else value) for name, value in FIELDS]
 
 
 def test_a_head_without_a_length_has_none() -> None:
     chunked = Head(headers={b"host": b"a"}, fields=FIELDS[:1])
-    assert chunked.told(7) is chunked.told() == {"host": "a"}
+    assert chunked.header_texts(7) is chunked.header_texts() == {"host": "a"}
     assert chunked.sent(7) is chunked.fields
 
 
 def test_the_lengths_that_a_head_keeps_are_bounded() -> None:
     one = head(length=5)
-    first = one.told(100)
+    first = one.header_texts(100)
     for length in range(101, 100 + LENGTHS):
-        one.told(length)
+        one.header_texts(length)
     assert len(one.sized) == LENGTHS
-    assert one.told(100) is first
-    assert one.told(1)["content-length"] == "1"
+    assert one.header_texts(100) is first
+    assert one.header_texts(1)["content-length"] == "1"
     assert list(one.sized) == [1]
 
 
@@ -79,7 +79,7 @@ def test_secrets_that_a_guard_of_tokens_has_read_are_not_shown() -> None:
     protection: Any = object()
     assert head().shown == dict(FIELDS)
     assert head(protection=protection).shown == {b"host": b"a", b"content-length": b"5"}
-    assert head(protection=protection).told() == {"host": "a", "content-length": "5"}
+    assert head(protection=protection).header_texts() == {"host": "a", "content-length": "5"}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from dragoman.jsonrpc.limits import SERVER
+from dragoman.transports.http.app import App
 from dragoman.transports.http.known_heads import KnownHeads
-from dragoman.transports.http.messages import Answer, Head
-from dragoman.transports.http.parse import Event, Request, RequestParser
+from dragoman.transports.http.messages import Head
+from dragoman.transports.http.parse import Event, IncomingRequest, RequestParser
 from tests.servable import Idle
 
 NAMES = st.from_regex(r"X-[A-Za-z0-9!#$%&'*+.^_`|~-]{1,12}", fullmatch=True)
@@ -50,15 +51,8 @@ REQUESTS = st.builds(
 )
 
 
-class Rules:
+class TakesAll(App):
     """Takes every request."""
-
-    limits = SERVER
-    upgrade = False
-    header_size = SERVER.header_size
-
-    def overlong(self) -> Answer:
-        return Answer(431)
 
     def route(
         self,
@@ -76,7 +70,7 @@ class Rules:
 
 @given(st.lists(REQUESTS, min_size=1, max_size=4), st.data())
 def test_requests_are_read_as_they_were_written(asked: list[Asked], data: st.DataObject) -> None:
-    parser = RequestParser(Rules(), KnownHeads(SERVER.header_size, SERVER.message_size), loopback=True)
+    parser = RequestParser(TakesAll({}), KnownHeads(SERVER.header_size, SERVER.message_size), loopback=True)
     rest, events = b"".join(one.raw() for one in asked), list[Event]()
     while rest:
         size = data.draw(st.integers(1, len(rest)))
@@ -84,7 +78,7 @@ def test_requests_are_read_as_they_were_written(asked: list[Asked], data: st.Dat
         rest = rest[size:]
     assert len(events) == len(asked)
     for one, event in zip(asked, events, strict=True):
-        assert isinstance(event, Request), event
+        assert isinstance(event, IncomingRequest), event
         assert (event.head.method, event.head.path, event.head.query) == ("POST", unquote(one.path), one.query)
         assert event.body == one.body
         told = {name.decode(): value.decode() for name, value in event.head.headers.items()}

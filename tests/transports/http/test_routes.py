@@ -532,4 +532,4 @@ def test_what_cannot_be_a_route_is_refused_in_words(
     app.route("/taken")(one_argument)
     with pytest.raises(LocalError, match=words):
         app.route(path, **options)(function)
-    assert [one.path for one in behind(app).own_routes] == ["/taken"]
+    assert [one.path for one in behind(app)._own_routes] == ["/taken"]

@@ -17,11 +17,10 @@ from dragoman.jsonrpc.limits import Limits
 from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import HttpRequest, Reply
 from dragoman.transports.http.asgi_socket import AsgiSocket
-from dragoman.transports.http.connection import PIPELINE
+from dragoman.transports.http.connection import PIPELINE, ResponseWriter, RpcExchange
 from dragoman.transports.http.known_heads import KNOWN_HEADS
 from dragoman.transports.http.listener import HttpListener, listen
 from dragoman.transports.http.parse import split_target
-from dragoman.transports.http.responses import ResponseWriter, RpcExchange
 from dragoman.transports.http.websocket import WebSocket
 from tests.behind import behind
 from tests.calculator import calculator

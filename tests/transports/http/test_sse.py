@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.transports.http.sse import Event, Parser, TooLong, comment, event
+from dragoman.transports.http.sse import EventTooLong, Parser, SseEvent, comment, event
 
 LIMIT = 1 << 20
 
 
-def parsed(*chunks: bytes, limit: int = LIMIT) -> list[Event | TooLong]:
+def parsed(*chunks: bytes, limit: int = LIMIT) -> list[SseEvent | EventTooLong]:
     parser = Parser(limit)
     return [found for chunk in chunks for found in parser.feed(chunk)]
 
@@ -21,30 +21,33 @@ def parsed(*chunks: bytes, limit: int = LIMIT) -> list[Event | TooLong]:
 @pytest.mark.parametrize(
     ("stream", "events"),
     [
-        (b"data: one\n\n", [Event(b"one")]),
-        (b"data:one\n\n", [Event(b"one")]),
-        (b"data:  one \n\n", [Event(b" one ")]),
-        (b"data: a\ndata: b\ndata\n\n", [Event(b"a\nb\n")]),
-        (b"data\n\ndata\ndata\n\ndata:", [Event(b""), Event(b"\n")]),
-        (b"data: a\rdata: b\r\ndata: c\n\r\n", [Event(b"a\nb\nc")]),
-        (b"data: a\r\rdata: b\r\r", [Event(b"a"), Event(b"b")]),
-        (b"\xef\xbb\xbfdata: a\n\n", [Event(b"a")]),
+        (b"data: one\n\n", [SseEvent(b"one")]),
+        (b"data:one\n\n", [SseEvent(b"one")]),
+        (b"data:  one \n\n", [SseEvent(b" one ")]),
+        (b"data: a\ndata: b\ndata\n\n", [SseEvent(b"a\nb\n")]),
+        (b"data\n\ndata\ndata\n\ndata:", [SseEvent(b""), SseEvent(b"\n")]),
+        (b"data: a\rdata: b\r\ndata: c\n\r\n", [SseEvent(b"a\nb\nc")]),
+        (b"data: a\r\rdata: b\r\r", [SseEvent(b"a"), SseEvent(b"b")]),
+        (b"\xef\xbb\xbfdata: a\n\n", [SseEvent(b"a")]),
         (b"\xef\xbb\xbf\n\xef\xbb\xbfdata: a\n\n", []),
-        (b": c\n:\ndata: a\n: d\n\n", [Event(b"a")]),
-        (b"event: tick\ndata: a\n\ndata: b\n\n", [Event(b"a", "tick"), Event(b"b")]),
-        (b"event: tick\n\ndata: b\n\n", [Event(b"b")]),
-        (b"event: tick\nevent\ndata: b\n\n", [Event(b"b")]),
-        (b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n", [Event(b"a", id="1"), Event(b"b", id="1"), Event(b"c")]),
-        (b"id: 1\ndata: a\nid: 2\0\n\n", [Event(b"a", id="1")]),
-        (b"id: \xc3\xa9\ndata: a\n\n", [Event(b"a", id="é")]),
+        (b": c\n:\ndata: a\n: d\n\n", [SseEvent(b"a")]),
+        (b"event: tick\ndata: a\n\ndata: b\n\n", [SseEvent(b"a", "tick"), SseEvent(b"b")]),
+        (b"event: tick\n\ndata: b\n\n", [SseEvent(b"b")]),
+        (b"event: tick\nevent\ndata: b\n\n", [SseEvent(b"b")]),
+        (
+            b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n",
+            [SseEvent(b"a", id="1"), SseEvent(b"b", id="1"), SseEvent(b"c")],
+        ),
+        (b"id: 1\ndata: a\nid: 2\0\n\n", [SseEvent(b"a", id="1")]),
+        (b"id: \xc3\xa9\ndata: a\n\n", [SseEvent(b"a", id="é")]),
         (b"Data: a\n data: b\nfoo: c\n\n", []),
         (b"data: cut off\n", []),
-        (b"data: \n\n", [Event(b"")]),
-        (b"data: \xff\n\n", [Event(b"\xff")]),
-        (b"data: \x0b\x0c\xe2\x80\xa8\n\n", [Event(b"\x0b\x0c\xe2\x80\xa8")]),
+        (b"data: \n\n", [SseEvent(b"")]),
+        (b"data: \xff\n\n", [SseEvent(b"\xff")]),
+        (b"data: \x0b\x0c\xe2\x80\xa8\n\n", [SseEvent(b"\x0b\x0c\xe2\x80\xa8")]),
     ],
 )
-def test_the_standards_rules(stream: bytes, events: list[Event]) -> None:
+def test_the_standards_rules(stream: bytes, events: list[SseEvent]) -> None:
     assert parsed(stream) == events
     assert parsed(*(stream[i : i + 1] for i in range(len(stream)))) == events
 
@@ -56,7 +59,7 @@ def test_an_id_counts_without_data_once_its_event_is_whole() -> None:
     assert parser.last_id == "0"
     assert parser.feed(b"\n") == []
     assert parser.last_id == "1"
-    assert parser.feed(b"data: x\n\n") == [Event(b"x", id="1")]
+    assert parser.feed(b"data: x\n\n") == [SseEvent(b"x", id="1")]
 
 
 @pytest.mark.parametrize(
@@ -91,21 +94,21 @@ def test_retry_is_all_digits_or_ignored(value: bytes, retry: int | None) -> None
 )
 def test_what_is_too_long_is_told_once_and_dropped(long: bytes) -> None:
     stream = b"id: 1\n" + long + b"\ndata: more\nid: 2\n\ndata: next\n\n"
-    told = [TooLong(20), Event(b"next", id="2")]
+    told = [EventTooLong(20), SseEvent(b"next", id="2")]
     assert parsed(stream, limit=20) == told
     assert parsed(*(stream[i : i + 1] for i in range(len(stream))), limit=20) == told
 
 
 def test_what_fits_exactly_is_not_a_fault() -> None:
-    assert parsed(b"data: " + b"x" * 20 + b"\n\n", limit=20) == [Event(b"x" * 20)]
+    assert parsed(b"data: " + b"x" * 20 + b"\n\n", limit=20) == [SseEvent(b"x" * 20)]
 
 
 def test_too_long_is_told_before_the_line_ends_and_not_kept() -> None:
     parser = Parser(1000)
-    assert parser.feed(b"data: " + b"x" * 1001) == [TooLong(1000)]
+    assert parser.feed(b"data: " + b"x" * 1001) == [EventTooLong(1000)]
     for _ in range(100):
         assert parser.feed(b"x" * 10_000) == []
-    assert parser.feed(b"\n\ndata: next\n\n") == [Event(b"next")]
+    assert parser.feed(b"\n\ndata: next\n\n") == [SseEvent(b"next")]
 
 
 def test_comments_without_end_do_not_add_up() -> None:
@@ -113,7 +116,7 @@ def test_comments_without_end_do_not_add_up() -> None:
     parser = Parser(100)
     for _ in range(1000):
         assert parser.feed(b":\r\n") == []
-    assert parser.feed(b"data: a\n\n") == [Event(b"a")]
+    assert parser.feed(b"data: a\n\n") == [SseEvent(b"a")]
 
 
 @pytest.mark.parametrize("piece", [b"x" * 10, b"\r" * 10, b"data\n" * 2, b"data: x\n"])
@@ -131,7 +134,7 @@ PIECES = (b"data|id|event|retry|:|: | |\0|\xef\xbb\xbf|x|1|\xff|xxxxxxxxxx|data:
 streams = st.lists(st.sampled_from([*PIECES, b"\n", b"\r", b"\r\n", b"\n\n"]), max_size=40).map(b"".join)
 
 
-def reference(stream: bytes) -> list[Event]:
+def reference(stream: bytes) -> list[SseEvent]:
     """The standard's algorithm, step by step, on the whole stream."""
     text = stream.decode("latin-1").removeprefix("\xef\xbb\xbf")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1]
@@ -140,7 +143,7 @@ def reference(stream: bytes) -> list[Event]:
         if not line:
             if data:
                 found.append(
-                    Event(
+                    SseEvent(
                         data[:-1].encode("latin-1"),
                         kind.encode("latin-1").decode("utf-8", "replace") or "message",
                         last.encode("latin-1").decode("utf-8", "replace"),
@@ -181,7 +184,7 @@ def test_what_is_written_is_read(data: bytes, id: str | None, kind: str | None, 
         return
     parser = Parser(LIMIT)
     read = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    assert parser.feed(wire) == [Event(read, kind or "message", id or "")]
+    assert parser.feed(wire) == [SseEvent(read, kind or "message", id or "")]
     assert parser.retry == retry
 
 
@@ -206,5 +209,5 @@ def test_separators_of_lines_go_escaped() -> None:
     sent = event(text.encode())
     assert sent == b'data: {"a": "x\\u2028y\\u2029z\xe2\x80\xa7"}\n\n'
     (found,) = Parser(1_000).feed(sent)
-    assert isinstance(found, Event)
+    assert isinstance(found, SseEvent)
     assert json.loads(found.data) == json.loads(text)

@@ -22,7 +22,7 @@ from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXTS, check, instanc
 from ...repeats import Repeats
 from ...secret import holds_secret
 from ...store.contract import Engine
-from ...store.memory import MemoryStore
+from ...store.memory import InMemoryStore
 from ...store.opening import SharesValues, open_store
 from ..client.tokens import Tokens
 from ..errors import AuthError, IssuerAway, OAuthError
@@ -111,7 +111,7 @@ class Proxy(HttpFace):
             approver,
             clients=clients,
             keys=[signing_key(one) for one in secrets],
-            store=MemoryStore(OWNERS, TOTAL, clock) if store is None or isinstance(store, str) else store,
+            store=InMemoryStore(OWNERS, TOTAL, clock) if store is None or isinstance(store, str) else store,
             secret=[derived(one, "signer") for one in secrets],
             sealer=sealer,
             fetch=fetched_for(url),

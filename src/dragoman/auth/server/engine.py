@@ -13,7 +13,7 @@ from ...jsonrpc.errors import LocalError
 from ...repeats import Repeats
 from ...store.contract import Engine as StoreEngine
 from ...store.contract import StoreFull, StoreLost
-from ...store.memory import MemoryStore
+from ...store.memory import InMemoryStore
 from ..dpop import Nonces, ProofChecker
 from ..errors import OAuthError
 from ..jose import Key
@@ -82,7 +82,7 @@ class AuthorizationEngine:
         self.clock = clock
         self.keys: SigningKeys = SigningKeys(keys)
         self.signer: Signer = Signer(secret)
-        kept = MemoryStore(OWNERS, TOTAL, clock) if store is None else store
+        kept = InMemoryStore(OWNERS, TOTAL, clock) if store is None else store
         self.records: Records = Records(kept, clock=clock, sealer=sealer)
         self.mint: Mint = Mint(self.keys, lambda: self.settings.issuer, clock)
         self.families: Families = Families(self.records, self.signer)

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET
-
 from ...jsonrpc.errors import LocalError
 from ...routes import Route, RouteExchange
 from ...transports.http.alone import HttpAlone
@@ -32,24 +30,12 @@ class HttpFace(HttpAlone):
 
     def http_routes(self) -> Sequence[Route]:
         """The endpoints, at paths from the root on: the issuer's own path counts. A guard is not asked about them."""
-        found = []
-        for path, methods in self.engine.paths().items():
-            allowed = (*methods, *(("HEAD",) if "GET" in methods else ()))
-            found.append(
-                Route(
-                    path=path,
-                    methods=allowed,
-                    public=True,
-                    function=self.engine.answer,
-                    kind="async",
-                    takes_context=False,
-                    timeout=UNSET,
-                )
-            )
-        return found
+        return [
+            Route(path, (*methods, "HEAD") if "GET" in methods else tuple(methods), True, self._take)
+            for path, methods in self.engine.paths().items()
+        ]
 
-    def take_route(self, route: Route, x: RouteExchange) -> None:
-        """Answer a request, now or later on the loop."""
+    def _take(self, x: RouteExchange) -> None:
         refusal = self.call_limit.enter()
         if refusal is not None:
             x.respond(503, (("Retry-After", "1"),), b"")

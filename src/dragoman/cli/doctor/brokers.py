@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from ...net.replies import excerpt
-from ...net.strangers import recognised
+from ...net.strangers import recognise_stranger
 from ...net.urls import Url, credentials
 from ..faults import log_in_at_broker, silent, stranger
 from ..options import Access
@@ -47,7 +47,7 @@ async def greet(url: Url, access: Access, record: Record, patience: Patience) ->
             if greeting.unless in said and credentials(url) is None and not url.query:
                 raise Faulty(log_in_at_broker(url, "it asks for a login, and none was given"))
             step.said = f"speaks {url.plain.upper()}"
-        elif (words := recognised(said, url.scheme)) is not None:
+        elif (words := recognise_stranger(said, url.scheme)) is not None:
             raise Faulty(stranger(words, url.shown))
         elif said:
             mend = "check host and port: another protocol is there"

@@ -17,8 +17,8 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from ...jsonrpc.framing import FramingName
-from ...net.scheme import SCHEMES, located
-from ...net.urls import Url, masked, parse, printable, scheme_of
+from ...net.scheme import SCHEMES, has_host
+from ...net.urls import Url, mask_url, parse, printable, scheme_of
 from ...schemes import known
 from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..faults import BROKERS, silent
@@ -122,9 +122,9 @@ async def _by_command(command: list[str], link: Link, wire: Wire, record: Record
 async def _by_url(place: str, url: Url, link: Link, wire: Wire, record: Record, patience: Patience) -> None:
     access = link.access
     doubt = None
-    if located(scheme_of(place)) and url.scheme != "udp":
+    if has_host(scheme_of(place)) and url.scheme != "udp":
         await sockets.look_up(url, record)
-    if SCHEMES[url.scheme].socket in ("stream", "unix") or (located(url.scheme) and url.scheme != "udp"):
+    if SCHEMES[url.scheme].socket in ("stream", "unix") or (has_host(url.scheme) and url.scheme != "udp"):
         await sockets.connect(url, access, record, patience)
     framing_name = wire.framing or _framing(url)
     if url.plain == "http":
@@ -135,7 +135,7 @@ async def _by_url(place: str, url: Url, link: Link, wire: Wire, record: Record, 
         await brokers.greet(url, access, record, patience)
     elif url.plain in ("tcp", "unix"):
         await sockets.answer(url, access, framing_name, record, patience)
-    target = protocol.Target(place, url, url.shown, target=masked(place), doubt=doubt, framing=framing_name)
+    target = protocol.Target(place, url, url.shown, target=mask_url(place), doubt=doubt, framing=framing_name)
     await protocol.examine(target, link, wire, record, patience)
 
 

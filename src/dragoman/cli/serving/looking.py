@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ...jsonrpc.errors import RpcError
 from ...jsonrpc.messages import ErrorObject
-from ...telemetry.figures import Family, Sample, quantile
+from ...telemetry.figures import MetricFamily, MetricSample, quantile
 from ...telemetry.instruments import PREFIX
 from ...telemetry.metrics import BOUNDS, Metrics
 from ...workers.reports import Report
@@ -152,14 +152,14 @@ def _together(found: Mapping[int, Calls]) -> Calls:
     return Calls(calls[:CALLS], more)
 
 
-def looked(calls: Calls, families: Sequence[Family], workers: list[WorkerState] | None = None) -> Look:
+def looked(calls: Calls, families: Sequence[MetricFamily], workers: list[WorkerState] | None = None) -> Look:
     """All of it, from the calls in flight and the metrics."""
     by_name = {one.name.removeprefix(PREFIX): one.samples for one in families}
     gauges = {one.name: sum(sample.total for sample in one.samples) for one in families if one.kind == "gauge"}
     return Look(calls.calls, calls.more, _methods(by_name), _services(by_name), workers or [], gauges)
 
 
-_Samples = Mapping[str, Sequence[Sample]]
+_Samples = Mapping[str, Sequence[MetricSample]]
 
 
 def _methods(by_name: _Samples) -> list[Summary]:
@@ -206,7 +206,7 @@ def _services(by_name: _Samples) -> list[Served]:
 
 
 def _worker(one: Report, answers: bool) -> WorkerState:
-    families: Iterable[Family] = snapshot(one.text) if one.text else ()
+    families: Iterable[MetricFamily] = snapshot(one.text) if one.text else ()
     totals = {family.name.removeprefix(PREFIX): sum(s.total for s in family.samples) for family in families}
     names = ("channels", "sessions", "calls_in_flight", "calls_waiting", "calls_total")
     return WorkerState(

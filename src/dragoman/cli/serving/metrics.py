@@ -9,8 +9,8 @@ import msgspec
 
 from ...channel import Options
 from ...schemes import listen
-from ...telemetry.figures import Family, Sample, added, exposition
-from ...telemetry.instruments import PREFIX, described
+from ...telemetry.figures import MetricFamily, MetricSample, exposition, sum_families
+from ...telemetry.instruments import PREFIX, instrument_of
 from ...telemetry.metrics import Metrics
 from ...telemetry.page import PATH, MetricsPage
 from ...telemetry.process import process_families
@@ -20,7 +20,7 @@ from ..arguments import address_of
 from ..ends import Usage
 from ..lines import tell
 
-snapshot: Callable[[bytes], list[Family]] = msgspec.json.Decoder(list[Family]).decode
+snapshot: Callable[[bytes], list[MetricFamily]] = msgspec.json.Decoder(list[MetricFamily]).decode
 """What a worker's report says."""
 
 
@@ -60,24 +60,24 @@ class Sums:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._ended: list[Family] = []
+        self._ended: list[MetricFamily] = []
 
     async def text(self) -> bytes:
         """Prometheus' text format."""
         return exposition((await self.read())[0])
 
-    async def read(self) -> tuple[list[Family], Reports]:
+    async def read(self) -> tuple[list[MetricFamily], Reports]:
         """The sums, and what each worker reported."""
         reports = await self._supervisor.reports()
         living = [snapshot(one.text) for one in reports.living if one.text]
-        self._ended = added([self._ended, *(snapshot(one) for one in reports.ended)], gauges=False)
+        self._ended = sum_families([self._ended, *(snapshot(one) for one in reports.ended)], gauges=False)
         numbers = {
             "workers": len(living),
             "worker_starts_total": reports.starts,
             "worker_failures_total": reports.failures,
         }
         workers = [
-            Family(f"{PREFIX}{name}", (one := described(name)).kind, one.help, [Sample((), value)])
+            MetricFamily(f"{PREFIX}{name}", (one := instrument_of(name)).kind, one.help, [MetricSample((), value)])
             for name, value in numbers.items()
         ]
-        return [*added([*living, self._ended]), *workers], reports
+        return [*sum_families([*living, self._ended]), *workers], reports

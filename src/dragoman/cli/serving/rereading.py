@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from cyclopts import App, CycloptsError
 
-from ...net.service_manager import notify, reloading
+from ...net.service_manager import notify, notify_reloading
 from ..ends import Usage
 from ..lines import tell
 from ..options import Output, Wire
@@ -57,7 +57,7 @@ class Rereading:
 
     def of_server(self) -> None:
         """Read everything again, in a process that serves by itself."""
-        told = reloading()
+        told = notify_reloading()
         try:
             self._reread()
         finally:

@@ -28,7 +28,7 @@ from ...net.activation import activation
 from ...net.service_manager import managed
 from ...net.urls import is_standard
 from ...rpc import thread_pool
-from ...rpc.service import Service, behind
+from ...rpc.service import Service
 from ...rpc.tracing import json_lines
 from ...serving import Serving
 from ...serving import serve as listen
@@ -152,12 +152,12 @@ def _be_lenient(served: Target) -> None:
     """Accept what `--lenient` says, beside what the app itself chose."""
     mcp = as_mcp(served)
     if mcp is not None:
-        core, more = mcp.__servable__().service, LENIENT
+        service, more = mcp.__servable__().service, LENIENT
     elif isinstance(served, Service):
-        core, more = behind(served), both(LENIENT, Leniency(accept_v1=True))
+        service, more = served, both(LENIENT, Leniency(accept_v1=True))
     else:
         return
-    core.lenient = both(core.lenient, more)
+    service._lenient = both(service._lenient, more)
 
 
 def _supervise(settings: Settings, workers: int) -> int:

@@ -1,7 +1,7 @@
 """RabbitMQ as a bus: one direct exchange, a topic is a routing key, and every bus has a queue of its own that is
-deleted with its channel. The broker says nothing to those whose bindings go with the exchange, so each bus sends itself
-a message from time to time. RabbitMQ stores no values, so the bus has no store: state that needs one (sessions of MCP's
-stateful revisions) cannot be shared over it.
+deleted with its channel. The broker does not report that bindings were deleted with the exchange, so each bus sends
+itself a message from time to time. RabbitMQ stores no values, so the bus has no store: state that needs one (sessions
+of MCP's stateful revisions) cannot be shared over it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from ...bus.contract import BusCounts, BusLost, Store, Subscription
+from ...bus.contract import BusLost, EngineBus, Store, Subscription
 from ...bus.topics import Topics
-from ...net.reconnect import OutageLog
 from ...net.sockets import in_words
-from ...net.urls import Url, asked, parse
-from .connection import BrokerConnection, Returned
+from ...net.urls import Url, parse, read_query
+from .connection import AmqpConnection, Unrouted
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -26,50 +25,43 @@ LOOK = 5.0
 """Seconds between two messages to itself, by which a bus knows that the exchange still has its queue."""
 
 
-class AmqpBus:
+class AmqpBus(EngineBus):
     """A `Bus` over RabbitMQ."""
 
-    def __init__(self, where: Url, line: BrokerConnection) -> None:
-        self.url: str = f"{where.scheme}://{where.address}{where.path.rstrip('/')}"
+    def __init__(self, where: Url, connection: AmqpConnection) -> None:
+        super().__init__(f"{where.scheme}://{where.address}{where.path.rstrip('/')}", "RabbitMQ")
         self.store: Store | None = None
-        self.on_state: Callable[[bool], object] | None = None
-        self._line = line
+        self._connection = connection
         self._queue = ""
-        self._trouble = OutageLog(self.url)
-        self._topics = Topics(self._left)
+        self._topics = Topics(self._unbind)
         self._count = 0
-        self._counts = BusCounts()
-        self._looking: asyncio.Task[None] | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether it is connected."""
-        return self._line.alive
+        self._checking: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Connect. Raises BusLost."""
-        self._line.renew = self._renew
-        self._line.on_state = self._state
+        self._connection.renew = self._renew
+        self._connection.keeper.states.append(self.change_state)
         try:
-            await self._line.begin()
+            await self._connection.begin()
         except OSError as why:
             raise BusLost(f"{self.url}: {in_words(why)}") from None
-        self._looking = asyncio.create_task(self._look())
+        self.alive = True
+        self._checking = asyncio.create_task(self._check_binding())
 
     async def publish(self, topic: str, message: bytes) -> None:
-        self._there()
+        self._check_alive()
         self._count += 1
         try:
-            await self._line.publish(EXCHANGE, topic, message, name=str(self._count), persistent=False)
+            await self._connection.publish(EXCHANGE, topic, message, name=str(self._count), persistent=False)
         except ConnectionError as why:
             raise BusLost(f"{self.url}: {why}") from None
-        self._counts.published += 1
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
-        self._there()
-        one = self._topics.add(topic, self._counts.counted(take))
+        self._check_alive()
+        one = self._topics.add(topic, self.counted(take))
         try:
-            await self._line.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
+            await self._connection.bind(self._queue, EXCHANGE, topic)  # no effect if the binding exists
         except BaseException as why:  # cancelled, too: it would be bound again with the others after an outage
             await one.close()
             if isinstance(why, ConnectionError):
@@ -77,65 +69,55 @@ class AmqpBus:
             raise
         return one
 
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive)
-
-    async def _left(self, topic: str) -> None:
+    async def _unbind(self, topic: str) -> None:
         if self.alive:
             try:
-                await self._line.unbind(self._queue, EXCHANGE, topic)
+                await self._connection.unbind(self._queue, EXCHANGE, topic)
             except ConnectionError as why:
                 log.debug("%s: %s", self.url, why)
 
     async def close(self) -> None:
-        self.on_state = None
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
-        await self._line.close()
+        self.alive, self.on_state = False, None
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.wait([self._checking])
+        await self._connection.close()
 
-    def _there(self) -> None:
+    def _check_alive(self) -> None:
         if not self.alive:
             raise BusLost(f"{self.url}: not connected")
 
     async def _renew(self) -> None:
-        line = self._line
-        await line.exchange(EXCHANGE, "direct")
-        self._queue = await line.queue("", own=True)
+        connection = self._connection
+        await connection.exchange(EXCHANGE, "direct")
+        self._queue = await connection.queue("", own=True)
         for topic in (self._queue, *self._topics):
-            await line.bind(self._queue, EXCHANGE, topic)
-        await line.consume(self._queue, self._take, free=True)
+            await connection.bind(self._queue, EXCHANGE, topic)
+        await connection.consume(self._queue, self._take, free=True)
 
-    async def _look(self) -> None:
+    async def _check_binding(self) -> None:
         while True:
             await asyncio.sleep(LOOK)
             if not self.alive:
                 continue
             self._count += 1
             try:
-                await self._line.publish(
+                await self._connection.publish(
                     EXCHANGE, self._queue, b"", name=str(self._count), persistent=False, mandatory=True
                 )
-            except Returned:
-                self._line.lose(f"the exchange {EXCHANGE} has lost this bus's queue")
+            except Unrouted:
+                self._connection.give_up(f"the exchange {EXCHANGE} has lost this bus's queue")
             except ConnectionError as why:
                 log.debug("%s: %s", self.url, why)
 
     def _take(self, message: Any) -> None:
-        self._topics.tell(message.delivery.routing_key, message.body)
-
-    def _state(self, alive: bool, why: str) -> None:
-        changed = self._trouble.stands(alive, "RabbitMQ", why)
-        self._counts.outages += changed and not alive
-        if changed and self.on_state is not None:
-            self.on_state(alive)
+        self._topics.deliver(message.delivery.routing_key, message.body)
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> AmqpBus:
-    """As `bus.open_bus`: `amqp://user:password@host/vhost`."""
+    """Open the bus at `amqp://user:password@host/vhost`. Raises BusLost, LocalError."""
     where = parse(url)
-    asked(where, "heartbeat")
-    bus = AmqpBus(where, BrokerConnection(where, vhost=where.path.strip("/"), role="bus", tls=tls))
+    read_query(where, "heartbeat")
+    bus = AmqpBus(where, AmqpConnection(where, vhost=where.path.strip("/"), role="bus", tls=tls))
     await bus.begin()
     return bus

@@ -1,10 +1,10 @@
 """RabbitMQ's library, for the wire and for the bus. It is aiormq, the lower half of aio-pika; the upper half (its own
 reconnecting, its objects for queues) is not needed.
 
-A `BrokerConnection` is one channel of AMQP 0-9-1 that reconnects: when it is lost it is opened again, with growing,
+An `AmqpConnection` is one channel of AMQP 0-9-1 that reconnects: when it is lost it is opened again, with growing,
 jittered pauses of at most two seconds, and awaits `renew` before it reports that it is back. A wire and a bus to the
-same server have a channel each on one connection (`Dialled`), because deliveries are settled on the channel on which
-they came, and a channel's unsettled deliveries are requeued when it is closed.
+same server have a channel each on one connection (`SharedAmqpConnection`), because deliveries are settled on the
+channel on which they came, and a channel's unsettled deliveries are requeued when it is closed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from aiormq import spec
 from msgspec import Struct
 from pamqp import decode
 
-from ...net.reconnect import BackgroundTasks, reconnect
-from ...net.sharing import OnState, Sharing, unwatched
+from ...net.reconnect import BackgroundTasks, Keeper
+from ...net.sharing import OnState, Sharing
 from ...net.sockets import in_words
 from ...net.urls import Url, credentials, number, printable
-from ...transports.broker.contract import RECONNECT_GRACE
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -43,8 +42,8 @@ logging.getLogger("aiormq.connection").addFilter(
 )
 
 
-def _or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) -> Callable[[bytes], Any]:
-    """Reads a value of that size; what cannot be read counts as missing."""
+def read_or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) -> Callable[[bytes], Any]:
+    """Return a reader of values of that size; a value that cannot be read counts as missing."""
 
     def found(raw: bytes) -> Any:
         try:
@@ -55,50 +54,51 @@ def _or_missing(read: Callable[[bytes], Any], size: Callable[[bytes], int]) -> C
     return found
 
 
-# The broker passes on what a publisher wrote, whatever it is. For a property that it cannot decode the library ends the
+# The broker passes on any property that a publisher wrote. For a property that it cannot decode the library ends the
 # connection, and the broker delivers the message again, to the next connection of a worker: for ever.
 decode.METHODS |= {
-    "shortstr": _or_missing(decode.short_str, lambda raw: 1 + raw[0]),
-    "table": _or_missing(decode.field_table, lambda raw: 4 + int.from_bytes(raw[:4], "big")),
-    "timestamp": _or_missing(decode.timestamp, lambda raw: 8),
+    "shortstr": read_or_missing(decode.short_str, lambda raw: 1 + raw[0]),
+    "table": read_or_missing(decode.field_table, lambda raw: 4 + int.from_bytes(raw[:4], "big")),
+    "timestamp": read_or_missing(decode.timestamp, lambda raw: 8),
 }
 
 
-class Returned(ConnectionError):
+class Unrouted(ConnectionError):
     """The broker has no queue for a message with the mandatory flag."""
 
 
-class Turned(ConnectionError):
+class QueueFull(ConnectionError):
     """The broker refused a message because its queue is full."""
 
 
-class Forbidden(ConnectionError):
+class ExchangeForbidden(ConnectionError):
     """The broker does not let this user write there; the text is the broker's and names the exchange."""
 
 
-class Closed(ConnectionError):
+class ChannelClosed(ConnectionError):
     """The channel was closed here, or is lost at the moment."""
 
 
-class InternalError(ConnectionError):
+class BrokerInternalError(ConnectionError):
     """The broker closed the connection by 541, internal error, as it does to some of those that declare one new queue
-    at the same moment. What was asked for may be asked again on the next connection."""
+    at the same moment. The request may be made again on the next connection."""
 
 
-class Silent(ConnectionError):
+class BrokerSilent(ConnectionError):
     """The broker is connected and does not answer a request."""
 
 
-def _faults(fault: BaseException) -> str:
-    """The reason of a failure as text."""
+def describe_fault(fault: BaseException) -> str:
+    """Return the reason of a failure as text."""
     if isinstance(fault, aiormq.exceptions.AMQPError):
-        said = getattr(fault, "strerror", None)  # of a code and a text, which look like the system's
-        return printable(said or str(fault) or type(fault).__name__)
+        text = getattr(fault, "strerror", None)  # of a code and a text, which look like the system's
+        return printable(text or str(fault) or type(fault).__name__)
     return in_words(fault)
 
 
-async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HEARTBEAT) -> Any:
-    """A connection of the library. Raises OSError: the system's, or ConnectionError with a readable text."""
+async def connect(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HEARTBEAT) -> Any:
+    """Connect; return the library's connection. Raises OSError: the system's, or ConnectionError with a readable
+    text."""
     user, password = credentials(where) or ("guest", "guest")
     host = f"[{where.host}]" if ":" in where.host else where.host or "localhost"
     query = urlencode({"heartbeat": heartbeat, "name": "dragoman"})
@@ -112,95 +112,90 @@ async def client(where: Url, *, vhost: str, tls: Any = None, heartbeat: int = HE
     except (aiormq.exceptions.AMQPError, EOFError) as fault:
         if isinstance(fault.__cause__, OSError):  # the library keeps no more of it than its text
             raise fault.__cause__ from None
-        raise ConnectionError(_faults(fault)) from None
+        raise ConnectionError(describe_fault(fault)) from None
 
 
-class Dialled:
-    """One connection, opened again by whichever of its channels needs it first."""
+class SharedAmqpConnection:
+    """One connection, opened again by the first of its channels that needs it."""
 
     alive = True
     """True: it connects on demand."""
 
     def __init__(self, where: Url, vhost: str, tls: Any, heartbeat: int) -> None:
         self.states: list[OnState] = []  # its channels report their own state
-        self._dial = partial(client, where, vhost=vhost, tls=tls, heartbeat=heartbeat)
+        self._dial = partial(connect, where, vhost=vhost, tls=tls, heartbeat=heartbeat)
         self._dialling = asyncio.Lock()
-        self._there: Any = None
+        self._current: Any = None
 
     async def open(self) -> None:
         """Connect. Raises OSError."""
         await self.get()
 
     def lost(self) -> ConnectionError:
-        return Closed("RabbitMQ is away")
+        return ChannelClosed("RabbitMQ is away")
 
     async def get(self) -> Any:
-        """The library's connection. Raises OSError."""
+        """Return the library's connection, which is opened if there is none. Raises OSError."""
         async with self._dialling:
-            if self._there is None or self._there.is_closed:
-                self._there = await self._dial()
-            return self._there
+            if self._current is None or self._current.is_closed:
+                self._current = await self._dial()
+            return self._current
 
     async def drop(self, connection: Any) -> None:
-        """The connection is lost: the next `get` opens another."""
-        if self._there is connection:
-            self._there = None
-        await _farewell(connection)
+        """Give up a lost connection: the next `get` opens another."""
+        if self._current is connection:
+            self._current = None
+        await close_quietly(connection)
 
     async def close(self) -> None:
-        """Leave."""
-        if self._there is not None:
-            await self.drop(self._there)
+        """Close the connection."""
+        if self._current is not None:
+            await self.drop(self._current)
 
 
-_SHARED: Sharing[Dialled] = Sharing()
+_SHARED: Sharing[SharedAmqpConnection] = Sharing()
 
 
-class Loss(Struct, frozen=True):
+class ChannelLoss(Struct, frozen=True):
     """Why a channel has ended, and whether its connection still works."""
 
     why: str
     usable: bool = False
 
 
-class BrokerConnection:
-    """One channel that reconnects. `renew(line)` is awaited after every connecting; if it raises, the try has
-    failed."""
+class AmqpConnection:
+    """One channel that reconnects. `renew` is awaited after every connecting; if it raises, the try has failed."""
 
     def __init__(self, where: Url, *, vhost: str, role: str, tls: Any = None) -> None:
         self.where = where
-        self.alive: bool = False
+        self.keeper: Keeper = Keeper(self._connect, self._watch, PAUSES, in_words=in_words)
         self.channel: Any = None
         self.renew: Callable[[], Awaitable[None]] | None = None
-        self.on_state: OnState = unwatched
         self.heartbeat: int = number(where, "heartbeat", HEARTBEAT)
         key = (where.scheme, where.address, credentials(where), vhost, tls, self.heartbeat)
-        self._part = _SHARED.part(key, role, lambda: Dialled(where, vhost, tls, self.heartbeat))
+        self._part = _SHARED.share(key, role, lambda: SharedAmqpConnection(where, vhost, tls, self.heartbeat))
         self._connection: Any = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._lost: asyncio.Future[Loss] | None = None
-        self._leaving = BackgroundTasks(where.shown)
+        self._lost: asyncio.Future[ChannelLoss] | None = None
+        self._closings = BackgroundTasks(where.shown)
         self._acks: list[tuple[int, str]] = []
         self._acker: asyncio.Task[None] | None = None
         self._publishing: set[asyncio.Task[Any]] = set()
         self._dropped: set[asyncio.Task[Any]] = set()
         self._patience = PATIENCE
         self.prefetch: int = 0
-        self._back: float | None = None
-        self._heard = False
+        self._active = False
         self.next_connected: asyncio.Event = asyncio.Event()
         """Set when it has connected the next time; that time puts another one here."""
 
     @property
-    def young(self) -> bool:
-        """Whether it came back less than `RECONNECT_GRACE` seconds ago."""
-        return self._back is not None and asyncio.get_running_loop().time() - self._back < RECONNECT_GRACE
+    def alive(self) -> bool:
+        """Whether it is connected."""
+        return self.keeper.alive
 
     async def begin(self) -> None:
         """Connect for the first time, and stay connected from now on. Raises OSError."""
         await self._part.open()
-        await self._connect()
-        self._keeper = asyncio.create_task(self._keep())
+        await self.keeper.open()
 
     # -- what is sent -----------------------------------------------------------------------------
 
@@ -218,11 +213,11 @@ class BrokerConnection:
         mandatory: bool = False,
     ) -> None:
         """Publish, and wait until the broker has the message. `name`: unique among unconfirmed messages. Raises
-        Returned, Turned, Forbidden, and ConnectionError when the connection is lost meanwhile."""
+        Unrouted, QueueFull, ExchangeForbidden, and ConnectionError when the connection is lost meanwhile."""
         channel = self.channel
         task = asyncio.current_task()
         if channel is None or task is None:
-            raise Closed("RabbitMQ is away")
+            raise ChannelClosed("RabbitMQ is away")
         properties = spec.Basic.Properties(
             content_type="application/json",
             delivery_mode=2 if persistent else 1,
@@ -237,19 +232,19 @@ class BrokerConnection:
                 body, exchange=exchange, routing_key=key, properties=properties, mandatory=mandatory, wait=False
             )
         except aiormq.exceptions.PublishError:
-            raise Returned(f"no queue {printable(key)!r}") from None
+            raise Unrouted(f"no queue {printable(key)!r}") from None
         except aiormq.exceptions.DeliveryError:
-            raise Turned("the queue is full") from None
+            raise QueueFull("the queue is full") from None
         except asyncio.CancelledError:
             if task in self._dropped:
                 task.uncancel()
             if task.cancelling():
                 raise
-            raise Closed("RabbitMQ was lost") from None  # the library cancels waiting tasks then
+            raise ChannelClosed("RabbitMQ was lost") from None  # the library cancels waiting tasks then
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
-            raise _unpublished(fault, exchange) from None
+            raise describe_publish_fault(fault, exchange) from None
         else:
-            self._heard = True
+            self._active = True
         finally:
             self._publishing.discard(task)
             self._dropped.discard(task)
@@ -273,7 +268,7 @@ class BrokerConnection:
                     else:
                         await channel.basic_reject(tag, requeue=how == "requeue", wait=False)
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
-            log.debug("an acknowledgement could not be sent: %s", _faults(fault))
+            log.debug("an acknowledgement could not be sent: %s", describe_fault(fault))
         finally:
             if self._acker is asyncio.current_task():
                 self._acker = None
@@ -283,7 +278,7 @@ class BrokerConnection:
     async def queue(self, name: str, arguments: Mapping[str, Any] | None = None, *, own: bool = False) -> str:
         """Declare a durable queue, or one of our own that is deleted with the connection (`name` "": the broker names
         it). Raises ConnectionError if a queue of that name has other arguments."""
-        declared = await self._asked(
+        declared = await self._request(
             self.channel.queue_declare(
                 name, durable=not own, exclusive=own, auto_delete=own, arguments=dict(arguments or {})
             ),
@@ -293,154 +288,146 @@ class BrokerConnection:
 
     async def exchange(self, name: str, kind: str) -> None:
         """Declare a durable exchange."""
-        await self._asked(
+        await self._request(
             self.channel.exchange_declare(name, exchange_type=kind, durable=True), f"the exchange {printable(name)!r}"
         )
 
     async def bind(self, queue: str, exchange: str, key: str = "") -> None:
         """Bind a queue to an exchange."""
-        await self._asked(self.channel.queue_bind(queue, exchange, routing_key=key), "a binding")
+        await self._request(self.channel.queue_bind(queue, exchange, routing_key=key), "a binding")
 
     async def unbind(self, queue: str, exchange: str, key: str) -> None:
         """Remove a binding."""
-        await self._asked(self.channel.queue_unbind(queue, exchange, routing_key=key), "a binding")
+        await self._request(self.channel.queue_unbind(queue, exchange, routing_key=key), "a binding")
 
     async def consume(self, queue: str, take: Callable[[Any], None], *, free: bool = False) -> str:
         """Consume a queue; `free`: deliveries need no acknowledgement. Returns the consumer's tag."""
 
         async def consumer(message: Any) -> None:
-            self._heard = True
+            self._active = True
             take(message)
 
         about = f"the queue {printable(queue)!r}, which may have no leader"
-        return str((await self._asked(self.channel.basic_consume(queue, consumer, no_ack=free), about)).consumer_tag)
+        return str((await self._request(self.channel.basic_consume(queue, consumer, no_ack=free), about)).consumer_tag)
 
     async def cancel(self, tag: str) -> None:
         """Cancel a consumer."""
-        await self._asked(self.channel.basic_cancel(tag), "a consumer")
+        await self._request(self.channel.basic_cancel(tag), "a consumer")
 
     async def limit(self, prefetch: int) -> None:
         """Set the most unsettled deliveries of each consumer from now on."""
         self.prefetch = prefetch
-        await self._asked(self.channel.basic_qos(prefetch_count=prefetch), "the prefetch")
+        await self._request(self.channel.basic_qos(prefetch_count=prefetch), "the prefetch")
 
     async def delete(self, queue: str) -> None:
         """Delete a queue."""
-        await self._asked(self.channel.queue_delete(queue), f"the queue {printable(queue)!r}")
+        await self._request(self.channel.queue_delete(queue), f"the queue {printable(queue)!r}")
 
-    async def _asked(self, work: Awaitable[Any], about: str) -> Any:
+    async def _request(self, work: Awaitable[Any], about: str) -> Any:
         try:
             async with asyncio.timeout(self._patience):
                 return await work
         except TimeoutError:
-            raise Silent(f"it does not answer about {about}") from None
+            raise BrokerSilent(f"it does not answer about {about}") from None
         except aiormq.exceptions.ConnectionInternalError as fault:
-            raise InternalError(_faults(fault)) from None
+            raise BrokerInternalError(describe_fault(fault)) from None
         except (aiormq.exceptions.AMQPError, OSError, RuntimeError) as fault:
-            raise ConnectionError(_faults(fault)) from None
+            raise ConnectionError(describe_fault(fault)) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise Closed("RabbitMQ was lost") from None
+            raise ChannelClosed("RabbitMQ was lost") from None
         except Exception as fault:
             if type(fault) is Exception:  # the library's exception for tasks that wait when it closes a channel
-                raise Closed("RabbitMQ was lost") from None
+                raise ChannelClosed("RabbitMQ was lost") from None
             raise
 
     # -- its life ---------------------------------------------------------------------------------
 
-    def lose(self, why: str) -> None:
-        """Begin anew with another channel, on the same connection: this one has lost something that `renew` makes."""
+    def give_up(self, why: str) -> None:
+        """Give up this channel, which has lost something that `renew` makes; another is opened on the same
+        connection."""
         if self._lost is not None:
-            _settled(self._lost, Loss(why, usable=True))
+            resolve_loss(self._lost, ChannelLoss(why, usable=True))
 
     async def close(self) -> None:
         """Close in order, as far as possible."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        await self.keeper.close()
         if (acker := self._acker) is not None:
             await asyncio.wait([acker], timeout=PATIENCE)
-        self.alive = False
         channel, self.channel = self.channel, None
         if self._connection is not None:
-            self._leave(self._connection, channel)
-        await self._leaving.wait(None)
+            self._release(self._connection, channel)
+        await self._closings.wait(None)
         await self._part.close()
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> str:
         self._connection = connection = await self._part.connection.get()
         self._lost = lost = asyncio.get_running_loop().create_future()
         channel = None
         try:
-            self.channel = channel = await self._asked(connection.channel(), "a channel")
+            self.channel = channel = await self._request(connection.channel(), "a channel")
             self._acks.clear()
             for part in (connection, channel):
-                part.closing.add_done_callback(partial(self._gone, lost, connection))
-            heard = getattr(channel, "on_consumer_cancel_callbacks", None)
-            if heard is not None:
-                heard.add(lambda frame: _settled(lost, Loss("the broker took a queue away", usable=True)))
+                part.closing.add_done_callback(partial(self._on_closing, lost, connection))
+            callbacks = getattr(channel, "on_consumer_cancel_callbacks", None)
+            if callbacks is not None:
+                callbacks.add(
+                    lambda frame: resolve_loss(lost, ChannelLoss("the broker took a queue away", usable=True))
+                )
             if self.renew is not None:
                 await self.renew()
         except BaseException as fault:
             self.channel = None
-            self._leave(connection, None if isinstance(fault, Silent) else channel)
+            self._release(connection, None if isinstance(fault, BrokerSilent) else channel)
+            if isinstance(fault, BrokerSilent):
+                self._patience = min(1.2 * self._patience, PATIENCE)
             raise
-        self.alive = True
-        told, self.next_connected = self.next_connected, asyncio.Event()
-        told.set()
+        self._patience = PATIENCE
+        connected, self.next_connected = self.next_connected, asyncio.Event()
+        connected.set()
+        return ""
 
-    def _gone(self, lost: asyncio.Future[Loss], connection: Any, closing: Any) -> None:
+    def _on_closing(self, lost: asyncio.Future[ChannelLoss], connection: Any, closing: Any) -> None:
         why = None if closing.cancelled() else closing.exception()
-        words = "closed" if why is None or isinstance(why, asyncio.CancelledError) else _faults(why)
-        _settled(lost, Loss(words, usable=not connection.is_closed))
+        words = "closed" if why is None or isinstance(why, asyncio.CancelledError) else describe_fault(why)
+        resolve_loss(lost, ChannelLoss(words, usable=not connection.is_closed))
 
-    async def _keep(self) -> None:
-        """Reconnect whenever the connection is lost."""
-        while True:
-            loss = await self._watch()
-            self.alive = False
-            connection, self._connection = self._connection, None
-            channel, self.channel = self.channel, None
-            self._leave(connection, channel if loss.usable else None)
-            self._let_go()
-            self.on_state(False, loss.why)
-            self._patience = 2.0  # a broker that starts may never answer a request
-            await reconnect(self._connect, PAUSES, failed=self._failed)
-            self._patience = PATIENCE
-            self._back = asyncio.get_running_loop().time()
-            self.on_state(True, "")
+    async def _watch(self) -> str:
+        """Wait until the connection is lost; return why, after all that waited on it has failed."""
+        loss = await self._wait_for_loss()
+        connection, self._connection = self._connection, None
+        channel, self.channel = self.channel, None
+        self._release(connection, channel if loss.usable else None)
+        self._fail_waiting()
+        self._patience = 2.0  # a broker that starts may never answer a request
+        return loss.why
 
-    def _failed(self, why: Exception) -> None:
-        if isinstance(why, Silent):
-            self._patience = min(1.2 * self._patience, PATIENCE)
-        self.on_state(False, in_words(why))
-
-    async def _watch(self) -> Loss:
-        """Wait until the connection is lost; return why. A far end that is silent for too long is lost too."""
+    async def _wait_for_loss(self) -> ChannelLoss:
+        """Wait until the connection is lost. A far end that is silent for too long is lost too."""
         assert self._lost is not None
         while True:
             done, _ = await asyncio.wait([self._lost], timeout=self.heartbeat / 2)
             if done:
                 return self._lost.result()
-            asked = asyncio.ensure_future(self.channel.basic_qos(prefetch_count=self.prefetch))
+            probe = asyncio.ensure_future(self.channel.basic_qos(prefetch_count=self.prefetch))
             try:
                 while not done:
-                    self._heard = False
-                    done, _ = await asyncio.wait([self._lost, asked], timeout=self.heartbeat / 2)
-                    if not done and not self._heard:  # a busy broker answers late, after all earlier requests
-                        return Loss(f"it was silent for {self.heartbeat} s")
+                    self._active = False
+                    done, _ = await asyncio.wait([self._lost, probe], timeout=self.heartbeat / 2)
+                    if not done and not self._active:  # a busy broker answers late, after all earlier requests
+                        return ChannelLoss(f"it was silent for {self.heartbeat} s")
                 if self._lost.done():
                     return self._lost.result()
-                if asked.cancelled():  # the library cancels waiting tasks then
-                    return Loss("closed", usable=not self._connection.is_closed)
-                if (fault := asked.exception()) is not None:
-                    return Loss(_faults(fault), usable=not self._connection.is_closed)
+                if probe.cancelled():  # the library cancels waiting tasks then
+                    return ChannelLoss("closed", usable=not self._connection.is_closed)
+                if (fault := probe.exception()) is not None:
+                    return ChannelLoss(describe_fault(fault), usable=not self._connection.is_closed)
             finally:
-                asked.cancel()
+                probe.cancel()
 
-    def _let_go(self) -> None:
+    def _fail_waiting(self) -> None:
         """End the tasks that wait on a lost connection: the library may leave them waiting for ever."""
         for task in self._publishing:
             if task not in self._dropped:
@@ -451,38 +438,38 @@ class BrokerConnection:
             self._acker.cancel()
             self._acker = None
 
-    def _leave(self, connection: Any, channel: Any) -> None:
-        self._leaving.begin(self._left(connection, channel))
+    def _release(self, connection: Any, channel: Any) -> None:
+        self._closings.begin(self._close_channel(connection, channel))
 
-    async def _left(self, connection: Any, channel: Any) -> None:
+    async def _close_channel(self, connection: Any, channel: Any) -> None:
         """Close the channel; also the connection if that fails or there is no channel."""
-        if channel is None or not await _farewell(channel):
+        if channel is None or not await close_quietly(channel):
             await self._part.connection.drop(connection)
 
 
-def _unpublished(fault: BaseException, exchange: str) -> ConnectionError:
-    """Why a message was not published. For a message to an exchange that the broker does not have, or does not let us
-    write to, it closes the channel, and with it fails all that is on its way to others."""
-    words = _faults(fault)
+def describe_publish_fault(fault: BaseException, exchange: str) -> ConnectionError:
+    """Return why a message was not published. For a message to an exchange that the broker does not have, or does not
+    let us write to, it closes the channel, and with it fails all that is on its way to others."""
+    words = describe_fault(fault)
     if f"exchange '{exchange or 'amq.default'}'" in words:
         if isinstance(fault, aiormq.exceptions.ChannelNotFoundEntity):
-            return Returned(words)
+            return Unrouted(words)
         if isinstance(fault, aiormq.exceptions.ChannelAccessRefused):
-            return Forbidden(words)
+            return ExchangeForbidden(words)
     return ConnectionError(words)
 
 
-def _settled(lost: asyncio.Future[Loss], loss: Loss) -> None:
+def resolve_loss(lost: asyncio.Future[ChannelLoss], loss: ChannelLoss) -> None:
     if not lost.done():
         lost.set_result(loss)
 
 
-async def _farewell(connection: Any) -> bool:
+async def close_quietly(connection: Any) -> bool:
     """Close a connection or a channel that may be dead; returns whether that succeeded."""
     try:
         async with asyncio.timeout(2):
             await connection.close()
     except Exception as fault:
-        log.debug("a connection to RabbitMQ ended badly: %s", _faults(fault))
+        log.debug("a connection to RabbitMQ ended badly: %s", describe_fault(fault))
         return False
     return True

@@ -17,7 +17,7 @@ Delivery guarantee: at least once. Rules:
   requests that were delivered `?deliveries=` times (5). Cancels and broadcasts go to the fanout exchange
   `<queue>.control`.
 - `?length=` bounds the queue; above it requests are `Refused`. `?limit=` is the longest message in bytes (16 MiB, which
-  is what RabbitMQ 4 takes unless it is told otherwise). `?heartbeat=` (10 s): how long a silent connection is believed.
+  is RabbitMQ 4's default). `?heartbeat=` (10 s): how long a connection may be silent.
   `?declare=no` takes the queue as it is.
 - A property that is not UTF-8, or that cannot be decoded otherwise, counts as missing.
 """
@@ -34,12 +34,11 @@ from typing import Any
 
 from ...channel import Options
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import BackgroundTasks, backoff
-from ...net.sharing import OnState, unwatched
-from ...net.urls import Url, address, asked, choice, number, printable
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, backoff
+from ...net.sharing import OnState, ignore_state
+from ...net.urls import Url, address, choice, number, printable, read_query
 from ...transports.broker.contract import (
     DELIVERED,
-    RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
     NotTaken,
@@ -53,7 +52,7 @@ from ...transports.broker.contract import (
     unsettled,
 )
 from ...transports.broker.ends import ends
-from .connection import BrokerConnection, Forbidden, InternalError, Returned, Turned
+from .connection import AmqpConnection, BrokerInternalError, ExchangeForbidden, QueueFull, Unrouted
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -64,7 +63,7 @@ DIRECT = "amq.rabbitmq.reply-to"
 DECLARING = 30.0
 """Seconds in which a worker whose declaration met an internal error of RabbitMQ declares again."""
 SECONDS_TO_LEAVE = 2.0
-"""Seconds for which a worker that closes waits until RabbitMQ has what it gives back."""
+"""Seconds for which a worker that closes waits until RabbitMQ has the requests that it returns."""
 OURS = "dragoman."
 """The prefix of the names of mailboxes."""
 MAILBOXES = (f"{DIRECT}.*", "amq.gen-*", f"{OURS}*")
@@ -91,7 +90,7 @@ class AmqpAdapter:
     name = "RabbitMQ"
 
     def __init__(self, where: Url, options: Options) -> None:
-        query = asked(where, *_QUERY)
+        query = read_query(where, *_QUERY)
         queue, vhost = address(where)
         self.queue: str = queue
         if self.queue.startswith(OURS):
@@ -103,16 +102,16 @@ class AmqpAdapter:
         self.limit: int = number(where, "limit", LIMIT)
         self.direct: bool = choice(where, "reply", "queue", "direct") == "direct"
         self.durable: bool = not self.direct
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self._declare = choice(where, "declare", "yes", "no") == "yes"
         self._length = number(where, "length", 0)
         for name in ("prefetch", "deliveries"):  # which the listener uses
             number(where, name, 1)
         self._bounded = "length" in query
         self._where = where
-        self._line = BrokerConnection(where, vhost=vhost, role="wire", tls=options.client_tls)
-        self._line.renew = self._renew
-        self._line.on_state = self._state
+        self._connection = AmqpConnection(where, vhost=vhost, role="wire", tls=options.client_tls)
+        self._connection.renew = self._renew
+        self._connection.keeper.states.append(lambda alive, why: self.on_state(alive, why))
         self._returning = BackgroundTasks(where.shown)
         self._work: tuple[Take, int] | None = None
         self._worker = ""
@@ -124,15 +123,15 @@ class AmqpAdapter:
         self._closed = False
 
     async def open(self) -> None:
-        await self._line.begin()
+        await self._connection.begin()
 
     # -- the contract -----------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
-        connected = self._line.next_connected
+        connected = self._connection.next_connected
         try:
             await self._begin_work(take, prefetch)
-        except InternalError as why:  # another worker declares the same new queue
+        except BrokerInternalError as why:  # another worker declares the same new queue
             self._work = (take, prefetch)  # by which the next connection declares it again
             try:
                 async with asyncio.timeout(DECLARING):
@@ -144,9 +143,9 @@ class AmqpAdapter:
 
     async def pause(self) -> None:
         self._work = None
-        if self._line.alive and self._worker:
+        if self._connection.alive and self._worker:
             tag, self._worker = self._worker, ""
-            await self._line.cancel(tag)
+            await self._connection.cancel(tag)
 
     async def hear(self, take: Take) -> None:
         await self._begin_hear(take)
@@ -166,24 +165,24 @@ class AmqpAdapter:
             try:
                 await self._request(message, message.correlation)
                 return
-            except Forbidden as denied:
+            except ExchangeForbidden as denied:
                 raise Refused(f"RabbitMQ at {self._where.shown} does not take the message: {denied}") from None
-            except Returned:
+            except Unrouted:
                 why = Unroutable(f"no worker serves {printable(self.queue)!r} at {self._where.shown}: no such queue")
-                again = self._line.young
-            except Turned:
+                again = self._connection.keeper.young
+            except QueueFull:
                 # it also refuses while a queue has no leader
                 full = "is full" if self._bounded else "is full, or has no leader"
                 why = Refused(f"RabbitMQ did not take the message: {printable(self.queue)!r} {full}")
-                again = self._line.young or not self._bounded
+                again = self._connection.keeper.young or not self._bounded
             if not again or loop.time() > until:
                 raise why from None
             await asyncio.sleep(pause)
 
     async def _request(self, message: BrokerMessage, name: str) -> None:
-        if not self._line.alive:
+        if not self._connection.alive:
             raise NotTaken("RabbitMQ is away")
-        await self._line.publish(
+        await self._connection.publish(
             self._exchange,
             self.queue,
             message.body,
@@ -196,10 +195,10 @@ class AmqpAdapter:
 
     async def tell(self, message: BrokerMessage) -> None:
         exchange = f"{self.queue}.control"
-        if not self._line.alive:
+        if not self._connection.alive:
             raise NotTaken("RabbitMQ is away")
         try:
-            await self._line.publish(
+            await self._connection.publish(
                 exchange,
                 "",
                 message.body,
@@ -209,7 +208,7 @@ class AmqpAdapter:
                 headers=message.headers,
                 persistent=False,
             )
-        except (Forbidden, Returned) as why:  # no worker has declared it
+        except (ExchangeForbidden, Unrouted) as why:  # no worker has declared it
             raise Refused(f"RabbitMQ at {self._where.shown} does not take the message: {why}") from None
 
     def answerable(self, message: BrokerMessage) -> bool:
@@ -217,7 +216,7 @@ class AmqpAdapter:
 
     async def answer(self, to: str, message: BrokerMessage) -> None:
         try:
-            await self._line.publish(
+            await self._connection.publish(
                 "",
                 to,
                 message.body,
@@ -226,22 +225,22 @@ class AmqpAdapter:
                 headers=message.headers,
                 persistent=not to.startswith(DIRECT),
             )
-        except Forbidden as why:
+        except ExchangeForbidden as why:
             raise Refused(f"RabbitMQ at {self._where.shown} does not take it: {why}") from None
-        except (Turned, ValueError) as why:
+        except (QueueFull, ValueError) as why:
             log.debug("%s: an answer was not taken: %s", self._where.shown, why)
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             await self._returning.end(SECONDS_TO_LEAVE)
-            if self._mailbox and not self.direct and self._line.alive:
+            if self._mailbox and not self.direct and self._connection.alive:
                 try:
-                    await self._line.cancel(self._reader)
-                    await self._line.delete(self._mailbox)
+                    await self._connection.cancel(self._reader)
+                    await self._connection.delete(self._mailbox)
                 except ConnectionError as why:
                     log.debug("%s: %s", self._where.shown, why)
-            await self._line.close()
+            await self._connection.close()
 
     # -- consuming --------------------------------------------------------------------------------
 
@@ -255,7 +254,7 @@ class AmqpAdapter:
             await self._begin_work(*self._work)
 
     async def _begin_work(self, take: Take, prefetch: int) -> None:
-        line = self._line
+        connection = self._connection
         if self._declare:
             dead = f"{self.queue}.dead"
             arguments: dict[str, Any] = {
@@ -267,57 +266,54 @@ class AmqpAdapter:
             }
             if self._bounded:
                 arguments["x-max-length"] = self._length
-            await line.queue(dead, {"x-queue-type": "quorum"})
-            await line.queue(self.queue, arguments)
+            await connection.queue(dead, {"x-queue-type": "quorum"})
+            await connection.queue(self.queue, arguments)
             if self._exchange:
-                await line.exchange(self._exchange, "direct")
-                await line.bind(self.queue, self._exchange, self.queue)
-        await line.limit(prefetch)
-        self._worker = await line.consume(self.queue, self._settling(take))
+                await connection.exchange(self._exchange, "direct")
+                await connection.bind(self.queue, self._exchange, self.queue)
+        await connection.limit(prefetch)
+        self._worker = await connection.consume(self.queue, self._make_settler(take))
 
     async def _begin_hear(self, take: Take) -> None:
-        line = self._line
+        connection = self._connection
         exchange = f"{self.queue}.control"
-        await line.exchange(exchange, "fanout")
-        queue = await line.queue("", own=True)
-        await line.bind(queue, exchange)
-        await line.consume(queue, lambda message: take(_read(message)), free=True)
+        await connection.exchange(exchange, "fanout")
+        queue = await connection.queue("", own=True)
+        await connection.bind(queue, exchange)
+        await connection.consume(queue, lambda message: take(_read(message)), free=True)
 
     async def _begin_mailbox(self, take: Take) -> None:
-        line = self._line
+        connection = self._connection
         if not self._exchange:
             # now, not when many calls end at once and each sends a cancel
-            await line.exchange(f"{self.queue}.control", "fanout")
+            await connection.exchange(f"{self.queue}.control", "fanout")
         if self.direct:
-            await line.consume(DIRECT, lambda message: take(_read(message)), free=True)
+            await connection.consume(DIRECT, lambda message: take(_read(message)), free=True)
             return
-        await line.queue(self._mailbox, {"x-expires": EXPIRES})
-        self._reader = await line.consume(self._mailbox, self._settling(take))
+        await connection.queue(self._mailbox, {"x-expires": EXPIRES})
+        self._reader = await connection.consume(self._mailbox, self._make_settler(take))
 
-    def _settling(self, take: Take) -> Callable[[Any], None]:
-        channel = self._line.channel
+    def _make_settler(self, take: Take) -> Callable[[Any], None]:
+        channel = self._connection.channel
         return lambda message: take(_read(message, partial(self._settle, channel, message)))
 
     def _settle(self, channel: Any, message: Any, outcome: Outcome) -> None:
         if outcome == "retry":
             self._returning.begin(self._give_back(channel, message))
         else:
-            self._line.settle(channel, message.delivery.delivery_tag, _SETTLED[outcome])
+            self._connection.settle(channel, message.delivery.delivery_tag, _SETTLED[outcome])
 
     async def _give_back(self, channel: Any, message: Any) -> None:
         """Publish a copy with its count, and acknowledge the request once RabbitMQ has the copy."""
-        if channel is not self._line.channel:  # RabbitMQ has requeued it already
+        if channel is not self._connection.channel:  # RabbitMQ has requeued it already
             return
         how = "ack"
         try:
             await self._request(given_back(_read(message)), uuid.uuid4().hex)
-        except (Returned, Turned, ConnectionError, ValueError) as why:
+        except (Unrouted, QueueFull, ConnectionError, ValueError) as why:
             log.debug("%s: a request is requeued, and counted: %s", self._where.shown, why)
             how = "requeue"
-        self._line.settle(channel, message.delivery.delivery_tag, how)
-
-    def _state(self, alive: bool, why: str) -> None:
-        self.on_state(alive, why)
+        self._connection.settle(channel, message.delivery.delivery_tag, how)
 
 
 def _read(message: Any, settle: Callable[[Outcome], None] = unsettled) -> BrokerMessage:

@@ -2,12 +2,12 @@
 
 Rules:
 
-- Only the dialling, which blocks, runs in a thread; everything else runs on the loop, which tells paho when its
-  socket can be read or written.
+- Only connecting, which blocks, runs in a thread; everything else runs on the loop, which calls paho when its socket
+  can be read or written.
 - A link is used once: when it is lost, waiting tasks get ConnectionError, and its owner opens another
   under the same client id, by which the broker finds the session.
 - Acknowledgements go out in the order in which the messages came: "A Client MUST send PUBACK packets in the order in
-  which the corresponding PUBLISH packets were received" (MQTT 5.0, 4.6), unless `Place.ordered` is False.
+  which the corresponding PUBLISH packets were received" (MQTT 5.0, 4.6), unless `MqttEndpoint.ordered` is False.
 - No more is unacknowledged than the broker's Receive Maximum allows (MQTT 5.0, 4.9).
 """
 
@@ -28,7 +28,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from .messages import Packed, Published, properties
+from .messages import MqttMessage, PackedProperties, properties
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -44,11 +44,11 @@ UNSUPPORTED = 0x84
 """CONNACK: the broker does not speak this version of MQTT."""
 NO_RETAINING = 0x9A
 """CONNACK: the broker retains no messages, so it takes no will that it should retain."""
-TURNED_AWAY = 0x80
+FIRST_FAILURE = 0x80
 """Reason codes from here on are failures."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class MqttEndpoint(Struct, frozen=True, kw_only=True):
     """Where to connect, and with which client id and session."""
 
     host: str
@@ -72,7 +72,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """Seconds that the broker retains it for later subscribers; 0: it does not retain it."""
 
 
-class TurnedAway(ConnectionError):
+class ConnectRefused(ConnectionError):
     """The broker refused; `code` is MQTT 5's reason code."""
 
     def __init__(self, code: int, words: str) -> None:
@@ -80,22 +80,25 @@ class TurnedAway(ConnectionError):
         self.code = code
 
 
-class Blamed(ConnectionError):
+class LostBySize(ConnectionError):
     """The link was lost while this was the longest message that the broker had not confirmed. The broker may have
     closed the link because of it (too long, if it does not state its limit)."""
 
 
-class Link:
+class MqttLink:
     """One connection to the broker. `take` gets each message; `lost` is called once with the reason, unless `close` was
     called."""
 
     def __init__(
-        self, place: Place, take: Callable[[Link, Published], None], lost: Callable[[Link, str], None]
+        self,
+        endpoint: MqttEndpoint,
+        take: Callable[[MqttLink, MqttMessage], None],
+        lost: Callable[[MqttLink, str], None],
     ) -> None:
-        self.place = place
+        self.endpoint = endpoint
         self.resumed: bool = False
         """Whether the broker had kept our session."""
-        self.shares: bool = place.version == "5"
+        self.shares: bool = endpoint.version == "5"
         """Whether the broker states that it has shared subscriptions."""
         self.packet: int = LONGEST_PACKET
         """The longest packet that the broker takes."""
@@ -104,7 +107,7 @@ class Link:
         self._take = take
         self._on_lost = lost
         self._loop = asyncio.get_running_loop()
-        self._client = _client(place)
+        self._client = _client(endpoint)
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self.dialled: bool = False
         """Whether it got as far as asking the broker for a session."""
@@ -115,7 +118,7 @@ class Link:
         self.confirmed: int = 0
         """How many of our messages the broker has confirmed."""
         self._sent: dict[int, tuple[asyncio.Future[int], int]] = {}
-        self._asked: dict[int, asyncio.Future[list[int]]] = {}
+        self._pending: dict[int, asyncio.Future[list[int]]] = {}
         self._owed: dict[int, bool] = {}  # unacknowledged messages in order; whether they may be acknowledged
         self._ticking: asyncio.TimerHandle | None = None
 
@@ -124,67 +127,70 @@ class Link:
     async def open(self) -> None:
         """Connect; `resumed` says whether the broker had kept a session under our client id. Clean Start is never set,
         not with a new client id either: Mosquitto 2.0 stores no session that began with it. Raises OSError,
-        TurnedAway."""
-        client, place = self._client, self.place
-        client.on_connect = self._connected
-        client.on_disconnect = self._disconnected
-        client.on_message = self._message
-        client.on_publish = self._confirmed
-        client.on_subscribe = self._answered
-        client.on_unsubscribe = self._answered
-        client.on_socket_close = self._released
-        client.on_socket_register_write = self._wants_to_write
-        if place.version == "5":
-            about = properties(PacketTypes.CONNECT, SessionExpiryInterval=place.expiry, ReceiveMaximum=place.receive)
-            if place.will is not None:
-                how = {"WillDelayInterval": place.will_after}
-                if place.will_kept:
-                    how["MessageExpiryInterval"] = place.will_kept
+        ConnectRefused."""
+        client, endpoint = self._client, self.endpoint
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_answer
+        client.on_unsubscribe = self._on_answer
+        client.on_socket_close = self._stop_watching
+        client.on_socket_register_write = self._on_want_write
+        if endpoint.version == "5":
+            about = properties(
+                PacketTypes.CONNECT, SessionExpiryInterval=endpoint.expiry, ReceiveMaximum=endpoint.receive
+            )
+            if endpoint.will is not None:
+                how = {"WillDelayInterval": endpoint.will_after}
+                if endpoint.will_kept:
+                    how["MessageExpiryInterval"] = endpoint.will_kept
                 delay = properties(PacketTypes.WILLMESSAGE, **how)
-                client.will_set(*place.will, qos=1, retain=bool(place.will_kept), properties=delay)
-            client.connect_async(place.host, place.port, place.keepalive, clean_start=False, properties=about)
+                client.will_set(*endpoint.will, qos=1, retain=bool(endpoint.will_kept), properties=delay)
+            client.connect_async(endpoint.host, endpoint.port, endpoint.keepalive, clean_start=False, properties=about)
         else:
-            client.connect_async(place.host, place.port, place.keepalive)
+            client.connect_async(endpoint.host, endpoint.port, endpoint.keepalive)
         dialling = self._loop.run_in_executor(None, self._dial)
         try:
             await asyncio.shield(dialling)
         except asyncio.CancelledError:
             self.why = "closed"
-            dialling.add_done_callback(self._dialled_in_vain)
+            dialling.add_done_callback(self._discard_dial)
             raise
-        self._adopt()
+        self._watch_socket()
         try:
             async with asyncio.timeout(PATIENCE):
                 await asyncio.shield(self._ready)
         except TimeoutError:
-            self._over("the broker does not answer")
+            self._end("the broker does not answer")
             raise ConnectionError("the broker does not answer") from None
         except BaseException:
-            self._over("closed")
+            self._end("closed")
             raise
         finally:
             if self._ready.done() and not self._ready.cancelled():
                 self._ready.exception()
             self._ready.cancel()
 
-    def _adopt(self) -> None:
-        """The socket is connected: from now on the loop watches it."""
+    def _watch_socket(self) -> None:
+        """Let the loop watch the connected socket from now on."""
         self.dialled = True
         sock = self._client.socket()
         if sock is None:
             raise ConnectionError("the broker closed at once")
         cast(socket.socket, sock).setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._loop.add_reader(sock, self._readable)
+        self._loop.add_reader(sock, self._read)
         self._flush_soon()
         self._tick()
 
     def _dial(self) -> None:
-        """Connect, in a thread. Who gave up meanwhile may have ended the loop, too, so it is closed here."""
+        """Connect, in a thread. The loop may have ended meanwhile, so a connection that is not wanted any more is
+        closed here."""
         self._client.reconnect()
         if self.why and (sock := self._client.socket()) is not None:
             sock.close()
 
-    def _dialled_in_vain(self, dialling: asyncio.Future[Any]) -> None:
+    def _discard_dial(self, dialling: asyncio.Future[Any]) -> None:
         if not dialling.cancelled():
             dialling.exception()
         if (sock := self._client.socket()) is not None:
@@ -193,7 +199,7 @@ class Link:
     def _tick(self) -> None:
         """Keep-alive: send a ping after silence; end the link if it is not answered."""
         self._ticking = self._loop.call_later(1.0, self._tick)
-        self._guarded(self._client.loop_misc)
+        self._guard(self._client.loop_misc)
 
     async def close(self, *, forget: bool) -> None:
         """Send what is queued and disconnect. `forget`: the broker shall discard our session; otherwise it publishes
@@ -202,9 +208,9 @@ class Link:
             return
         self._closing = self._loop.create_future()
         code = about = None
-        if self.place.version == "5" and forget:
+        if self.endpoint.version == "5" and forget:
             about = properties(PacketTypes.DISCONNECT, SessionExpiryInterval=0)
-        elif self.place.version == "5" and self.place.will is not None:
+        elif self.endpoint.version == "5" and self.endpoint.will is not None:
             code = ReasonCode(PacketTypes.DISCONNECT, identifier=WITH_WILL)
         self._client.disconnect(code, about)
         try:
@@ -213,24 +219,24 @@ class Link:
         except TimeoutError:
             log.debug("MQTT: the broker reads no more; what was unsent is lost")
         finally:
-            self._over("closed")
+            self._end("closed")
 
-    def _over(self, why: str) -> None:
-        """The link has ended. Runs once."""
+    def _end(self, why: str) -> None:
+        """End the link, once: what waits on it fails, and its owner is notified."""
         if self.why:
             return
         self.why = why
         if self._ticking is not None:
             self._ticking.cancel()
         if (sock := self._client.socket()) is not None:
-            self._released(self._client, None, sock)
+            self._stop_watching(self._client, None, sock)
             sock.close()
         error = ConnectionError(why)
         sent = sorted(self._sent.values(), key=lambda one: one[1])
-        everyone: list[asyncio.Future[Any]] = [*(one for one, _ in sent), *self._asked.values()]
+        everyone: list[asyncio.Future[Any]] = [*(one for one, _ in sent), *self._pending.values()]
         for waiting in everyone:
             if not waiting.done():
-                waiting.set_exception(Blamed(why) if sent and waiting is sent[-1][0] else error)
+                waiting.set_exception(LostBySize(why) if sent and waiting is sent[-1][0] else error)
                 waiting.exception()  # marks it as retrieved: the waiting task may be gone
         self._owed.clear()
         self._room.release()  # each publisher that waits fails, and lets the next one in
@@ -242,11 +248,11 @@ class Link:
         else:
             self._loop.call_soon(self._on_lost, self, why)
 
-    # -- what its owner does ----------------------------------------------------------------------
+    # -- used by its owner ------------------------------------------------------------------------
 
-    async def publish(self, message: Published) -> int:
-        """Send with QoS 1; returns the broker's reason code (0 on 3.1.1) when it has the message. ConnectionError,
-        Blamed."""
+    async def publish(self, message: MqttMessage) -> int:
+        """Send with QoS 1; returns the broker's reason code (0 on 3.1.1) when it has the message. Raises
+        ConnectionError, LostBySize."""
         await self._room.acquire()
         confirmed: asyncio.Future[int] = self._loop.create_future()
         try:
@@ -256,25 +262,25 @@ class Link:
             raise
         return await confirmed
 
-    def tell(self, message: Published) -> None:
+    def publish_unconfirmed(self, message: MqttMessage) -> None:
         """Send with QoS 0: at most once, and not delayed by unacknowledged messages."""
         self._publish(message, 0)
 
-    def _publish(self, message: Published, qos: int) -> int:
+    def _publish(self, message: MqttMessage, qos: int) -> int:
         if self.why:
             raise ConnectionError(self.why)
-        about = cast(Properties, Packed(message))  # not looked at on 3.1.1
+        about = cast(Properties, PackedProperties(message))  # not looked at on 3.1.1
         info = self._client.publish(message.topic, message.body, qos, message.retained, properties=about)
         if info.rc != paho.MQTT_ERR_SUCCESS:
             raise ConnectionError(paho.error_string(info.rc))
         return info.mid
 
     async def subscribe(self, filters: Sequence[str], qos: int, *, retained: bool = False) -> list[int]:
-        """Returns the broker's reason codes, one for each filter. `retained`: retained messages are wanted as well;
-        otherwise they are not sent, if the version of MQTT can express that. Raises ConnectionError."""
+        """Subscribe; return the broker's reason codes, one for each filter. `retained`: retained messages are wanted as
+        well; otherwise they are not sent, if the version of MQTT can express that. Raises ConnectionError."""
         if self.why:
             raise ConnectionError(self.why)
-        if self.place.version == "5":
+        if self.endpoint.version == "5":
             handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if retained else SubscribeOptions.RETAIN_DO_NOT_SEND
             how = SubscribeOptions(qos=qos, retainHandling=handling)
             _, mid = self._client.subscribe([(one, how) for one in filters])
@@ -283,7 +289,7 @@ class Link:
         return await self._answer(mid)
 
     async def unsubscribe(self, filters: Sequence[str]) -> None:
-        """Raises ConnectionError."""
+        """Unsubscribe. Raises ConnectionError."""
         if self.why:
             raise ConnectionError(self.why)
         _, mid = self._client.unsubscribe(list(filters))
@@ -293,14 +299,14 @@ class Link:
         if mid is None:
             raise ConnectionError("the link is lost")
         answer: asyncio.Future[list[int]] = self._loop.create_future()
-        self._asked[mid] = answer
+        self._pending[mid] = answer
         return await answer
 
-    def acknowledge(self, message: Published) -> None:
+    def acknowledge(self, message: MqttMessage) -> None:
         """Acknowledge a message. No effect if the link has ended: the broker will send it again."""
         if self.why or not message.id:
             return
-        if not self.place.ordered:
+        if not self.endpoint.ordered:
             self._owed.pop(message.id, None)
             self._client.ack(message.id, 1)
             return
@@ -314,34 +320,34 @@ class Link:
         """Whether a received message is not acknowledged."""
         return bool(self._owed)
 
-    # -- what paho says ---------------------------------------------------------------------------
+    # -- called by paho ----------------------------------------------------------------------------
 
-    def _connected(self, client: Any, _: Any, flags: paho.ConnectFlags, code: ReasonCode, about: Any) -> None:
+    def _on_connect(self, client: Any, _: Any, flags: paho.ConnectFlags, code: ReasonCode, about: Any) -> None:
         if code.is_failure:
             if not self._ready.done():
-                self._ready.set_exception(TurnedAway(code.value, f"the broker says: {code.getName().lower()}"))
+                self._ready.set_exception(ConnectRefused(code.value, f"the broker says: {code.getName().lower()}"))
             return
         self.resumed = flags.session_present
-        if self.place.version == "5":
+        if self.endpoint.version == "5":
             self.packet = getattr(about, "MaximumPacketSize", LONGEST_PACKET)
             self.shares = bool(getattr(about, "SharedSubscriptionAvailable", 1))
         self._room = asyncio.Semaphore(getattr(about, "ReceiveMaximum", 65_535))
         if not self._ready.done():
             self._ready.set_result(None)
 
-    def _disconnected(self, client: Any, _: Any, flags: Any, code: ReasonCode, about: Any) -> None:
+    def _on_disconnect(self, client: Any, _: Any, flags: Any, code: ReasonCode, about: Any) -> None:
         if flags.is_disconnect_packet_from_server:
-            self._over(f"the broker says: {code.getName().lower()}")
+            self._end(f"the broker says: {code.getName().lower()}")
         else:  # paho has few words for what it saw itself
             words = {"Unspecified error": "the connection is gone", "Keep alive timeout": "the broker is silent"}
-            self._over(words.get(code.getName(), code.getName().lower()))
+            self._end(words.get(code.getName(), code.getName().lower()))
 
-    def _message(self, client: Any, _: Any, it: paho.MQTTMessage) -> None:
+    def _on_message(self, client: Any, _: Any, it: paho.MQTTMessage) -> None:
         if it.qos:
             self._owed[it.mid] = False
         about = it.properties
         data = getattr(about, "CorrelationData", b"")
-        message = Published(
+        message = MqttMessage(
             topic=it.topic,
             body=bytes(it.payload),
             reply_to=getattr(about, "ResponseTopic", ""),
@@ -354,7 +360,7 @@ class Link:
         )
         self._take(self, message)
 
-    def _confirmed(self, client: Any, _: Any, mid: int, code: ReasonCode, about: Any) -> None:
+    def _on_publish(self, client: Any, _: Any, mid: int, code: ReasonCode, about: Any) -> None:
         sent = self._sent.pop(mid, None)
         if sent is None:  # QoS 0
             return
@@ -363,33 +369,33 @@ class Link:
         if not sent[0].done():
             sent[0].set_result(code.value)
 
-    def _answered(self, client: Any, _: Any, mid: int, codes: Sequence[ReasonCode], about: Any) -> None:
-        answer = self._asked.pop(mid, None)
+    def _on_answer(self, client: Any, _: Any, mid: int, codes: Sequence[ReasonCode], about: Any) -> None:
+        answer = self._pending.pop(mid, None)
         if answer is not None and not answer.done():
             answer.set_result([code.value for code in codes])
 
     # -- the socket -------------------------------------------------------------------------------
 
-    def _guarded(self, step: Callable[[], object]) -> None:
+    def _guard(self, step: Callable[[], object]) -> None:
         """If paho fails on what the broker sends, the link ends, not the loop."""
         try:
             step()
         except Exception as error:
             log.debug("MQTT: a packet could not be understood", exc_info=True)
-            self._over(f"what the broker sent could not be understood: {type(error).__name__}")
+            self._end(f"what the broker sent could not be understood: {type(error).__name__}")
 
-    def _readable(self) -> None:
-        self._guarded(self._client.loop_read)
+    def _read(self) -> None:
+        self._guard(self._client.loop_read)
         pending = getattr(self._client.socket(), "pending", None)  # TLS reads ahead
         if pending is not None and pending():
-            self._loop.call_soon(self._readable)
+            self._loop.call_soon(self._read)
 
-    def _wants_to_write(self, client: Any, _: Any, sock: Any) -> None:
+    def _on_want_write(self, client: Any, _: Any, sock: Any) -> None:
         if self.dialled:
             self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """What is published in one turn of the loop goes out together."""
+        """Write what is published in one turn of the loop together, in the next."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self.flush)
@@ -399,7 +405,7 @@ class Link:
         self._flushing = False
         if self.why:
             return
-        self._guarded(self._client.loop_write)
+        self._guard(self._client.loop_write)
         if self.why:
             return
         sock = cast(socket.socket, self._client.socket())
@@ -410,33 +416,34 @@ class Link:
             self._writing = False
             self._loop.remove_writer(sock)
 
-    def _released(self, client: Any, _: Any, sock: Any) -> None:
+    def _stop_watching(self, client: Any, _: Any, sock: Any) -> None:
         if self.dialled and sock.fileno() >= 0:
             self._loop.remove_reader(sock)
             self._loop.remove_writer(sock)
 
 
-def _client(place: Place) -> paho.Client:
-    five = place.version == "5"
+def _client(endpoint: MqttEndpoint) -> paho.Client:
+    five = endpoint.version == "5"
     client = paho.Client(
         CallbackAPIVersion.VERSION2,
-        client_id=place.client,
-        clean_session=None if five else not place.expiry,
+        client_id=endpoint.client,
+        clean_session=None if five else not endpoint.expiry,
         protocol=MQTTProtocolVersion.MQTTv5 if five else MQTTProtocolVersion.MQTTv311,
         reconnect_on_failure=False,
         manual_ack=True,
     )
     client.connect_timeout = PATIENCE
-    client.max_inflight_messages = 0  # `Link._room` counts, by what the broker says
-    if place.tls is not None:
-        client.tls_set_context(cast(ssl.SSLContext, _Wrapping(place.tls)))
-    if place.auth is not None:
-        client.username_pw_set(*place.auth)
+    client.max_inflight_messages = 0  # `MqttLink._room` counts, by what the broker says
+    if endpoint.tls is not None:
+        client.tls_set_context(cast(ssl.SSLContext, _TlsWrapper(endpoint.tls)))
+    if endpoint.auth is not None:
+        client.username_pw_set(*endpoint.auth)
     return client
 
 
-class _Wrapping:
-    """What paho asks of a TLS context. The handshake is made here: where it fails, paho would forget to close."""
+class _TlsWrapper:
+    """The part of a TLS context that paho uses. The handshake is made here: where it fails, paho would forget to
+    close."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -445,6 +452,6 @@ class _Wrapping:
     def wrap_socket(
         self, plain: socket.socket, server_hostname: str, do_handshake_on_connect: bool = False
     ) -> ssl.SSLSocket:
-        """The same, after the handshake. OSError."""
+        """Wrap a socket, and make the handshake. Raises OSError."""
         plain.settimeout(PATIENCE)
         return self._context.wrap_socket(plain, server_hostname=server_hostname)

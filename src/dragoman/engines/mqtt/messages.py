@@ -24,7 +24,7 @@ _SHOWN = 64
 """Characters of a header's name in an error."""
 
 
-class Published(Struct, frozen=True, kw_only=True, eq=False):
+class MqttMessage(Struct, frozen=True, kw_only=True, eq=False):
     """One message, as it goes out and as it comes in."""
 
     topic: str
@@ -49,17 +49,17 @@ def properties(packet: int, **values: int) -> Properties:
     return about
 
 
-class Packed:
-    """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3): paho asks its own for no more than `pack`,
-    and takes ten times as long for it."""
+class PackedProperties:
+    """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3): paho calls only `pack` of its own
+    class, which takes ten times as long."""
 
     __slots__ = ("_message",)
 
-    def __init__(self, message: Published) -> None:
+    def __init__(self, message: MqttMessage) -> None:
         self._message = message
 
     def pack(self) -> bytes:
-        """Length and properties."""
+        """Return their length and the properties."""
         message = self._message
         out = bytearray()
         if message.expiry:
@@ -74,9 +74,9 @@ class Packed:
 
 
 def sendable(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers, which become user properties. Raises Refused for a name or value that is not a UTF-8 string of MQTT
-    (5.0, 1.5.4): a broker closes the connection for one with U+0000, and may for the other characters of
-    `_FORBIDDEN`, as Mosquitto does."""
+    """Check headers, which become user properties, and return them. Raises Refused for a name or value that is not a
+    UTF-8 string of MQTT (5.0, 1.5.4): a broker closes the connection for one with U+0000, and may for the other
+    characters of `_FORBIDDEN`, as Mosquitto does."""
     for name, value in headers.items():
         for text in (name, value):
             if not text.isprintable() and (found := _FORBIDDEN.search(text)) is not None:

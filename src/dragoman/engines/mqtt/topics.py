@@ -14,8 +14,8 @@ from ...channel import Options
 from ...jsonrpc.errors import LocalError
 from ...net.urls import Url, choice, credentials, number, printable
 from ...transports.broker.contract import BrokerMessage, Outcome
-from .connection import Place
-from .messages import Published
+from .connection import MqttEndpoint
+from .messages import MqttMessage
 
 AWAY = 60
 """Seconds that the broker keeps the session of a generated client id."""
@@ -41,7 +41,7 @@ MAILBOX = rf"([^/+#]*/){{0,100}}([^/+#]*|{TOPIC_SAYS})"
 
 
 def topic_of(where: Url) -> str:
-    """The topic in the URL's path. Raises LocalError for an invalid one."""
+    """Return the topic in the URL's path. Raises LocalError for an invalid one."""
     topic = where.path.strip("/")
     if not topic:
         raise LocalError(f"{where.shown}: name the topic, as in {where.scheme}://{where.address}/devices/lamp-1")
@@ -51,8 +51,8 @@ def topic_of(where: Url) -> str:
     return topic
 
 
-def place_of(where: Url, options: Options, *, serving: bool) -> Place:
-    """Where to connect, and with which client id and session. Raises LocalError for an invalid query."""
+def endpoint_of(where: Url, options: Options, *, serving: bool) -> MqttEndpoint:
+    """Return where to connect, and with which client id and session. Raises LocalError for an invalid query."""
     query = where.query
     version, acks = choice(where, "v", "5", "3.1.1"), choice(where, "acks", "ordered", "any")
     tls = options.client_tls
@@ -69,7 +69,7 @@ def place_of(where: Url, options: Options, *, serving: bool) -> Place:
         expiry = 0
     mine = client or f"dragoman-{uuid.uuid4().hex[:16]}"
     will = serving and version == "5" and not client
-    return Place(
+    return MqttEndpoint(
         host=where.host or "127.0.0.1",
         port=where.port,
         client=mine,
@@ -91,10 +91,10 @@ def _prefetch(where: Url, options: Options) -> int:
 
 
 def message_of(
-    message: Published, above: str, *, answer: bool = False, settle: Callable[[Outcome], None] | None = None
+    message: MqttMessage, above: str, *, answer: bool = False, settle: Callable[[Outcome], None] | None = None
 ) -> BrokerMessage:
-    """What was said in properties, or in the topic below `above`: `<mailbox>/<correlation>[/<headers>]`, without the
-    mailbox where it is an `answer`."""
+    """Return a request or an answer as it came, with properties, or with a topic below `above` that says the same:
+    `<mailbox>/<correlation>[/<headers>]`, without the mailbox where it is an `answer`."""
     reply_to, correlation, headers = message.reply_to, message.correlation, message.headers
     below = mailbox = ""
     if message.topic.startswith(f"{above}/"):
@@ -126,11 +126,11 @@ def message_of(
 
 
 def in_topic(headers: Mapping[str, str]) -> str:
-    """Headers as one level of a topic; a space is not written `+`, which is a wildcard there."""
+    """Write headers as one level of a topic; a space is not written `+`, which is a wildcard there."""
     return urlencode(headers, quote_via=quote, safe="")
 
 
-def said(code: int) -> str:
-    """A reason code of PUBACK as text (MQTT 5.0, 3.4.2.1)."""
+def describe_code(code: int) -> str:
+    """Return a reason code of PUBACK as text (MQTT 5.0, 3.4.2.1)."""
     known = {0x87: "not authorized", 0x90: "topic name invalid", 0x95: "packet too large", 0x97: "quota exceeded"}
     return known.get(code, f"reason code 0x{code:02x}")

@@ -31,13 +31,12 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from ...channel import Options
-from ...net.reconnect import BackgroundTasks, reconnect
-from ...net.sharing import OnState, unwatched
+from ...net.reconnect import BackgroundTasks, Keeper
+from ...net.sharing import OnState, ignore_state
 from ...net.sockets import in_words
-from ...net.urls import Url, asked
+from ...net.urls import Url, read_query
 from ...repeats import Repeats
 from ...transports.broker.contract import (
-    RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
     NotTaken,
@@ -48,10 +47,30 @@ from ...transports.broker.contract import (
     mailbox_parts,
 )
 from ...transports.broker.ends import ends
-from .connection import NO_RETAINING, NO_SUBSCRIBERS, TURNED_AWAY, UNSUPPORTED, Blamed, Link, Place, TurnedAway
-from .messages import Published, sendable
+from .connection import (
+    FIRST_FAILURE,
+    NO_RETAINING,
+    NO_SUBSCRIBERS,
+    UNSUPPORTED,
+    ConnectRefused,
+    LostBySize,
+    MqttEndpoint,
+    MqttLink,
+)
+from .messages import MqttMessage, sendable
 from .takeover import Takeovers
-from .topics import COUNT, GROUP, MAILBOX, OPTIONS, TOPIC_SAYS, in_topic, message_of, place_of, said, topic_of
+from .topics import (
+    COUNT,
+    GROUP,
+    MAILBOX,
+    OPTIONS,
+    TOPIC_SAYS,
+    describe_code,
+    endpoint_of,
+    in_topic,
+    message_of,
+    topic_of,
+)
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 repeats: Repeats = Repeats(log)
@@ -72,74 +91,77 @@ class MqttAdapter:
     durable = True
 
     def __init__(self, where: Url, options: Options, *, serving: bool) -> None:
-        query = asked(where, *OPTIONS)
+        query = read_query(where, *OPTIONS)
         self.topic: str = topic_of(where)
         self.limit: int = 0
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self.shown: str = where.address
         self._group = query.get("group", GROUP)
         self._named = bool(query.get("client"))
-        self.place: Place = place_of(where, options, serving=serving)
+        self.endpoint: MqttEndpoint = endpoint_of(where, options, serving=serving)
         self._mailboxes = Mailboxes(where, f"{self.topic}/reply/*", legal=re.compile(MAILBOX).fullmatch)
-        self._shares_asked = "group" in query
+        self._wants_groups = "group" in query
         self._dead = f"{self.topic}/dead"
         self._fallen = f"{self.topic}/fallen/{self._group}"
         self._takeovers = Takeovers(self, self._fallen)
         self._control = f"{self.topic}/control"
-        self._asked = f"{self.topic}/request"
-        self._own = f"{self.topic}/reply/{self.place.client}"
+        self._request_topic = f"{self.topic}/request"
+        self._own = f"{self.topic}/reply/{self.endpoint.client}"
         self._names = mailbox_parts(where)
         self._takes: dict[str, Take] = {}
-        self._early: list[tuple[Link, Published]] = []
+        self._early: list[tuple[MqttLink, MqttMessage]] = []
         self._filters: dict[str, int] = {}
         self.working: list[str] = []
         """The subscriptions for requests; empty while it takes none."""
-        self.link: Link | None = None
+        self.link: MqttLink | None = None
         self._inherits = False
         self.renewing: int = 0
-        self._returning: asyncio.Task[None] | None = None
+        self._keeper = Keeper(self._resume, self._watch, PAUSES, in_words=in_words, faults=(OSError, ValueError))
+        self._keeper.states.append(lambda alive, why: self.on_state(alive, why))
+        self._gone: asyncio.Future[str]  # why the link was lost; from `open` on
         self.asides: BackgroundTasks = BackgroundTasks(where.shown)
         self._drained: asyncio.Event | None = None
-        self._unsettled: dict[int, tuple[Link, Published]] = {}
+        self._unsettled: dict[int, tuple[MqttLink, MqttMessage]] = {}
         self._strikes: dict[str, int] = {}
         self.closing: bool = False
-        self._back = -math.inf
         self._anew = False
         """Whether a try to connect may have made a new session, also one that failed: the next finds what it made."""
 
     # -- the link ---------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """As `BrokerAdapter.open`; with 3.1.1 if the broker does not know 5."""
+        """Connect for the first time; with 3.1.1 if the broker does not know 5. Raises OSError."""
         try:
-            self.link = await self._connect()
+            link = await self._connect()
         except ConnectionError as why:
             # "If a Server does not support the version it MAY respond with 0x84 (Unsupported Protocol Version) and then
             # MUST close" (MQTT 5.0, 3.1.2.2); older ones answer in their own version, or just close
             if (
-                self.place.version != "5"
+                self.endpoint.version != "5"
                 or why.errno is not None
-                or (isinstance(why, TurnedAway) and why.code != UNSUPPORTED)
+                or (isinstance(why, ConnectRefused) and why.code != UNSUPPORTED)
             ):
                 raise
-            expiry = self.place.expiry if self._named else 0
-            self.place = replace(self.place, version="3.1.1", expiry=expiry, will=None, will_kept=0)
+            expiry = self.endpoint.expiry if self._named else 0
+            self.endpoint = replace(self.endpoint, version="3.1.1", expiry=expiry, will=None, will_kept=0)
             try:
-                self.link = await self._connect()
+                link = await self._connect()
             except ConnectionError as again:
-                raise (again if isinstance(again, TurnedAway) else why) from None
+                raise (again if isinstance(again, ConnectRefused) else why) from None
             log.info("%s: no MQTT 5 there; 3.1.1 it is", self.shown)
-        self._inherits = self.link.resumed
+        self._inherits = link.resumed
         self._anew = False
+        self._adopt_link(link)
+        self._keeper.begin()
 
-    async def _connect(self) -> Link:
-        link = Link(self.place, self._arrived, self._lost)
+    async def _connect(self) -> MqttLink:
+        link = MqttLink(self.endpoint, self._receive, self._on_lost)
         try:
             await link.open()
-        except TurnedAway as why:
-            if why.code != NO_RETAINING or not self.place.will_kept:
+        except ConnectRefused as why:
+            if why.code != NO_RETAINING or not self.endpoint.will_kept:
                 raise
-            self.place = replace(self.place, will_kept=0)
+            self.endpoint = replace(self.endpoint, will_kept=0)
             return await self._connect()
         finally:
             if link.dialled and not link.resumed:
@@ -149,80 +171,77 @@ class MqttAdapter:
         self.limit = max(link.packet - ROUND_THE_BODY - 2 * len(self.topic), 1)
         return link
 
-    def _lost(self, link: Link, why: str) -> None:
+    def _on_lost(self, link: MqttLink, why: str) -> None:
         if self.link is not link:
             return
         self.link = None
         self._inherits = False
         if self._drained is not None:
             self._drained.set()
-        if self.closing:
-            return
-        self.on_state(False, why)
-        self._returning = self.asides.begin(self._return())
+        if not self.closing:
+            self._gone.set_result(why)
 
-    async def _return(self) -> None:
-        """Reconnect, and take over what we had subscribed to."""
-        self.link = await reconnect(self._resume, PAUSES, failed=self._failed, faults=(OSError, ValueError))
-        self._back = asyncio.get_running_loop().time()
-        forgot, self._anew = self._anew, False
-        self.on_state(True, "it has forgotten our session" if forgot else "")
+    def _adopt_link(self, link: MqttLink) -> None:
+        self.link, self._gone = link, asyncio.get_running_loop().create_future()
 
-    async def _resume(self) -> Link:
+    async def _watch(self) -> str:
+        return await self._gone
+
+    async def _resume(self) -> str:
+        """Connect again, and take over what we had subscribed to."""
         link = await self._connect()
         try:
-            if self.place.will_kept:
-                self._takeovers.forget_will(link, self.place.client)
+            if self.endpoint.will_kept:
+                self._takeovers.forget_will(link, self.endpoint.client)
             await self._subscribe(link, self._filters)
         except BaseException:  # cancelled, too: this link is not ours yet, so it is closed here or never
             await link.close(forget=self.closing and not self._named and not link.owes)
             raise
         if link.why:
             raise ConnectionError(link.why)
-        return link
+        self._adopt_link(link)
+        forgot, self._anew = self._anew, False
+        return "it has forgotten our session" if forgot else ""
 
-    def _failed(self, why: Exception) -> None:
-        self.on_state(False, in_words(why))
-
-    def _here(self) -> Link:
+    def _connected_link(self) -> MqttLink:
         if self.link is None or self.link.why:
             raise NotTaken("the broker is away" if self.link is None else self.link.why)
         return self.link
 
-    async def _subscribe(self, link: Link, filters: Mapping[str, int]) -> None:
+    async def _subscribe(self, link: MqttLink, filters: Mapping[str, int]) -> None:
         kinds = {one: (qos, one.startswith(self._fallen)) for one, qos in filters.items()}
         for kind in sorted(set(kinds.values())):
             some = [one for one, its in kinds.items() if its == kind]
             codes = await link.subscribe(some, kind[0], retained=kind[1])
             for one, code in zip(some, codes, strict=False):
-                if code >= TURNED_AWAY:
+                if code >= FIRST_FAILURE:
                     raise Refused(f"{self.shown}: the broker does not let us subscribe to {one} (0x{code:02x})")
 
-    async def _follow(self, filters: Mapping[str, int]) -> None:
-        await self._subscribe(self._here(), filters)
+    async def _subscribe_and_keep(self, filters: Mapping[str, int]) -> None:
+        await self._subscribe(self._connected_link(), filters)
         self._filters |= filters
 
     # -- messages in ------------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
-        """As `BrokerAdapter.work`. The broker got `prefetch` when we connected."""
-        link = self._here()
-        shares = link.shares or (self.place.version != "5" and self._shares_asked)
+        """Take requests from now on. The broker got `prefetch` when we connected."""
+        link = self._connected_link()
+        shares = link.shares or (self.endpoint.version != "5" and self._wants_groups)
         group = f"$share/{self._group}/" if shares else ""
         if not shares:
             log.info("%s: no shared subscriptions; every worker of %s gets every request", self.shown, self.topic)
-        self.working = [f"{group}{self.topic}", f"{group}{self._asked}/#"]
+        self.working = [f"{group}{self.topic}", f"{group}{self._request_topic}/#"]
         self._takes["work"] = take
         early, self._early = self._early, []
         for old, message in early:
-            self._worked(old, message)
-        fallen = {f"{self._fallen}/+": 0} if self.place.will is not None else {}
-        await self._follow(dict.fromkeys(self.working, 1) | fallen)
+            self._take_request(old, message)
+        fallen = {f"{self._fallen}/+": 0} if self.endpoint.will is not None else {}
+        await self._subscribe_and_keep(dict.fromkeys(self.working, 1) | fallen)
 
     async def pause(self) -> None:
-        """As `BrokerAdapter.pause`. Messages that the broker has queued for us still come, and are given back; `close`
+        """Take no more requests. Those that the broker has queued for us still come, and are published again; `close`
         waits for the last of them, a message to ourselves."""
-        link = self._here()
+        link = self._connected_link()
         for one in self.working:
             self._filters.pop(one, None)
         filters, self.working = self.working, []
@@ -231,36 +250,36 @@ class MqttAdapter:
         self._drained = asyncio.Event()
         await self.mark_end(link, filters)
 
-    async def mark_end(self, link: Link, filters: list[str]) -> None:
+    async def mark_end(self, link: MqttLink, filters: list[str]) -> None:
         """Take no more, and send ourselves a message that comes after everything that the broker has queued for us."""
         await link.unsubscribe(filters)
-        own = f"{self.topic}/reply/{link.place.client}"
+        own = f"{self.topic}/reply/{link.endpoint.client}"
         await self._subscribe(link, {own: 1})
-        await link.publish(Published(topic=own, body=b""))
+        await link.publish(MqttMessage(topic=own, body=b""))
 
     async def hear(self, take: Take) -> None:
         self._takes["control"] = take
-        await self._follow({f"{self._control}/#": 0})
+        await self._subscribe_and_keep({f"{self._control}/#": 0})
 
     async def mailbox(self, take: Take) -> str:
-        """As `BrokerAdapter.mailbox`. A client with a name has a session that outlives this process, so it subscribes
-        to the same each time: to all addresses that were or will be its own."""
+        """Receive answers; return the mailbox's address. A client with a name has a session that outlives this process,
+        so it subscribes to the same each time: to all addresses that were or will be its own."""
         *confined, random = self._names
-        mine = "/".join((f"{self.topic}/reply", *confined, self.place.client))
+        mine = "/".join((f"{self.topic}/reply", *confined, self.endpoint.client))
         self._own = f"{mine}/{random}"
         self._takes["reply"] = take
-        all_below = f"{self._own}/#" if self.place.version != "5" else self._own
-        await self._follow({f"{mine}/#" if self._named else all_below: 1})
+        all_below = f"{self._own}/#" if self.endpoint.version != "5" else self._own
+        await self._subscribe_and_keep({f"{mine}/#" if self._named else all_below: 1})
         return self._own
 
-    def _arrived(self, link: Link, message: Published) -> None:
+    def _receive(self, link: MqttLink, message: MqttMessage) -> None:
         topic = message.topic
         if topic.startswith(f"{self._fallen}/"):
-            self._takeovers.heard(link, topic[len(self._fallen) + 1 :], message)
+            self._takeovers.receive(link, topic[len(self._fallen) + 1 :], message)
         elif message.retained:
             link.acknowledge(message)
-        elif topic == self.topic or topic.startswith(f"{self._asked}/"):
-            self._worked(link, message)
+        elif topic == self.topic or topic.startswith(f"{self._request_topic}/"):
+            self._take_request(link, message)
         elif topic == self._own or topic.startswith(f"{self._own}/"):
             if (take := self._takes.get("reply")) is not None:
                 take(message_of(message, self._own, answer=True, settle=lambda outcome: link.acknowledge(message)))
@@ -273,8 +292,8 @@ class MqttAdapter:
                 take(message_of(message, self._control))
             link.acknowledge(message)
 
-    def _worked(self, link: Link, message: Published) -> None:
-        """A request has come."""
+    def _take_request(self, link: MqttLink, message: MqttMessage) -> None:
+        """Take a request, or keep it until this worker may take it."""
         take = self._takes.get("work")
         if take is None:  # a session that was kept: the broker begins before we do
             self._early.append((link, message))
@@ -287,7 +306,7 @@ class MqttAdapter:
             self._early.append((link, message))
         else:
             self._unsettled[id(message)] = (link, message)
-            take(message_of(message, self._asked, settle=lambda outcome: self._settle(link, message, outcome)))
+            take(message_of(message, self._request_topic, settle=lambda outcome: self._settle(link, message, outcome)))
 
     def renewed(self) -> None:
         self.renewing -= 1
@@ -297,9 +316,9 @@ class MqttAdapter:
             self.link.flush()
         early, self._early = self._early, []
         for link, message in early:
-            self._worked(link, message)
+            self._take_request(link, message)
 
-    def _settle(self, link: Link, message: Published, outcome: Outcome) -> None:
+    def _settle(self, link: MqttLink, message: MqttMessage, outcome: Outcome) -> None:
         self._unsettled.pop(id(message), None)
         if outcome == "retry":
             self.asides.begin(self.republish(link, message, 0))
@@ -308,20 +327,22 @@ class MqttAdapter:
         else:
             link.acknowledge(message)
 
-    async def republish(self, link: Link, message: Published, more: int) -> None:
+    async def republish(self, link: MqttLink, message: MqttMessage, more: int) -> None:
         """Publish a request again for other workers, then acknowledge it. If that fails it stays unacknowledged, and
         the broker keeps it."""
-        head = message_of(message, self._asked)
+        head = message_of(message, self._request_topic)
         headers = dict(head.headers)
         count = head.count - message.again + more
         if count:
             headers[COUNT] = str(count)
         again = replace(message, headers=headers)
-        if message.topic.startswith(f"{self._asked}/"):
-            words = message.topic[len(self._asked) + 1 :].split("/")[:2]
-            again = replace(message, topic="/".join([self._asked, *words, *([in_topic(headers)] if headers else [])]))
+        if message.topic.startswith(f"{self._request_topic}/"):
+            words = message.topic[len(self._request_topic) + 1 :].split("/")[:2]
+            again = replace(
+                message, topic="/".join([self._request_topic, *words, *([in_topic(headers)] if headers else [])])
+            )
         try:
-            code = await self._here().publish(again)
+            code = await self._connected_link().publish(again)
         except ConnectionError as why:
             log.debug("%s: a request stays with the broker: %s", self.shown, why)
             return
@@ -333,10 +354,10 @@ class MqttAdapter:
         else:
             link.acknowledge(message)
 
-    async def _dead_letter(self, link: Link, message: Published) -> None:
-        """MQTT has no dead-letter queue: to see what could not be done, subscribe to `<topic>/dead`."""
+    async def _dead_letter(self, link: MqttLink, message: MqttMessage) -> None:
+        """Publish a request that could not be run at `<topic>/dead`: MQTT has no queue of dead letters."""
         try:
-            code = await self._here().publish(replace(message, topic=self._dead, expiry=0))
+            code = await self._connected_link().publish(replace(message, topic=self._dead, expiry=0))
         except ConnectionError as why:
             log.debug("%s: a request stays with the broker: %s", self.shown, why)
             return
@@ -355,13 +376,13 @@ class MqttAdapter:
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         code = await self._send(message, self._message(self.topic, "/request", message, ttl))
         if code == NO_SUBSCRIBERS:
-            self._perhaps_not_yet()
+            self._check_not_young()
             raise Unroutable(f"no worker serves {self.topic} at {self.shown}")
-        if code >= TURNED_AWAY:
-            raise Refused(f"{self.shown}: the broker does not take the request at {self.topic} ({said(code)})")
+        if code >= FIRST_FAILURE:
+            raise Refused(f"{self.shown}: the broker does not take the request at {self.topic} ({describe_code(code)})")
 
     async def tell(self, message: BrokerMessage) -> None:
-        self._here().tell(self._message(self._control, "", message, None))
+        self._connected_link().publish_unconfirmed(self._message(self._control, "", message, None))
 
     def answerable(self, message: BrokerMessage) -> bool:
         return self._mailboxes.hold(message.reply_to)
@@ -371,25 +392,29 @@ class MqttAdapter:
             f"/{TOPIC_SAYS}"
         ):  # the correlation is in the topic already, in a form that every topic can have
             base = to[: -len(TOPIC_SAYS) - 1]
-            published = Published(
+            published = MqttMessage(
                 topic=f"{base}/{in_topic(message.headers)}" if message.headers else base, body=message.body
             )
         else:
-            published = Published(topic=to, body=message.body, correlation=message.correlation, headers=message.headers)
+            published = MqttMessage(
+                topic=to, body=message.body, correlation=message.correlation, headers=message.headers
+            )
         try:
             code = await self._send(message, published)
         except Refused as why:
             repeats.error("an answer is lost: %s", why)
             return
         if code == NO_SUBSCRIBERS:
-            self._perhaps_not_yet()
-        if code >= TURNED_AWAY:
-            repeats.error("%s: an answer is lost: the broker does not take it at %s (%s)", self.shown, to, said(code))
+            self._check_not_young()
+        if code >= FIRST_FAILURE:
+            repeats.error(
+                "%s: an answer is lost: the broker does not take it at %s (%s)", self.shown, to, describe_code(code)
+            )
 
-    async def _send(self, message: BrokerMessage, published: Published) -> int:
+    async def _send(self, message: BrokerMessage, published: MqttMessage) -> int:
         try:
-            code = await self._here().publish(published)
-        except Blamed:
+            code = await self._connected_link().publish(published)
+        except LostBySize:
             strikes = self._strikes[message.correlation] = self._strikes.get(message.correlation, 0) + 1
             if strikes < STRIKES:
                 raise
@@ -400,13 +425,13 @@ class MqttAdapter:
             self._strikes.pop(message.correlation, None)
         return code
 
-    def _perhaps_not_yet(self) -> None:
-        if asyncio.get_running_loop().time() < self._back + RECONNECT_GRACE:
+    def _check_not_young(self) -> None:
+        if self._keeper.young:
             raise NotTaken(f"{self.shown} is back, those who were subscribed are not yet")
 
-    def _message(self, topic: str, below: str, message: BrokerMessage, ttl: float | None) -> Published:
-        if self.place.version == "5":
-            return Published(
+    def _message(self, topic: str, below: str, message: BrokerMessage, ttl: float | None) -> MqttMessage:
+        if self.endpoint.version == "5":
+            return MqttMessage(
                 topic=topic,
                 body=message.body,
                 reply_to=message.reply_to,
@@ -417,7 +442,7 @@ class MqttAdapter:
         words = [topic + below, quote(message.reply_to, safe=""), quote(message.correlation, safe="")]
         if message.headers:
             words.append(in_topic(message.headers))
-        return Published(topic="/".join(words), body=message.body)
+        return MqttMessage(topic="/".join(words), body=message.body)
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -425,8 +450,7 @@ class MqttAdapter:
         if self.closing:
             return
         self.closing = True
-        if self._returning is not None and not self._returning.done():
-            self._returning.cancel()
+        await self._keeper.close()
         link = self.link
         if link is not None and not link.why:
             if self._drained is not None:

@@ -15,8 +15,8 @@ from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import PLAIN, LocalError
 from ...jsonrpc.messages import NULL, Notification, Request
-from ...net.reconnect import BackgroundTasks
-from ...net.sharing import OnState, Part, unwatched
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks
+from ...net.sharing import ConnectionShare, OnState, ignore_state
 from ...net.urls import printable
 from ...repeats import Repeats
 from ...transports.broker.contract import (
@@ -24,7 +24,6 @@ from ...transports.broker.contract import (
     CANCEL,
     KEY,
     KIND,
-    RECONNECT_GRACE,
     UNROUTABLE,
     BrokerMessage,
     Denial,
@@ -33,7 +32,15 @@ from ...transports.broker.contract import (
     Refused,
     Take,
 )
-from .connection import NO_RESPONDERS, BrokerConnection, Forbidden, Message, Subscriber, TooLong, has_no_responders
+from .connection import (
+    NO_RESPONDERS,
+    Message,
+    MessageTooLong,
+    NatsConnection,
+    SubjectForbidden,
+    SubjectSubscription,
+    is_no_responders,
+)
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 repeats: Repeats = Repeats(log)
@@ -50,7 +57,7 @@ CORRELATION, REPLY_TO = "correlation", "reply-to"
 
 
 def headers_of(message: BrokerMessage, **more: str) -> dict[str, str] | None:
-    """A broker message's headers on the wire. Raises Refused if they are too long, or are control headers of the
+    """Return a broker message's headers on the wire. Raises Refused if they are too long, or are control headers of the
     server."""
     headers, size = dict(more), 12
     for name, text in message.headers.items():
@@ -68,12 +75,13 @@ def headers_of(message: BrokerMessage, **more: str) -> dict[str, str] | None:
 
 
 def reply_address(to: str, correlation: str) -> str:
-    """The address for the answer of one call: a subject below the caller's inbox."""
+    """Return the address for the answer of one call: a subject below the caller's inbox."""
     return f"{to}.{correlation}" if correlation else to
 
 
 def message_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMessage:
-    """A request as it came: the reply subject is the address of the answer, and its last part identifies the call."""
+    """Return a request as it came: the reply subject is the address of the answer, and its last part identifies the
+    call."""
     to, dot, correlation = message.reply.rpartition(".")
     if not dot:
         to, correlation = message.reply, ""
@@ -88,17 +96,19 @@ class NatsAdapter:
 
     name = "NATS"
 
-    def __init__(self, part: Part[BrokerConnection], subject: str, group: str, room: int, mailboxes: Mailboxes) -> None:
+    def __init__(
+        self, part: ConnectionShare[NatsConnection], subject: str, group: str, room: int, mailboxes: Mailboxes
+    ) -> None:
         self.part = part
-        self.line: BrokerConnection = part.connection
-        line = self.line
+        self.connection: NatsConnection = part.connection
+        connection = self.connection
         self.subject = subject
         self.group = group
         self.limit: int = MESSAGE - HEADROOM
         self.durable = False
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         part.watch(self.state)
-        line.denials.append(self._denied)
+        connection.denials.append(self._denied)
         self._room = room
         self._mailboxes = mailboxes
         self._loop = asyncio.get_running_loop()
@@ -108,25 +118,25 @@ class NatsAdapter:
         self._held = 0
         self._waiting: deque[Message] = deque()
         self._full = False
-        self._working: Subscriber | None = None
+        self._working: SubjectSubscription | None = None
         self._young: dict[str, BrokerMessage] | None = None
         self._grown: asyncio.TimerHandle | None = None
-        self._asides = BackgroundTasks(line.where.shown)
+        self._asides = BackgroundTasks(connection.where.shown)
 
     async def open(self) -> None:
         try:
             await self.part.open()
         except BusLost:
-            raise ConnectionError(self.line.why) from None
-        self.limit = self.line.limit - HEADROOM
+            raise ConnectionError(self.connection.keeper.why) from None
+        self.limit = self.connection.limit - HEADROOM
 
     def state(self, up: bool, why: str) -> None:
-        """The state that the connection reports."""
+        """Take the state that the connection reports."""
         if self._grown is not None:
             self._grown.cancel()
         self._young = None
         if up:
-            self.limit = self.line.limit - HEADROOM
+            self.limit = self.connection.limit - HEADROOM
             self._young = {}
             self._grown = self._loop.call_later(RECONNECT_GRACE, self._grow)
         self.on_state(up, why)
@@ -138,9 +148,9 @@ class NatsAdapter:
 
     async def work(self, take: Take, prefetch: int) -> None:
         self._take, self._prefetch = take, prefetch
-        self._working = self.part.keep(await self.line.subscribe(self.subject, self._came, queue=self.group))
-        await self.line.sync()
-        self.line.permitted(self.subject, *self._controls)
+        self._working = self.part.keep(await self.connection.subscribe(self.subject, self._receive, queue=self.group))
+        await self.connection.sync()
+        self.connection.check_permitted(self.subject, *self._controls)
 
     async def pause(self) -> None:
         if self._working is not None:
@@ -155,22 +165,22 @@ class NatsAdapter:
             take(BrokerMessage(body=message.data, reply_to=to, correlation=correlation, headers=headers))
 
         for subject in self._controls:
-            self.part.keep(await self.line.subscribe(subject, came))
+            self.part.keep(await self.connection.subscribe(subject, came))
 
     @property
     def _controls(self) -> tuple[str, str]:
         """The subjects of cancels and of broadcasts."""
         return f"{self.subject}.control", f"{self.subject}.all"
 
-    def _came(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         if self._held < self._prefetch:
-            self._give(message)
+            self._deliver(message)
         elif len(self._waiting) < self._room:
             self._waiting.append(message)
         else:
             self._refuse(message)
 
-    def _give(self, message: Message) -> None:
+    def _deliver(self, message: Message) -> None:
         assert self._take is not None
         self._held += 1
         self._take(message_of(message, partial(self._settle, message)))
@@ -184,14 +194,14 @@ class NatsAdapter:
 
     def _next(self) -> None:
         while self._waiting and self._held < self._prefetch:
-            self._give(self._waiting.popleft())
+            self._deliver(self._waiting.popleft())
         self._full = self._full and bool(self._waiting)
 
     async def _give_back(self, message: Message) -> None:
-        """Give a request to another worker of the group; if there is none, tell the caller as the server would."""
+        """Return a request to another worker of the group; if there is none, answer the caller as the server would."""
         try:
-            if not await self.line.pass_on(self.subject, message) and self._mailboxes.may_hold(message.reply):
-                await self.line.publish(message.reply, headers=NO_RESPONDERS)
+            if not await self.connection.pass_on(self.subject, message) and self._mailboxes.may_hold(message.reply):
+                await self.connection.publish(message.reply, headers=NO_RESPONDERS)
         except (ConnectionError, LocalError) as why:  # or headers that the library reads, and does not send
             repeats.warning("%s: a request could not be given back and is lost: %s", self.subject, why)
 
@@ -199,22 +209,22 @@ class NatsAdapter:
         if not self._full:
             self._full = True
             repeats.warning("%s: %d requests run and %d wait; more are refused", self.subject, self._held, self._room)
-        asked = decode(message.data)
-        if self._mailboxes.may_hold(message.reply) and not isinstance(asked, Notification):
-            id = asked.id if isinstance(asked, Request) else NULL
+        request = decode(message.data)
+        if self._mailboxes.may_hold(message.reply) and not isinstance(request, Notification):
+            id = request.id if isinstance(request, Request) else NULL
             answer = failure(id, PLAIN.error(busy("prefetch", self._prefetch)))
-            self._asides.begin(self._say(message.reply, answer))
+            self._asides.begin(self._publish_answer(message.reply, answer))
 
-    async def _say(self, to: str, answer: bytes) -> None:
+    async def _publish_answer(self, to: str, answer: bytes) -> None:
         try:
-            await self.line.publish(to, answer)
+            await self.connection.publish(to, answer)
         except ConnectionError as why:
             log.debug("%s: %s", self.subject, why)
 
     # -- the caller -------------------------------------------------------------------------------
 
     async def mailbox(self, take: Take) -> str:
-        box = self.line.box()
+        box = self.connection.new_inbox_address()
         start = len(box) + 1
         self._mail = take
 
@@ -223,7 +233,7 @@ class NatsAdapter:
             headers = message.headers
             if headers is None:
                 take(BrokerMessage(body=message.data, correlation=correlation))
-            elif has_no_responders(message):
+            elif is_no_responders(message):
                 if self._young is not None and (request := self._young.get(correlation)) is not None:
                     self._asides.begin(self._once_more(request))
                     return
@@ -231,27 +241,28 @@ class NatsAdapter:
             else:
                 take(BrokerMessage(body=message.data, correlation=correlation, headers=headers))
 
-        self.part.keep(await self.line.subscribe(f"{box}.*", came))
-        await self.line.sync()
+        self.part.keep(await self.connection.subscribe(f"{box}.*", came))
+        await self.connection.sync()
         return box
 
-    def _denied(self, subject: str, why: Forbidden) -> None:
-        """The server says so later, and not of which request: none of this connection's has gone through."""
+    def _denied(self, subject: str, why: SubjectForbidden) -> None:
+        """Fail the calls in flight: the server does not let us publish requests, and reports that late, without naming
+        one."""
         if subject == self.subject.lower() and self._mail is not None:
             self._mail(Denial(body=str(why).encode()))
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
-        """As `BrokerAdapter.request`. Core NATS confirms nothing: here "has it" means that the socket has it."""
+        """Publish a request. Core NATS confirms nothing: it has been taken when the socket has it."""
         if self._young is not None:
             self._young[message.correlation] = message
-        if AGAIN in message.headers:  # what failed before never left this process, see `BrokerConnection`
+        if AGAIN in message.headers:  # what failed before never left this process, see `NatsConnection`
             headers = {name: text for name, text in message.headers.items() if name != AGAIN}
             message = msgspec.structs.replace(message, headers=headers)
         to = reply_address(message.reply_to, message.correlation) if message.reply_to else ""
         await self.send(self.subject, message.body, to, headers_of(message) if message.headers else None)
 
     async def _once_more(self, message: BrokerMessage) -> None:
-        """No worker had it; workers may be reconnecting, as we did."""
+        """Publish a request again that no worker had: workers may be reconnecting, as we did."""
         await asyncio.sleep(0.05)
         try:
             await self.request(message, None)
@@ -269,15 +280,15 @@ class NatsAdapter:
         return self._mailboxes.may_hold(reply_address(message.reply_to, message.correlation))
 
     async def answer(self, to: str, message: BrokerMessage) -> None:
-        """As `BrokerAdapter.answer`. At most once."""
+        """Publish an answer, at most once."""
         headers = headers_of(message) if message.headers else None
         await self.send(reply_address(to, message.correlation), message.body, "", headers)
 
     async def send(self, subject: str, body: bytes, reply: str, headers: dict[str, str] | None) -> None:
         """Publish. Raises Refused for a message that the server would not take."""
         try:
-            await self.line.publish(subject, body, reply=reply, headers=headers)
-        except TooLong as why:
+            await self.connection.publish(subject, body, reply=reply, headers=headers)
+        except MessageTooLong as why:
             raise Refused(str(why)) from None
 
     async def close(self) -> None:
@@ -287,6 +298,6 @@ class NatsAdapter:
         while self._waiting:
             self._asides.begin(self._give_back(self._waiting.popleft()))
         await self._asides.wait(SECONDS_TO_LEAVE)
-        if self._denied in self.line.denials:
-            self.line.denials.remove(self._denied)
+        if self._denied in self.connection.denials:
+            self.connection.denials.remove(self._denied)
         await self.part.close()

@@ -18,15 +18,15 @@ import contextlib
 import random
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import MsgspecError
 
-from ...bus.contract import BusCounts, call_subscriber, log
+from ...bus.contract import EngineBus, call_subscriber, log
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import OutageLog, backoff
-from ...net.urls import Url, asked, parse
-from .connection import BrokerConnection, Message, NoResponders, Subscriber, part_of
+from ...net.reconnect import backoff
+from ...net.urls import Url, parse, read_query
+from .connection import Message, NatsConnection, NoResponders, SubjectSubscription, share_connection
 from .logs import Logs
 from .store import StreamStore
 
@@ -44,16 +44,16 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def token(text: str) -> str:
-    """A key or a topic as one part of a subject: letters, digits, - and _ as they are, other bytes as =XX."""
+    """Write a key or a topic as one part of a subject: letters, digits, - and _ as they are, other bytes as =XX."""
     return _UNSAFE.sub(_escaped, text)
 
 
 class NatsStore:
     """A `Store` on JetStream."""
 
-    def __init__(self, line: BrokerConnection, prefix: str, replicas: int) -> None:
-        self._values = StreamStore(line, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
-        self._kept = StreamStore(line, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
+    def __init__(self, connection: NatsConnection, prefix: str, replicas: int) -> None:
+        self._values = StreamStore(connection, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
+        self._kept = StreamStore(connection, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
         self._logs = Logs(self._kept)
 
     async def open(self) -> bool:
@@ -65,7 +65,7 @@ class NatsStore:
         return any(created)
 
     def watch(self, missed: Callable[[str], object]) -> None:
-        """Call `missed` with the reason when something of it is not there any more."""
+        """Call `missed` with the reason when its bucket or its stream is gone."""
         self._values.missed = self._kept.missed = missed
 
     def suspend(self, why: str) -> None:
@@ -85,7 +85,7 @@ class NatsStore:
             found = await self._values.last(name)
             if found is not None and not found.over:
                 return False
-            after = 0 if found is None else found.place
+            after = 0 if found is None else found.position
         return True
 
     async def delete(self, key: str) -> bool:
@@ -95,7 +95,7 @@ class NatsStore:
     async def touch(self, key: str, ttl: float) -> bool:
         name = token(key)
         while (found := await self._values.last(name)) is not None and not found.over:
-            if await self._values.add(name, found.body, ttl, after=found.place) is not None:
+            if await self._values.add(name, found.body, ttl, after=found.position) is not None:
                 return True
         return await self._logs.touch(name, ttl)
 
@@ -121,7 +121,7 @@ class NatsStore:
             await self._kept.sweep()
 
 
-class NatsBus:
+class NatsBus(EngineBus):
     """A `Bus` over NATS."""
 
     def __init__(self, where: Url, tls: ssl.SSLContext | None = None) -> None:
@@ -131,15 +131,11 @@ class NatsBus:
         replicas = where.query.get("replicas", "1")
         if replicas not in ("1", "3", "5"):
             raise LocalError(f"{where.shown}: ?replicas= is 1, 3 or 5")
-        self.url: str = f"{where.scheme}://{where.address}"
-        self.alive: bool = False
-        self.on_state: Callable[[bool], object] | None = None
-        self._trouble = OutageLog(self.url, log)
+        super().__init__(f"{where.scheme}://{where.address}", "NATS")
         self._topics = f"{prefix}.bus."
-        self._counts = BusCounts()
-        self._part = part_of(where, "bus", tls)
-        self._line = self._part.connection
-        self._store = NatsStore(self._line, prefix, int(replicas))
+        self._part = share_connection(where, "bus", tls)
+        self._connection = self._part.connection
+        self._store = NatsStore(self._connection, prefix, int(replicas))
         self.store: NatsStore | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -162,22 +158,22 @@ class NatsBus:
             raise
 
     def _state(self, alive: bool, why: str) -> None:
-        """The server is lost, or back."""
+        """Take the state of the connection: it is lost, or back."""
         if self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
         if alive and self.store is not None:
             self._renewing = asyncio.create_task(self._renew())
         else:
-            self._tell(alive, why)
+            self.change_state(alive, why)
 
     def _missed(self, why: str) -> None:
-        """The server is there, and has lost what the store needs."""
-        if not self._line.alive:
+        """Take the bus for lost until the store's bucket and stream, which the server has lost, are made again."""
+        if not self._connection.alive:
             return
         self._store.suspend(why)
         if self._renewing is None:
-            self._tell(False, why)
+            self.change_state(False, why)
             self._renewing = asyncio.create_task(self._renew(random.uniform(*ANEW)))
 
     async def _renew(self, wait: float = 0.0) -> None:
@@ -189,20 +185,13 @@ class NatsBus:
                 created |= await self._store.open()
                 break
             except (ConnectionError, MsgspecError) as fault:
-                self._tell(False, str(fault))
+                self.change_state(False, str(fault))
             await asyncio.sleep(pause)
         self._renewing = None
         self._store.suspend("")
         if created:
             log.warning("%s: what the store had is lost; its bucket and its stream were made again", self.url)
-        self._tell(True, "")
-
-    def _tell(self, alive: bool, why: str) -> None:
-        self.alive = alive
-        changed = self._trouble.stands(alive, "NATS", why)
-        self._counts.outages += changed and not alive
-        if changed and self.on_state is not None:
-            self.on_state(alive)
+        self.change_state(True, "")
 
     async def _sweep(self) -> None:
         while True:
@@ -211,27 +200,23 @@ class NatsBus:
                 await self._store.sweep()
 
     async def publish(self, topic: str, message: bytes) -> None:
-        await self._line.publish(self._topics + token(topic), message)
-        await self._line.sync()
-        self._counts.published += 1
+        await self._connection.publish(self._topics + token(topic), message)
+        await self._connection.sync()
+        self.published += 1
 
-    async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscriber:
-        take = self._counts.counted(take)
+    async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> SubjectSubscription:
+        take = self.counted(take)
 
         def came(message: Message) -> None:
             call_subscriber(take, topic, message.data)
 
-        subscription = await self._line.subscribe(self._topics + token(topic), came)
+        subscription = await self._connection.subscribe(self._topics + token(topic), came)
         try:
-            await self._line.sync()
-        except BaseException:  # or it would be restored after the outage, beside the one that is asked for then
+            await self._connection.sync()
+        except BaseException:  # or it would be restored after the outage, beside the one that the caller makes then
             await subscription.close()
             raise
         return self._part.keep(subscription)
-
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive)
 
     async def close(self) -> None:
         self.alive, self.on_state = False, None
@@ -244,7 +229,7 @@ class NatsBus:
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> NatsBus:
     where = parse(url)
-    asked(where, "prefix", "replicas", "creds", "token")
+    read_query(where, "prefix", "replicas", "creds", "token")
     bus = NatsBus(where, tls)
     await bus.open()
     return bus

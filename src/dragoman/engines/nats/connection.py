@@ -1,11 +1,12 @@
 """Connections to NATS, for the bus in `engines.nats.bus` and the wire in `engines.nats.wire`. The one file with the
 library.
 
-- A `BrokerConnection` is one connection. It reconnects by itself, with growing, jittered pauses, to any server of the
+- A `NatsConnection` is one connection. It reconnects by itself, with growing, jittered pauses, to any server of the
   cluster that it knows, and subscribes again. Messages published before a loss are never sent after it.
 - A server that is silent for `PATIENCE` seconds is sent a ping, and is lost when it does not answer for as long again.
-- What the server does not permit it says later, and names the subject. A connection whose inbox is not permitted fails;
-  `ask` and `sync` raise Forbidden for a subject at which they may not publish; `denials` hears of all others.
+- The server reports later what it does not permit, and names the subject. A connection whose inbox is not permitted
+  fails; `ask` and `sync` raise SubjectForbidden for a subject at which they may not publish; `denials` are called for
+  all others.
 - No incoming message is dropped for lack of space: a subscriber takes messages at once (`take` is a plain
   function) and bounds what it keeps itself.
 - Credentials are passed to the library as options and appear in no text of ours. Over `natss://` they are not sent
@@ -24,7 +25,7 @@ import ssl
 import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from nats import errors
 from nats.aio.client import Client
@@ -34,8 +35,8 @@ from nats.aio.subscription import Subscription
 from ...bus.contract import BusLost, log, repeats
 from ...jsonrpc.errors import LocalError
 from ...net import sockets
-from ...net.reconnect import BackgroundTasks, reconnect
-from ...net.sharing import OnState, Part, Sharing
+from ...net.reconnect import BackgroundTasks, Keeper
+from ...net.sharing import ConnectionShare, OnState, Sharing
 from ...net.urls import Url, printable
 
 PATIENCE = 3.0
@@ -54,18 +55,19 @@ INBOX = "_INBOX"
 """The prefix of inboxes; those of a caller with `?mailbox=` are below its name there."""
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 
-Take = Callable[[Msg], None]
+Message: TypeAlias = Msg
+Take: TypeAlias = Callable[[Msg], None]
 
 
 class NoResponders(ConnectionError):
     """A request has no subscriber to answer it."""
 
 
-class Forbidden(BusLost):
+class SubjectForbidden(BusLost):
     """The server's permissions for this user lack a subject, which the text names."""
 
 
-class TooLong(ConnectionError):
+class MessageTooLong(ConnectionError):
     """The message is longer than the server accepts."""
 
 
@@ -83,34 +85,25 @@ class _Client(Client):
                 log.debug("NATS: a message with an address that is not UTF-8 is dropped")
 
 
-class Message(Protocol):
-    """The members of the library's messages that are used."""
-
-    subject: str
-    reply: str
-    data: bytes
-    headers: dict[str, str] | None
-
-
-class Subscriber:
+class SubjectSubscription:
     """One subscription of a connection, renewed after each loss."""
 
-    def __init__(self, line: BrokerConnection, subject: str, queue: str, take: Take) -> None:
+    def __init__(self, connection: NatsConnection, subject: str, queue: str, take: Take) -> None:
         self.subject: str = subject
         self.queue: str = queue
-        self._line, self._take = line, take
-        self._there: Subscription | None = None
+        self._connection, self._take = connection, take
+        self._active: Subscription | None = None
 
     async def begin(self, client: Client) -> None:
         """Subscribe on a new connection."""
-        self._there = None
+        self._active = None
         # without limits of the library's own, which drops what is above them: `take` never lets them wait
-        there = await client.subscribe(
-            self.subject, self.queue, cb=self._came, pending_msgs_limit=0, pending_bytes_limit=0
+        active = await client.subscribe(
+            self.subject, self.queue, cb=self._receive, pending_msgs_limit=0, pending_bytes_limit=0
         )
-        self._there = there
+        self._active = active
 
-    async def _came(self, message: Msg) -> None:
+    async def _receive(self, message: Msg) -> None:
         try:
             self._take(message)
         except Exception:
@@ -118,48 +111,46 @@ class Subscriber:
 
     async def close(self, *, rest: bool = False) -> None:
         """Unsubscribe; `rest`: after the messages that the server has already sent."""
-        there, self._there = self._there, None
-        self._line.forget(self)
-        if there is None:
+        active, self._active = self._active, None
+        self._connection.forget(self)
+        if active is None:
             return
         with contextlib.suppress(errors.Error, OSError, TimeoutError, asyncio.InvalidStateError):
             if rest:
                 async with asyncio.timeout(PATIENCE):
-                    await there.drain()  # type: ignore[no-untyped-call]
+                    await active.drain()  # type: ignore[no-untyped-call]
             else:
-                await there.unsubscribe()
+                await active.unsubscribe()
 
 
-class BrokerConnection:
-    """One connection that reconnects. `on_state` is called with False and the reason when the server is lost and after
-    each failed try to reconnect, and with True when it is back."""
+class NatsConnection:
+    """One connection that reconnects."""
 
     def __init__(self, where: Url, *, name: str = "dragoman", tls: ssl.SSLContext | None = None) -> None:
         self.where = where
-        self.why: str = "not connected yet"
-        self.states: list[OnState] = []
+        self.keeper: Keeper = Keeper(self._connect, self._watch, PAUSES, in_words=_in_words, faults=(BusLost,))
+        self.states: list[OnState] = self.keeper.states
         self.inbox: str = ""
         """The prefix of the subjects for answers to `ask`, with a dot at the end."""
-        self.denials: list[Callable[[str, Forbidden], None]] = []
+        self.denials: list[Callable[[str, SubjectForbidden], None]] = []
         """Called with a subject, in lower case, at which the server does not let us publish."""
-        self._denied: dict[str, Forbidden] = {}  # subscriptions, by subject in lower case
+        self._denied: dict[str, SubjectForbidden] = {}  # subscriptions, by subject in lower case
         self._identity = _Identity(where, name, tls)
         self._client = _Client()
-        self._up = self._closed = False
         self._lost = asyncio.Event()
         self._servers = [f"nats://{where.address}"]
-        self._heard: list[Subscriber] = []
-        self._asked: dict[str, tuple[asyncio.Future[Msg], str]] = {}
+        self._subscriptions: list[SubjectSubscription] = []
+        self._pending: dict[str, tuple[asyncio.Future[Msg], str]] = {}
         self._number = 0
         self._deaf = False  # the server has not let us listen where another waits for its answer
         self._echo: asyncio.Future[Msg] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._silent = False  # whether the server was, when it was lost
         self._asides = BackgroundTasks(where.shown)
 
     @property
     def alive(self) -> bool:
         """Whether the server is connected now."""
-        return self._up and self._client.is_connected
+        return self.keeper.alive and self._client.is_connected
 
     @property
     def limit(self) -> int:
@@ -174,30 +165,28 @@ class BrokerConnection:
     async def open(self) -> None:
         """Connect. Raises BusLost when the first try fails."""
         try:
-            await self._connect()
+            await self.keeper.open()
         except BusLost:
-            self._closed = True
             await self._asides.wait(None)
-            raise
-        self._task = asyncio.create_task(self._live())
+            raise self.lost() from None
 
-    def lost(self) -> BusLost:
-        """The exception to raise while it is not connected."""
-        return BusLost(f"{self.where.shown} is away: {self.why}")
+    def lost(self, why: str = "") -> BusLost:
+        """The exception to raise while it is not connected. `why`: known before the keeper knows it."""
+        return BusLost(f"{self.where.shown} is away: {why or self.keeper.why}")
 
     # -- messages ---------------------------------------------------------------------------------
 
     async def publish(
         self, subject: str, body: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Write a message to the socket. Raises BusLost while there is none, TooLong above `limit`, LocalError for an
-        invalid subject or header."""
+        """Write a message to the socket. Raises BusLost while there is none, MessageTooLong above `limit`, LocalError
+        for an invalid subject or header."""
         if not self.alive:
             raise self.lost()
         try:
             await self._client.publish(subject, body, reply, headers)
         except errors.MaxPayloadError:
-            raise TooLong(f"the message has {len(body)} bytes; {self.where.shown} takes {self.limit}") from None
+            raise MessageTooLong(f"the message has {len(body)} bytes; {self.where.shown} takes {self.limit}") from None
         except BAD as fault:
             raise LocalError(f"{self.where.shown}: {printable(f'{type(fault).__name__}: {fault}')}") from None
         except (errors.Error, OSError) as fault:
@@ -217,15 +206,15 @@ class BrokerConnection:
         token = str(self._number)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
-        self._asked[token] = answer, subject
-        clock = loop.call_later(patience, self._late, answer, subject)
+        self._pending[token] = answer, subject
+        clock = loop.call_later(patience, self._time_out_answer, answer, subject)
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
             message = await answer
         finally:
             clock.cancel()
-            del self._asked[token]
-        if has_no_responders(message):
+            del self._pending[token]
+        if is_no_responders(message):
             raise NoResponders(f"{self.where.shown}: no subscriber answers at {subject}")
         return message
 
@@ -234,29 +223,29 @@ class BrokerConnection:
         self._number += 1
         token = str(self._number)
         word: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._asked[token] = word, subject
+        self._pending[token] = word, subject
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
             await self.sync()  # the server would have said "no responders" before
-            if word.done() and isinstance(denied := word.exception(), Forbidden):
+            if word.done() and isinstance(denied := word.exception(), SubjectForbidden):
                 raise denied
             return not word.done()
         finally:
-            del self._asked[token]
+            del self._pending[token]
 
     async def pass_on(self, subject: str, message: Message) -> bool:
-        """Publish a request of another again, to be answered where that waits; returns False where no subscriber took
-        it, which the server tells only a publisher that listens there itself. Where this may not, it is not known, and
-        True. Raises BusLost when the server is lost meanwhile."""
+        """Publish another's request again, with its own reply subject. Returns False if no subscriber took it. The
+        server reports that only to a subscriber of the reply subject: where we may not subscribe to it, True is
+        returned. Raises BusLost when the server is lost meanwhile."""
         lacking = False
 
-        def heard(answer: Message) -> None:
+        def subscription(answer: Message) -> None:
             nonlocal lacking
-            lacking = lacking or has_no_responders(answer)
+            lacking = lacking or is_no_responders(answer)
 
         listening = None
         if message.reply and not self._deaf and not {"*", ">"} & set(message.reply.split(".")):
-            listening = await self.subscribe(message.reply, heard)
+            listening = await self.subscribe(message.reply, subscription)
         try:
             await self.publish(subject, message.data, reply=message.reply, headers=message.headers)
             if listening is not None:
@@ -276,16 +265,16 @@ class BrokerConnection:
         if echo is None:
             loop = asyncio.get_running_loop()
             echo = self._echo = loop.create_future()
-            loop.call_soon(self._start_echo, echo)
+            loop.call_soon(self._begin_echo, echo)
         await asyncio.shield(echo)
 
-    def _start_echo(self, echo: asyncio.Future[Msg]) -> None:
+    def _begin_echo(self, echo: asyncio.Future[Msg]) -> None:
         self._echo = None
-        self._asides.begin(self._echoed(echo))
+        self._asides.begin(self._send_echo(echo))
 
-    async def _echoed(self, echo: asyncio.Future[Msg]) -> None:
+    async def _send_echo(self, echo: asyncio.Future[Msg]) -> None:
         token = f"echo{id(echo)}"
-        self._asked[token] = echo, self.inbox + token
+        self._pending[token] = echo, self.inbox + token
         try:
             await self.publish(self.inbox + token)
             await asyncio.wait([echo], timeout=2 * PATIENCE)
@@ -295,70 +284,66 @@ class BrokerConnection:
             if not echo.done():
                 echo.set_exception(fault)
         finally:
-            del self._asked[token]
+            del self._pending[token]
             if echo.done() and not echo.cancelled():
                 echo.exception()  # the task that waited may have left
 
-    async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> Subscriber:
-        """Take what is published there from now on; returns when it is on its way to the server (`sync` waits for
-        it)."""
+    async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> SubjectSubscription:
+        """Call `take` with what is published there from now on; returns when it is on its way to the server (`sync`
+        waits for it)."""
         if not self.alive:
             raise self.lost()
-        heard = Subscriber(self, subject, queue, take)
-        self._heard.append(heard)
+        subscription = SubjectSubscription(self, subject, queue, take)
+        self._subscriptions.append(subscription)
         try:
-            await heard.begin(self._client)
+            await subscription.begin(self._client)
         except BAD as fault:
-            self.forget(heard)
+            self.forget(subscription)
             raise LocalError(
                 f"{self.where.shown}: {printable(subject)!r} is not a subject: {type(fault).__name__}"
             ) from None
         except (errors.Error, OSError) as fault:
-            self.forget(heard)
+            self.forget(subscription)
             raise BusLost(f"{self.where.shown} is away: {_in_words(fault)}") from None
-        return heard
+        return subscription
 
-    def permitted(self, *subjects: str) -> None:
-        """Raise Forbidden where the server has said, up to the last `sync`, that we may not subscribe to one of
+    def check_permitted(self, *subjects: str) -> None:
+        """Raise SubjectForbidden where the server has said, up to the last `sync`, that we may not subscribe to one of
         these."""
         for subject in subjects:
             if (denied := self._denied.get(subject.lower())) is not None:
                 raise denied
 
-    def forget(self, heard: Subscriber) -> None:
-        """Do not renew it after a loss."""
-        if heard in self._heard:
-            self._heard.remove(heard)
+    def forget(self, subscription: SubjectSubscription) -> None:
+        """Do not renew a subscription after a loss."""
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
 
-    def box(self) -> str:
-        """A new address that cannot be guessed: half of the library's own is a counter."""
+    def new_inbox_address(self) -> str:
+        """Return a new address that cannot be guessed: half of the library's own is a counter."""
         prefix, _, _ = self._client.new_inbox().rpartition(".")
         return f"{prefix}.{uuid.uuid4().hex}"
 
     async def close(self) -> None:
-        """Send what is queued, and disconnect. `on_state` is not called."""
-        if self._closed:
+        """Send what is queued, and disconnect. `states` are not called."""
+        if self.keeper.closed or not self.keeper.since:
             return
-        self._closed = True
         self.states.clear()
-        if self._task is not None:
-            if self.alive:
-                with contextlib.suppress(ConnectionError, TimeoutError):
-                    async with asyncio.timeout(1):
-                        await self.sync()
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        self._up, self.why = False, "this end is closed"
-        self._fail()
+        if self.alive:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.sync()
+        await self.keeper.close()
+        self._fail(self.keeper.why)
         await self._end(self._client)
         await self._asides.wait(None)
 
     # -- the connection ---------------------------------------------------------------------------
 
-    async def _connect(self) -> None:
-        """One try, with any server first after a loss."""
+    async def _connect(self) -> str:
+        """Connect once, to any server of the cluster after a loss; return what a silent one may have lost."""
         client, lost = _Client(), asyncio.Event()
-        if self._task is not None:
+        if self.keeper.since:
             random.shuffle(self._servers)
 
         async def fault(error: Exception) -> None:
@@ -368,7 +353,7 @@ class BrokerConnection:
                 if ended:
                     lost.set()
                 elif (found := _VIOLATION.search(str(error))) is not None:
-                    self._violated(found[1].lower() == "publish", found[2])
+                    self._on_violation(found[1].lower() == "publish", found[2])
             else:
                 raise error  # the library would try on; that is done here
 
@@ -383,7 +368,7 @@ class BrokerConnection:
                     self._servers,
                     allow_reconnect=False,
                     connect_timeout=CONNECT,
-                    ping_interval=3600,  # `_watch` does that, and does not depend on the library's way out
+                    ping_interval=3600,  # `_watch_for_silence` does that, and does not depend on the library's way out
                     pending_size=UNSENT,
                     error_cb=fault,
                     closed_cb=over,
@@ -393,70 +378,71 @@ class BrokerConnection:
                 await self._subscribe_all(client)
         except (OSError, errors.Error, ValueError) as error:
             self._asides.begin(self._end(client))
-            self.why = str(error) if isinstance(error, Forbidden) else _in_words(error)
-            raise self.lost() from None
+            raise BusLost(str(error) if isinstance(error, SubjectForbidden) else _in_words(error)) from None
         except BaseException:
             await self._end(client)
             raise
         named = (f"nats://{one.hostname}:{one.port}" for one in client.servers)  # every one of its cluster
         self._servers = list(dict.fromkeys([*self._servers, *named]))
-        self._client, self._lost, self._up = client, lost, True
+        self._client, self._lost = client, lost
+        return "it was silent: what it sent meanwhile is lost" if self._silent else ""
 
     async def _subscribe_all(self, client: Client) -> None:
-        """On a new connection; returns when the server knows what we subscribe to."""
-        for heard in self._heard:
-            await heard.begin(client)
+        """Subscribe again on a new connection; return when the server has all subscriptions."""
+        for subscription in self._subscriptions:
+            await subscription.begin(client)
         if not self.inbox:
             self.inbox = client.new_inbox() + "."
-            heard = Subscriber(self, self.inbox + "*", "", self._answered)
-            self._heard.append(heard)
-            await heard.begin(client)
+            subscription = SubjectSubscription(self, self.inbox + "*", "", self._on_answer)
+            self._subscriptions.append(subscription)
+            await subscription.begin(client)
         for _ in range(2):  # the library's ping overtakes what it has not sent yet
             await client.flush()
-        self.permitted(self.inbox + "*")
+        self.check_permitted(self.inbox + "*")
 
-    def _violated(self, publishing: bool, subject: str) -> None:
-        """The server does not let us publish, or subscribe, to a subject; the library gives it in lower case."""
-        names = (one.subject for one in self._heard) if not publishing else (where for _, where in self._asked.values())
+    def _on_violation(self, publishing: bool, subject: str) -> None:
+        """Fail what the server does not permit: publishing or subscribing to a subject, given in lower case."""
+        names = (
+            (one.subject for one in self._subscriptions)
+            if not publishing
+            else (where for _, where in self._pending.values())
+        )
         named = next((name for name in names if name.lower() == subject.lower()), subject)
         verb = "publish" if publishing else "subscribe"
         words = f"the server does not let this user {verb} to {printable(named)}"
         if named == self.inbox + "*":
             words += f": permit {INBOX}.>, or the part of it that ?mailbox= names"
-        denied = Forbidden(words)
+        denied = SubjectForbidden(words)
         if not publishing:
             self._denied[subject.lower()] = denied
             return
-        for answer, where in self._asked.values():
+        for answer, where in self._pending.values():
             if where.lower() == subject.lower() and not answer.done():
                 answer.set_exception(denied)
                 answer.exception()  # `deliver` may not ask for it
         for on_denial in tuple(self.denials):
             on_denial(subject.lower(), denied)
 
-    async def _live(self) -> None:
-        """Stay connected."""
-        while True:
-            silent = await self._watch()
-            self._up = False
-            self.why = _in_words(self._client.last_error) if self._client.last_error else "the connection was lost"
-            self._fail()
-            self._tell(False, self.why)
-            self._asides.begin(self._end(self._client))
-            await reconnect(self._connect, PAUSES, failed=lambda why: self._tell(False, self.why), faults=(BusLost,))
-            self._tell(True, "it was silent: what it sent meanwhile is lost" if silent else "")
+    async def _watch(self) -> str:
+        """Wait until the server is lost; return why, after all that waited on it has failed."""
+        self._silent = await self._watch_for_silence()
+        fault = self._client.last_error
+        why = _in_words(fault) if fault else "the connection was lost"
+        self._fail(why)
+        self._asides.begin(self._end(self._client))
+        return why
 
-    async def _watch(self) -> bool:
-        """Return when the server is lost; True if it was silent, as over a half-open connection."""
+    async def _watch_for_silence(self) -> bool:
+        """Wait until the server is lost; True if it was silent, as over a half-open connection."""
         loop = asyncio.get_running_loop()
-        said, since = -1, loop.time()
+        count, since = -1, loop.time()
         while not self._lost.is_set() and self._client.is_connected:  # the library may fail to say that it is over
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._lost.wait()
             now = self._client.stats["in_msgs"]
-            if now != said:
-                said, since = now, loop.time()
+            if now != count:
+                count, since = now, loop.time()
             elif loop.time() - since >= PATIENCE:
                 if not await self._speaks():
                     return not self._lost.is_set()
@@ -475,10 +461,6 @@ class BrokerConnection:
             echo.cancel()
             over.cancel()
 
-    def _tell(self, up: bool, why: str) -> None:
-        for on_state in tuple(self.states):
-            on_state(up, why)
-
     async def _end(self, client: Client) -> None:
         """Close one of the library's clients; it may wait for a silent far end."""
         with contextlib.suppress(Exception):
@@ -490,23 +472,23 @@ class BrokerConnection:
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _answered(self, message: Msg) -> None:
-        asked = self._asked.get(message.subject[len(self.inbox) :])
-        if asked is not None and not asked[0].done():
-            asked[0].set_result(message)
+    def _on_answer(self, message: Msg) -> None:
+        pending = self._pending.get(message.subject[len(self.inbox) :])
+        if pending is not None and not pending[0].done():
+            pending[0].set_result(message)
 
-    def _late(self, answer: asyncio.Future[Msg], subject: str) -> None:
+    def _time_out_answer(self, answer: asyncio.Future[Msg], subject: str) -> None:
         if not answer.done():
             answer.set_exception(BusLost(f"{self.where.shown}: no answer from {subject} in time"))
 
-    def _fail(self) -> None:
-        for answer, _ in self._asked.values():
+    def _fail(self, why: str) -> None:
+        for answer, _ in self._pending.values():
             if not answer.done():
-                answer.set_exception(self.lost())
+                answer.set_exception(self.lost(why))
                 answer.exception()
 
 
-def has_no_responders(message: Message) -> bool:
+def is_no_responders(message: Message) -> bool:
     """Whether a message is the server's report that a request had no subscriber."""
     return not message.data and message.headers is not None and message.headers.get("Status") == "503"
 
@@ -515,23 +497,23 @@ NO_RESPONDERS = {"Status": "503"}
 """The headers of the server's report that a request had no subscriber."""
 
 
-_SHARED: Sharing[BrokerConnection] = Sharing()
+_SHARED: Sharing[NatsConnection] = Sharing()
 
 
-def part_of(where: Url, role: str, tls: ssl.SSLContext | None) -> Part[BrokerConnection]:
-    """A part in a connection to the server of a URL with the URL's credentials; not open yet."""
+def share_connection(where: Url, role: str, tls: ssl.SSLContext | None) -> ConnectionShare[NatsConnection]:
+    """Share a connection to the server of a URL with the URL's credentials; it is not open yet."""
     who = (where.user, where.password, *(where.query.get(name) for name in ("token", "creds", "mailbox")))
     key = (where.scheme, where.address, who, tls)
-    return _SHARED.part(key, role, lambda: BrokerConnection(where, tls=tls))
+    return _SHARED.share(key, role, lambda: NatsConnection(where, tls=tls))
 
 
-# -- who we are -----------------------------------------------------------------------------------
+# -- credentials -----------------------------------------------------------------------------------
 
 
 class _Identity:
-    """Who we are, as `options` for the library. Credentials are those of the URL, else of the environment:
-    DRAGOMAN_NATS_USER and _PASSWORD, _TOKEN, _CREDS (a file). The library gets user, password or token when it asks for
-    them; over `natss://` not before TLS is up."""
+    """Our name and credentials, as `options` for the library. Credentials are those of the URL, else of the
+    environment: DRAGOMAN_NATS_USER and _PASSWORD, _TOKEN, _CREDS (a file). The library gets user, password or token
+    when it calls for them; over `natss://` not before TLS is up."""
 
     def __init__(self, where: Url, name: str, tls: ssl.SSLContext | None) -> None:
         self.client: Client | None = None
@@ -550,9 +532,9 @@ class _Identity:
             token = os.environ.get("DRAGOMAN_NATS_TOKEN")
             user, password = os.environ.get("DRAGOMAN_NATS_USER"), os.environ.get("DRAGOMAN_NATS_PASSWORD")
         if user is not None:
-            self.options |= {"user": self._giver(user), "password": self._giver(password or "")}
+            self.options |= {"user": self._secret_callback(user), "password": self._secret_callback(password or "")}
         elif token is not None:
-            self.options["token"] = self._giver(token)
+            self.options["token"] = self._secret_callback(token)
         elif file:
             if find_spec("nkeys") is None:
                 raise LocalError(f"{where.shown}: ?creds= needs nkeys: pip install nkeys")
@@ -565,13 +547,13 @@ class _Identity:
         if self._tls and not client._server_info.get("tls_required"):
             raise errors.Error("the server offers no TLS, and natss:// asks for it")
 
-    def _giver(self, secret: str) -> Callable[[], str]:
-        def give() -> str:
+    def _secret_callback(self, secret: str) -> Callable[[], str]:
+        def secret_if_safe() -> str:
             assert self.client is not None
             self.check(self.client)
             return secret
 
-        return give
+        return secret_if_safe
 
 
 def _in_words(fault: BaseException) -> str:

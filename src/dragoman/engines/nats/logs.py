@@ -1,7 +1,7 @@
 """Logs of `engines.nats.bus`: each is a subject of one stream, and its newest message describes the whole log.
 
 Headers of a message: `Number`, from 1; `Before`, the bytes that came before it; `First`, the number of the oldest that
-counts; `Origin`, the place in the stream after which this log begins (what is older was another log of that name).
+counts; `Origin`, the position in the stream after which this log begins (what is older was another log of that name).
 A `Touch` is a message that only lets the log live longer.
 """
 
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .store import Entry, StreamStore, now
+from .store import StreamEntry, StreamStore, now
 
 NUMBER, BEFORE, FIRST, ORIGIN, TOUCH = "Number", "Before", "First", "Origin", "Touch"
 KNOWN = 2_000
@@ -23,8 +23,8 @@ SLACK = 64
 """Removed messages may stay in the stream up to this number: deleting each singly would double the work."""
 
 
-class _Head(Struct, frozen=True):
-    """What the headers of a message say."""
+class _LogHead(Struct, frozen=True):
+    """The headers of a message."""
 
     number: int
     before: int
@@ -34,22 +34,22 @@ class _Head(Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """As they are written."""
-        told = {NUMBER: self.number, BEFORE: self.before, FIRST: self.first, ORIGIN: self.origin}
-        return {name: str(value) for name, value in told.items()} | ({TOUCH: "1"} if self.touch else {})
+        """Return them as they are written."""
+        numbers = {NUMBER: self.number, BEFORE: self.before, FIRST: self.first, ORIGIN: self.origin}
+        return {name: str(value) for name, value in numbers.items()} | ({TOUCH: "1"} if self.touch else {})
 
 
-def _head(entry: Entry) -> _Head | None:
-    """None for a message that is not of a log, but was written there by others."""
+def _read_head(entry: StreamEntry) -> _LogHead | None:
+    """Return a message's headers; None if it is not of a log, but was written there by others."""
     try:
         number, before, first, origin = (int(entry.headers[name]) for name in (NUMBER, BEFORE, FIRST, ORIGIN))
     except (KeyError, ValueError):
         return None
-    return _Head(number, before, first, origin, TOUCH in entry.headers)
+    return _LogHead(number, before, first, origin, TOUCH in entry.headers)
 
 
-class _Known:
-    """What this process knows of one log: the place of the newest message, and number, bytes before and place of
+class _LogCache:
+    """What this process knows of one log: the position of the newest message, and number, bytes before and position of
     each."""
 
     def __init__(self, origin: int) -> None:
@@ -62,18 +62,18 @@ class _Known:
         self.expires = 0
         self.sizes: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
-    def note(self, entry: Entry, head: _Head) -> None:
-        self.newest = entry.place
+    def note(self, entry: StreamEntry, head: _LogHead) -> None:
+        self.newest = entry.position
         self.first = max(self.first, head.first)
         if not head.touch:
-            self.add(head.number, head.before, len(entry.body), entry.place)
+            self.add(head.number, head.before, len(entry.body), entry.position)
 
-    def add(self, number: int, before: int, size: int, place: int) -> None:
-        self.newest, self.number, self.total = place, number, before + size
-        self.sizes[number] = (before, place)
+    def add(self, number: int, before: int, size: int, position: int) -> None:
+        self.newest, self.number, self.total = position, number, before + size
+        self.sizes[number] = (before, position)
 
     def bounded(self, size: int, messages: int, most: int) -> int:
-        """The first number of the log once a message of that size is added."""
+        """Return the first number of the log once a message of that size is added."""
         first, number = max(self.first, self.number + 2 - messages), self.number + 1
         while first < number and self.total + size - self.sizes.get(first, (0, 0))[0] > most:
             first += 1
@@ -85,46 +85,46 @@ class Logs:
 
     def __init__(self, store: StreamStore) -> None:
         self._store = store
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._caches: OrderedDict[str, _LogCache] = OrderedDict()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def append(
         self, name: str, message: bytes, ttl: float, messages: int, size: int, only: int | None = None
     ) -> int:
-        """The message's number; `only`: nothing is added if that is not this one."""
+        """Append a message; return its number. `only`: nothing is added if that is not this one."""
         # one after the other: each of many at once would lose to the first, and read the whole log anew
         async with self._turns.setdefault(name, asyncio.Lock()):
             return await self._append(name, message, ttl, messages, size, only)
 
     async def _append(self, name: str, message: bytes, ttl: float, messages: int, size: int, only: int | None) -> int:
-        known = self._known.pop(name, None) or _Known(0)
+        known = self._caches.pop(name, None) or _LogCache(0)
         while True:
             if known.number and known.expires <= now():
-                known = _Known(known.newest)
+                known = _LogCache(known.newest)
             first = known.bounded(len(message), messages, size)
             number, before = known.number + 1, known.total
             if only is not None and only != number:
                 self._keep(name, known)
                 return number
-            headers = _Head(number, before, first, known.origin, touch=False).headers
-            place = await self._store.add(name, message, ttl, after=known.newest, headers=headers)
-            if place is not None:
+            headers = _LogHead(number, before, first, known.origin, touch=False).headers
+            position = await self._store.add(name, message, ttl, after=known.newest, headers=headers)
+            if position is not None:
                 break
             known = await self._learn(name, known)
-        known.add(number, before, len(message), place)
+        known.add(number, before, len(message), position)
         known.expires = now() + round(ttl * 1000)
         await self._trim(name, known, first)
         self._keep(name, known)
         return number
 
-    def _keep(self, name: str, known: _Known) -> None:
-        self._known[name] = known
-        if len(self._known) > KNOWN:
-            self._known.popitem(last=False)
+    def _keep(self, name: str, known: _LogCache) -> None:
+        self._caches[name] = known
+        if len(self._caches) > KNOWN:
+            self._caches.popitem(last=False)
 
     async def read(self, name: str, after: int) -> list[tuple[int, bytes]]:
         newest = await self._store.last(name)
-        if newest is None or newest.over or (last := _head(newest)) is None:
+        if newest is None or newest.over or (last := _read_head(newest)) is None:
             return []
         after = max(after, last.first - 1)
         if after >= last.number:
@@ -133,50 +133,50 @@ class Logs:
             return [(last.number, newest.body)]
         found: list[tuple[int, bytes]] = []
         async for entry in self._store.entries(name, start=last.origin + 1):
-            head = _head(entry)
+            head = _read_head(entry)
             if head is not None and head.origin == last.origin and head.number > after and not head.touch:
                 found.append((head.number, entry.body))
         return found
 
     async def touch(self, name: str, ttl: float) -> bool:
         while (newest := await self._store.last(name)) is not None and not newest.over:
-            head = _head(newest)
+            head = _read_head(newest)
             if head is None:
                 return False
             headers = replace(head, touch=True).headers
-            if await self._store.add(name, b"", ttl, after=newest.place, headers=headers) is not None:
+            if await self._store.add(name, b"", ttl, after=newest.position, headers=headers) is not None:
                 return True
         return False
 
     def forget(self) -> None:
-        """The stream is a new one."""
-        self._known.clear()
+        """Forget all logs: the stream is a new one."""
+        self._caches.clear()
 
     async def drop(self, name: str) -> bool:
-        self._known.pop(name, None)
+        self._caches.pop(name, None)
         return await self._store.drop(name)
 
-    async def _learn(self, name: str, known: _Known) -> _Known:
-        """Another process has appended: read the current state."""
+    async def _learn(self, name: str, known: _LogCache) -> _LogCache:
+        """Read the current state: another process has appended."""
         newest = await self._store.last(name)
         if newest is None:
-            return _Known(0)
-        last = None if newest.over else _head(newest)
+            return _LogCache(0)
+        last = None if newest.over else _read_head(newest)
         if last is None:
-            return _Known(newest.place)
+            return _LogCache(newest.position)
         origin = last.origin
-        if known.origin != origin or known.newest == origin or known.newest > newest.place:
-            known = _Known(origin)
+        if known.origin != origin or known.newest == origin or known.newest > newest.position:
+            known = _LogCache(origin)
         async for entry in self._store.entries(name, start=known.newest + 1):
-            head = _head(entry)
+            head = _read_head(entry)
             if head is not None and head.origin == origin:
                 if not head.touch and head.number <= known.number:  # deleted meanwhile, and begun again
-                    known = _Known(origin)
+                    known = _LogCache(origin)
                 known.note(entry, head)
         known.expires = newest.expires or 0
         return known
 
-    async def _trim(self, name: str, known: _Known, first: int) -> None:
+    async def _trim(self, name: str, known: _LogCache, first: int) -> None:
         """Drop old messages from the cache, and delete them from the stream from time to time."""
         if known.number == 1 and known.origin:
             await self._store.clear(name, known.origin)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ...bus.contract import BusLost, log
 from ...jsonrpc.errors import LocalError
 from ...net.urls import printable
-from .connection import BrokerConnection, Message, NoResponders, TooLong
+from .connection import Message, MessageTooLong, NatsConnection, NoResponders
 
 EXPIRES = "Expires"
 """Header: milliseconds since 1970 after which an entry is expired."""
@@ -26,8 +26,8 @@ _NOT_FOUND, _NO_STREAM, _OTHER_STREAM = 10037, 10059, 10058
 _WRONG_LAST = (10071, 10164)
 
 
-class Fault(Struct):
-    """An error of JetStream's."""
+class ApiError(Struct):
+    """An error in an answer of JetStream."""
 
     code: int = 0
     err_code: int = 0
@@ -44,10 +44,10 @@ class _State(Struct):
     last_seq: int = 0
 
 
-class Reply(Struct):
+class ApiReply(Struct):
     """The members of a JetStream answer that are used."""
 
-    error: Fault | None = None
+    error: ApiError | None = None
     seq: int = 0
     purged: int = 0
     name: str = ""
@@ -58,13 +58,13 @@ class Reply(Struct):
     """Names."""
 
 
-reply: Callable[[bytes], Reply] = msgspec.json.Decoder(Reply).decode
+reply: Callable[[bytes], ApiReply] = msgspec.json.Decoder(ApiReply).decode
 
 
-class Entry(Struct, frozen=True):
+class StreamEntry(Struct, frozen=True):
     """One message of a stream."""
 
-    place: int
+    position: int
     """Its number in the stream."""
     body: bytes
     headers: Mapping[str, str]
@@ -74,7 +74,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def expires(self) -> int | None:
-        """When it expires, in milliseconds since 1970; None: never, or nothing that we have written says so."""
+        """When it expires, in milliseconds since 1970; None: never, or it is not a message of ours."""
         text = self.headers.get(EXPIRES, "")
         return int(text) if text.isascii() and text.isdigit() else None
 
@@ -90,25 +90,25 @@ def now() -> int:
     return int(time.time() * 1000)
 
 
-async def api(line: BrokerConnection, what: str, patience: float = 5.0, /, **members: Any) -> Reply:
+async def api(connection: NatsConnection, what: str, patience: float = 5.0, /, **members: Any) -> ApiReply:
     """Send a request to JetStream. Raises NoResponders if there is no JetStream, BusLost if it does not answer; its own
     errors are in the reply."""
     body = msgspec.json.encode(members) if members else b""
-    answer = await line.ask(f"$JS.API.{what}", body, patience=patience)
+    answer = await connection.ask(f"$JS.API.{what}", body, patience=patience)
     return reply(answer.data)
 
 
-def refused(line: BrokerConnection, fault: Fault) -> BusLost:
-    """A refusal of JetStream as an exception."""
-    return BusLost(f"{line.where.shown}: JetStream says: {printable(fault.description)} ({fault.err_code})")
+def refusal_error(connection: NatsConnection, fault: ApiError) -> BusLost:
+    """Return a refusal of JetStream as an exception."""
+    return BusLost(f"{connection.where.shown}: JetStream says: {printable(fault.description)} ({fault.err_code})")
 
 
 class StreamStore:
     """A stream. `each`: messages it keeps of one subject, -1 for no bound. `missed` is called with the reason when the
     stream, or JetStream, is not there."""
 
-    def __init__(self, line: BrokerConnection, stream: str, prefix: str, replicas: int, *, each: int) -> None:
-        self.line = line
+    def __init__(self, connection: NatsConnection, stream: str, prefix: str, replicas: int, *, each: int) -> None:
+        self.connection = connection
         self.missed: Callable[[str], object] = lambda why: None
         self.missing: str = ""
         """Why nothing is asked of it until it was opened again; empty: it is there."""
@@ -131,47 +131,48 @@ class StreamStore:
 
     async def open(self) -> bool:
         """Create the stream if there is none; an existing one is not changed. Returns whether there was none."""
-        found = await api(self.line, f"STREAM.INFO.{self._stream}")
+        found = await api(self.connection, f"STREAM.INFO.{self._stream}")
         created = found.error is not None and found.error.err_code == _NO_STREAM
         if created:
-            found = await api(self.line, f"STREAM.CREATE.{self._stream}", **self._config)
+            found = await api(self.connection, f"STREAM.CREATE.{self._stream}", **self._config)
             if found.error is not None and found.error.err_code == _OTHER_STREAM:
                 return True  # another process has created it
         if found.error is not None:
-            raise refused(self.line, found.error)
+            raise refusal_error(self.connection, found.error)
         return created
 
     def _check(self) -> None:
+        """Raise BusLost while nothing may be asked of it."""
         if self.missing:
-            raise BusLost(f"{self.line.where.shown}: {self.missing}")
+            raise BusLost(f"{self.connection.where.shown}: {self.missing}")
 
-    def _fault(self, fault: Fault) -> BusLost:
-        """A refusal of JetStream as an exception."""
+    def _fault(self, fault: ApiError) -> BusLost:
+        """Return a refusal of JetStream as an exception."""
         if fault.err_code == _NO_STREAM:
             self.missed(f"the stream {self._stream} is gone")
-        return refused(self.line, fault)
+        return refusal_error(self.connection, fault)
 
     def _without(self, fault: NoResponders) -> BusLost:
-        """The server had JetStream when this was opened, so that it, or the stream, is gone."""
+        """Report that JetStream, or the stream, is gone: the server had it when this was opened."""
         self.missed(f"nothing takes what goes to the stream {self._stream}")
         return BusLost(str(fault))
 
-    async def _api(self, what: str, **members: Any) -> Reply:
+    async def _api(self, what: str, **members: Any) -> ApiReply:
         """Send a request about the stream."""
         self._check()
         try:
-            return await api(self.line, f"{what}.{self._stream}", **members)
+            return await api(self.connection, f"{what}.{self._stream}", **members)
         except NoResponders as fault:
             raise self._without(fault) from None
 
-    async def last(self, name: str) -> Entry | None:
-        """The newest message of a subject."""
+    async def last(self, name: str) -> StreamEntry | None:
+        """Return the newest message of a subject, or None."""
         found = await self._api("STREAM.MSG.GET", last_by_subj=self._prefix + name)
         if found.message is None:
             if found.error is None or found.error.err_code == _NOT_FOUND:
                 return None
             raise self._fault(found.error)
-        return Entry(found.message.seq, found.message.data, _headers(found.message.hdrs), 0, name)
+        return StreamEntry(found.message.seq, found.message.data, _headers(found.message.hdrs), 0, name)
 
     async def add(
         self,
@@ -182,8 +183,8 @@ class StreamStore:
         after: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Add a message to a subject; returns its place. `after`: only if the newest message is the one at that place
-        (0: if there is none), otherwise returns None."""
+        """Add a message to a subject; returns its position. `after`: only if the newest message is the one at that
+        position (0: if there is none), otherwise returns None."""
         with_them = dict(headers or {})
         if ttl is not None:
             with_them[EXPIRES] = str(now() + max(1, round(ttl * 1000)))
@@ -191,10 +192,10 @@ class StreamStore:
             with_them[_AFTER] = str(after)
         self._check()
         try:
-            answer = await self.line.ask(self._prefix + name, body, headers=with_them or None)
+            answer = await self.connection.ask(self._prefix + name, body, headers=with_them or None)
         except NoResponders as fault:
             raise self._without(fault) from None
-        except TooLong as fault:
+        except MessageTooLong as fault:
             raise LocalError(str(fault)) from None
         done = reply(answer.data)
         if done.error is None:
@@ -206,7 +207,7 @@ class StreamStore:
     async def drop(self, name: str) -> bool:
         """Delete a subject's messages; False if there were none, or they were expired."""
         while (found := await self.last(name)) is not None:
-            gone = await self.clear(name, found.place)
+            gone = await self.clear(name, found.position)
             if found.over:
                 return False
             if gone:
@@ -214,17 +215,18 @@ class StreamStore:
         return False
 
     async def clear(self, name: str, upto: int) -> int:
-        """Delete a subject's messages up to that place without a trace; returns their number."""
+        """Delete a subject's messages up to that position without a trace; returns their number."""
         done = await self._api("STREAM.PURGE", filter=self._prefix + name, seq=upto + 1)
         if done.error is not None:
             raise self._fault(done.error)
         return done.purged
 
-    async def entries(self, names: str, *, start: int = 1, newest: bool = False) -> AsyncIterator[Entry]:
-        """The messages of a subject (or of all: ">") from a place on; `newest`: without bodies, each subject's last."""
+    async def entries(self, names: str, *, start: int = 1, newest: bool = False) -> AsyncIterator[StreamEntry]:
+        """The messages of a subject (or of all: ">") from a position on; `newest`: without bodies, each subject's
+        last."""
         came: asyncio.Queue[Message | None] = asyncio.Queue()
-        box = self.line.box()
-        hearing = await self.line.subscribe(box, came.put_nowait)
+        box = self.connection.new_inbox_address()
+        hearing = await self.connection.subscribe(box, came.put_nowait)
         try:
             config: dict[str, Any] = {
                 "deliver_subject": box,
@@ -255,28 +257,28 @@ class StreamStore:
         except TimeoutError:
             message = None
         if message is None:
-            raise BusLost(f"{self.line.where.shown}: JetStream stopped in the middle of reading {self._stream}")
+            raise BusLost(f"{self.connection.where.shown}: JetStream stopped in the middle of reading {self._stream}")
         return message
 
-    def _entry(self, message: Message) -> Entry:
-        # $JS.ACK.<stream>.<consumer>.<deliveries>.<place>.<number>.<time>.<pending>; newer servers put two words more
-        # behind $JS.ACK, and one at the end
+    def _entry(self, message: Message) -> StreamEntry:
+        # $JS.ACK.<stream>.<consumer>.<deliveries>.<position>.<number>.<time>.<pending>; newer servers put two words
+        # more behind $JS.ACK, and one at the end
         words = message.reply.split(".")
-        place, pending = (words[5], words[8]) if len(words) == 9 else (words[7], words[10])
-        return Entry(
-            int(place), message.data, message.headers or {}, int(pending), message.subject[len(self._prefix) :]
+        position, pending = (words[5], words[8]) if len(words) == 9 else (words[7], words[10])
+        return StreamEntry(
+            int(position), message.data, message.headers or {}, int(pending), message.subject[len(self._prefix) :]
         )
 
     async def sweep(self) -> None:
         """Delete expired entries."""
         over = [entry async for entry in self.entries(">", newest=True) if entry.over]
         for entry in over:
-            await self.clear(entry.name, entry.place)
+            await self.clear(entry.name, entry.position)
         if over:
-            log.debug("%s: %d entries of %s were over", self.line.where.shown, len(over), self._stream)
+            log.debug("%s: %d entries of %s were over", self.connection.where.shown, len(over), self._stream)
 
 
 def _headers(block: bytes) -> dict[str, str]:
     """Header lines as JetStream stores them: NATS/1.0, then `Name: value`."""
     lines = block.decode("utf-8", "replace").split("\r\n")[1:]
-    return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
+    return {name: value.strip() for name, colon, value in (connection.partition(":") for connection in lines) if colon}

@@ -33,14 +33,13 @@ from msgspec.structs import replace
 
 from ...bus.contract import BusLost
 from ...jsonrpc.errors import LocalError
-from ...net.reconnect import BackgroundTasks, OutageLog
-from ...net.sharing import OnState, unwatched
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, OutageLog
+from ...net.sharing import OnState, ignore_state
 from ...net.urls import Url, number, printable
 from ...repeats import Repeats
 from ...transports.broker.contract import (
     DELIVERED,
     KEY,
-    RECONNECT_GRACE,
     BrokerMessage,
     NotTaken,
     Outcome,
@@ -51,8 +50,8 @@ from ...transports.broker.contract import (
     number_in,
 )
 from .adapter import CORRELATION, HEADROOM, REPLY_TO, SECONDS_TO_LEAVE, NatsAdapter, headers_of, reply_address
-from .connection import Forbidden, Message, NoResponders, Subscriber, TooLong
-from .store import Reply, api, reply
+from .connection import Message, MessageTooLong, NoResponders, SubjectForbidden, SubjectSubscription
+from .store import ApiReply, api, reply
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 repeats: Repeats = Repeats(log)
@@ -64,7 +63,7 @@ WINDOW = 120
 MAILBOX = (0.1, 0.2, 0.3, *(0.4,) * 14)
 """Seconds between tries to answer a caller that is not connected."""
 SOON, LATE = 0.25, 5.0
-"""Seconds that an answer of JetStream's may take while it is young (what is not answered soon was not heard), and
+"""Seconds that an answer of JetStream's may take while it is young (a request that is not answered soon was lost), and
 else."""
 HOLDS = 5.0
 """Seconds for which a request for requests holds, and half of `?wait=` at most: to a worker whose wire has gone dead
@@ -73,7 +72,7 @@ BEAT = 1.0
 """Seconds between two signs of life of a request for requests, and a third of what it holds at most: the server wants
 less than a half."""
 SILENCE = 3.0
-"""Seconds without a sign of life after which the server has forgotten what it was asked for."""
+"""Seconds without a sign of life after which the server has forgotten our requests."""
 _NAME_TAKEN = 10058
 _FOR_NOW = (10008, 10009)
 """JetStream's errors that pass: a cluster that looks for its leader."""
@@ -81,8 +80,8 @@ _MESSAGE_ID = "Nats-Msg-Id"
 _NANO = 1_000_000_000
 
 
-class Stream(Struct, frozen=True):
-    """What a URL says of its stream."""
+class StreamSettings(Struct, frozen=True):
+    """The stream that a URL names, and its options."""
 
     name: str
     wait: int
@@ -90,18 +89,18 @@ class Stream(Struct, frozen=True):
     most: int
 
 
-def stream_of(where: Url) -> Stream:
-    """The stream of a URL with `?stream=`. Raises LocalError for an invalid URL."""
+def stream_of(where: Url) -> StreamSettings:
+    """Read the stream of a URL with `?stream=`. Raises LocalError for an invalid URL."""
     name = where.query["stream"]
     if not name or len(name) > 100 or not all(c.isalnum() or c in "-_" for c in name):
         raise LocalError(f"{where.shown}: ?stream= is made of letters, digits, - and _")
     wait, replicas = number(where, "wait", WAIT), number(where, "replicas", 1)
-    return Stream(name, wait, replicas, number(where, "max", 0, least=0))
+    return StreamSettings(name, wait, replicas, number(where, "max", 0, least=0))
 
 
 def _plain(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers without those that speak to the server: it would hold the copy of a message to conditions that were the
-    original's, such as the name of its stream."""
+    """Return headers without those for the server: it would apply conditions of the original message to its copy, such
+    as the name of its stream."""
     return {name: text for name, text in headers.items() if name[:5].lower() != "nats-"}
 
 
@@ -110,17 +109,16 @@ class StreamAdapter:
 
     name = "NATS"
 
-    def __init__(self, plain: NatsAdapter, stream: Stream) -> None:
-        self._plain, self._line, self.subject = plain, plain.line, plain.subject
+    def __init__(self, plain: NatsAdapter, stream: StreamSettings) -> None:
+        self._plain, self._connection, self.subject = plain, plain.connection, plain.subject
         self.limit: int = plain.limit
         self.durable = True
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self._stream, self._wait = stream.name, stream.wait
         self._replicas, self._most = stream.replicas, stream.most
         self._consumer = re.sub(r"[^A-Za-z0-9_-]", "_", f"{plain.group}_{plain.subject}")
         self._loop = asyncio.get_running_loop()
-        self._young = 0.0
-        self._taken = -RECONNECT_GRACE
+        self._last_taken = -RECONNECT_GRACE
         self._puller: Puller | None = None
         plain.part.watch(self._state)
 
@@ -130,8 +128,7 @@ class StreamAdapter:
 
     def _state(self, up: bool, why: str) -> None:
         if up:
-            self.limit = self._line.limit - HEADROOM
-            self._young = self._loop.time() + RECONNECT_GRACE
+            self.limit = self._connection.limit - HEADROOM
             if self._puller is not None:
                 self._puller.anew()
         self.on_state(up, why)
@@ -183,7 +180,7 @@ class StreamAdapter:
         base = {"subjects": [subject], "storage": "file", "num_replicas": self._replicas}
         made = await self.api(f"STREAM.CREATE.{name}", **base, **config)
         if made.error is not None and made.error.err_code == _NAME_TAKEN:  # by others, for other subjects
-            raw = await self._line.ask(f"$JS.API.STREAM.INFO.{name}")
+            raw = await self._connection.ask(f"$JS.API.STREAM.INFO.{name}")
             there = msgspec.json.decode(raw.data)["config"]
             if subject in there["subjects"]:
                 return
@@ -191,26 +188,28 @@ class StreamAdapter:
         self._check(made)
 
     async def newest(self) -> int:
-        """The place of the stream's newest message."""
+        """Return the position of the stream's newest message."""
         found = await self.api(f"STREAM.INFO.{self._stream}")
         self._check(found)
         return 0 if found.state is None else found.state.last_seq
 
     def _patience(self) -> float:
-        return SOON if self._loop.time() < self._young else LATE
+        return SOON if self._connection.keeper.young else LATE
 
-    async def api(self, what: str, **members: Any) -> Reply:
+    async def api(self, what: str, **members: Any) -> ApiReply:
         """Send a request to JetStream. Raises BusLost if it does not answer."""
-        until = self._loop.time() + RECONNECT_GRACE
+        since = self._loop.time()
         while True:
             try:
-                return await api(self._line, what, self._patience(), **members)
+                return await api(self._connection, what, self._patience(), **members)
             except NoResponders:
-                if self._young < self._loop.time() > until - RECONNECT_GRACE + 0.5:
-                    raise BusLost(f"{self._line.where.shown}: this server has no JetStream (nats-server -js)") from None
+                if not self._connection.keeper.young and self._loop.time() > since + 0.5:
+                    raise BusLost(
+                        f"{self._connection.where.shown}: this server has no JetStream (nats-server -js)"
+                    ) from None
             await asyncio.sleep(0.1)
 
-    def _check(self, made: Reply) -> None:
+    def _check(self, made: ApiReply) -> None:
         if made.error is not None:
             raise BusLost(f"JetStream says: {printable(made.error.description)}")
 
@@ -222,12 +221,12 @@ class StreamAdapter:
         await self._plain.hear(take)
 
     async def set_aside(self, message: Message) -> None:
-        """Dead-letter. Raises ConnectionError."""
+        """Add a request to the dead letters. Raises ConnectionError."""
         subject, headers = f"{self.subject}.dead", _plain(message.headers or {})
         try:
-            answer = await self._line.ask(subject, message.data, headers=headers or None)
+            answer = await self._connection.ask(subject, message.data, headers=headers or None)
         except LocalError:  # headers that the library reads, and does not send
-            answer = await self._line.ask(subject, message.data)
+            answer = await self._connection.ask(subject, message.data)
         self._check(reply(answer.data))
 
     # -- the caller -------------------------------------------------------------------------------
@@ -236,7 +235,7 @@ class StreamAdapter:
         return await self._plain.mailbox(take)
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
-        # what is asked again has another id: the stream knows it, and only its answer is lost
+        # a repeated request has another id: the stream has the first one, and only its answer is lost
         await self._request(message, f"{message.correlation}+{message.count}" if message.count else message.correlation)
 
     async def give_back(self, message: BrokerMessage) -> None:
@@ -248,18 +247,20 @@ class StreamAdapter:
         more = {REPLY_TO: message.reply_to, CORRELATION: message.correlation, _MESSAGE_ID: id}
         headers = headers_of(message, **{name: text for name, text in more.items() if text})
         try:
-            answer = await self._line.ask(self.subject, message.body, headers=headers, patience=self._patience())
-        except (TooLong, Forbidden) as why:
+            answer = await self._connection.ask(self.subject, message.body, headers=headers, patience=self._patience())
+        except (MessageTooLong, SubjectForbidden) as why:
             raise Refused(str(why)) from None
         except NoResponders:
-            if self._loop.time() < max(self._young, self._taken + RECONNECT_GRACE):  # it goes, or is not up yet
-                raise NotTaken(f"{self._line.where.shown}: JetStream is not up yet") from None
+            if (
+                self._connection.keeper.young or self._loop.time() < self._last_taken + RECONNECT_GRACE
+            ):  # it goes, or is not up yet
+                raise NotTaken(f"{self._connection.where.shown}: JetStream is not up yet") from None
             raise Unroutable(
-                f"no worker serves {self.subject} on {self._line.where.shown}: there is no stream for it"
+                f"no worker serves {self.subject} on {self._connection.where.shown}: there is no stream for it"
             ) from None
         error = reply(answer.data).error
         if error is None:
-            self._taken = self._loop.time()
+            self._last_taken = self._loop.time()
             return
         words = f"NATS does not take the message: {printable(error.description)} ({error.err_code})"
         if error.err_code in _FOR_NOW:
@@ -276,12 +277,12 @@ class StreamAdapter:
         subject, headers = reply_address(to, message.correlation), headers_of(message)
         for pause in (*MAILBOX, None):
             try:
-                if await self._line.deliver(subject, message.body, headers=headers):
+                if await self._connection.deliver(subject, message.body, headers=headers):
                     return
             except LocalError as why:  # what a caller gave as its inbox is not a subject
                 repeats.warning("%s: an answer has nowhere to go: %s", self.subject, why)
                 return
-            except (TooLong, Forbidden) as why:
+            except (MessageTooLong, SubjectForbidden) as why:
                 raise Refused(str(why)) from None
             if pause is not None:
                 await asyncio.sleep(pause)
@@ -294,48 +295,48 @@ class StreamAdapter:
 
 
 class Puller:
-    """Takes requests from the consumer: asks for as many as there are slots, acknowledges, and reports progress."""
+    """Takes requests from the consumer: requests as many as there are slots, acknowledges, and reports progress."""
 
     def __init__(self, adapter: StreamAdapter, take: Take, prefetch: int, wait: int) -> None:
-        self._adapter, self._line = adapter, adapter._line
+        self._adapter, self._connection = adapter, adapter._connection
         self._take, self._prefetch = take, prefetch
         self._third = wait / 3
         self._holds = min(HOLDS, wait / 2)
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{adapter._stream}.{adapter._consumer}"
         self._box = ""
         self._number = 0
-        self._asked = 0
+        self._requested = 0
         self._held: dict[str, Message] = {}
         self._settled: list[tuple[str, bytes]] = []
         self._paused = self._closed = False
         self._missing = False
-        self._server = self._line.server
+        self._server = self._connection.server
         self._doubtful = 0
         self._loop = adapter._loop
         self._due = asyncio.Event()
-        self._heard = self._said = self._loop.time()
+        self._last_sign = self._last_progress = self._loop.time()
         self._hold = 0.0
-        self._hearing: Subscriber | None = None
+        self._hearing: SubjectSubscription | None = None
         self._task: asyncio.Task[None] | None = None
-        where = f"{self._line.where.shown} {adapter.subject}"
+        where = f"{self._connection.where.shown} {adapter.subject}"
         self._asides = BackgroundTasks(where)
         self._stuck = OutageLog(where)
 
     async def begin(self) -> None:
         """Take requests from now on."""
-        self._box = self._line.box()
-        self._hearing = await self._line.subscribe(f"{self._box}.*", self._came)
+        self._box = self._connection.new_inbox_address()
+        self._hearing = await self._connection.subscribe(f"{self._box}.*", self._receive)
         self._task = self._loop.create_task(self._run())
         self._due.set()
 
     def anew(self) -> None:
-        """The server is back and has forgotten our requests for requests."""
-        self._asked = 0
+        """Request anew: the server is back and has forgotten our requests for messages."""
+        self._requested = 0
         self._hold = 0.0
         self._due.set()
 
     async def pause(self) -> None:
-        """Ask for no more; those on their way still come."""
+        """Request no more; those on their way still come."""
         self._paused = True
         if self._hearing is not None:
             await self._hearing.close(rest=True)
@@ -355,27 +356,27 @@ class Puller:
 
     # -- in ---------------------------------------------------------------------------------------
 
-    def _came(self, message: Message) -> None:
-        self._heard = self._loop.time()
+    def _receive(self, message: Message) -> None:
+        self._last_sign = self._loop.time()
         to = message.reply
         if not to:
             self._status(message)
             return
-        self._asked = max(0, self._asked - 1)
-        if self._asked * 4 <= self._prefetch:
+        self._requested = max(0, self._requested - 1)
+        if self._requested * 4 <= self._prefetch:
             self._due.set()
         again, self._held[to] = to in self._held, message
         if not again:
             self._take(self._read(message))
 
     def _read(self, message: Message) -> BrokerMessage:
-        """The request in a message of the stream."""
+        """Return the request in a message of the stream."""
         to = message.reply
         # $JS.ACK.<stream>.<consumer>.<deliveries>..., with two words more behind $JS.ACK from newer servers
         words = to.split(".")
-        count, place = (words[4], words[5]) if len(words) == 9 else (words[6], words[7])
+        count, position = (words[4], words[5]) if len(words) == 9 else (words[6], words[7])
         before = int(count) - 1
-        if not before and int(place) <= self._doubtful:
+        if not before and int(position) <= self._doubtful:
             before = 1
         headers = dict(message.headers or {})
         reply_to, correlation = headers.pop(REPLY_TO, ""), headers.pop(CORRELATION, "")
@@ -392,17 +393,17 @@ class Puller:
         )
 
     def _status(self, message: Message) -> None:
-        """A status message of the server about a request for requests."""
+        """Take a status message of the server about a request for messages."""
         headers = message.headers or {}
         status = headers.get("Status", "")
         if status == "100":  # it still holds
             return
         left = headers.get("Nats-Pending-Messages", "")
-        self._asked = max(0, self._asked - int(left)) if left.isdigit() else 0
+        self._requested = max(0, self._requested - int(left)) if left.isdigit() else 0
         if status not in ("404", "408"):
             log.debug("%s: %s %s", self._adapter.subject, status, headers.get("Description", ""))
             self._missing = self._missing or status == "503" or "Deleted" in headers.get("Description", "")
-            self._hold = self._heard + 0.25
+            self._hold = self._last_sign + 0.25
         self._due.set()
 
     # -- out --------------------------------------------------------------------------------------
@@ -451,44 +452,44 @@ class Puller:
             try:
                 await self._turn()
             except LocalError as why:
-                self._stuck.tell(f"no requests come: {why}")
+                self._stuck.report(f"no requests come: {why}")
                 self._hold = self._loop.time() + 1
             except ConnectionError as why:
                 if self._closed:
                     return
                 self._hold = self._loop.time() + 0.25
-                if self._line.alive:
-                    if self._loop.time() > self._adapter._young:
-                        self._stuck.tell(f"no requests come until JetStream does its part: {why}")
+                if self._connection.alive:
+                    if not self._connection.keeper.young:
+                        self._stuck.report(f"no requests come until JetStream does its part: {why}")
                     await asyncio.sleep(0.1)
 
     async def _turn(self) -> None:
-        if not self._line.alive:
+        if not self._connection.alive:
             return
         while self._settled:
             to, word = self._settled[0]
-            await self._line.publish(to, word)
+            await self._connection.publish(to, word)
             self._settled.pop(0)
         now = self._loop.time()
-        if now - self._said >= self._third:
-            self._said = now
+        if now - self._last_progress >= self._third:
+            self._last_progress = now
             for to in tuple(self._held):
-                await self._line.publish(to, b"+WPI")
-        if self._asked and now - self._heard > SILENCE:  # the one who knew what we asked for is gone
-            self._asked, self._missing = 0, True
+                await self._connection.publish(to, b"+WPI")
+        if self._requested and now - self._last_sign > SILENCE:  # the server that had our requests is gone
+            self._requested, self._missing = 0, True
         if self._paused or now < self._hold:
             return
         if self._missing:
             await self._adapter._furnish()
             self._missing = False
-        if self._server != (server := self._line.server):
+        if self._server != (server := self._connection.server):
             self._doubtful = await self._adapter.newest()
             self._server = server
-        room = self._prefetch - len(self._held) - self._asked
-        if room > 0 and self._asked * 4 <= self._prefetch:
+        room = self._prefetch - len(self._held) - self._requested
+        if room > 0 and self._requested * 4 <= self._prefetch:
             self._number += 1
             expires, beat = round(self._holds * _NANO), round(min(BEAT, self._holds / 3) * _NANO)
-            asked = {"batch": room, "expires": expires, "idle_heartbeat": beat}
-            self._asked += room
-            self._heard = now
-            await self._line.publish(self._next, msgspec.json.encode(asked), reply=f"{self._box}.{self._number}")
+            demand = {"batch": room, "expires": expires, "idle_heartbeat": beat}
+            self._requested += room
+            self._last_sign = now
+            await self._connection.publish(self._next, msgspec.json.encode(demand), reply=f"{self._box}.{self._number}")

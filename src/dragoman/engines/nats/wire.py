@@ -27,11 +27,11 @@ import re
 
 from ...channel import Options
 from ...jsonrpc.errors import LocalError
-from ...net.urls import Url, address, asked
+from ...net.urls import Url, address, read_query
 from ...transports.broker.contract import Mailboxes, mailbox_parts
 from ...transports.broker.ends import ends
 from .adapter import NatsAdapter
-from .connection import INBOX, part_of
+from .connection import INBOX, share_connection
 from .stream import StreamAdapter, stream_of
 
 GROUP = "workers"
@@ -55,7 +55,7 @@ _SUBJECT = r"(?!\$|_INBOX)[^\s\x00-\x1f.*>]+(\.[^\s\x00-\x1f.*>]+)*"
 
 
 def subject_of(where: Url) -> str:
-    """The subject that a URL names. Raises LocalError if there is none."""
+    """Return the subject that a URL names. Raises LocalError if there is none."""
     last, before = address(where, "subject", legal=_SUBJECT)
     if "subject" in where.query and before:
         raise LocalError(f"{where.shown}: name the subject in the path or as ?subject=, not in both")
@@ -68,15 +68,17 @@ def _is_subject(address: str) -> bool:
 
 
 def adapter_at(where: Url, options: Options) -> NatsAdapter | StreamAdapter:
-    """The adapter for a URL, not open yet."""
-    query = asked(where, *_KNOWN)
+    """Return the adapter for a URL; it is not open yet."""
+    query = read_query(where, *_KNOWN)
     group = query.get("group", GROUP)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", group):
         raise LocalError(f"{where.shown}: ?group= is made of letters, digits, - and _")
     mailbox_parts(where)  # raises: the connection's inboxes are there
     mailboxes = Mailboxes(where, MAILBOX, legal=_is_subject)
     subject, stream = subject_of(where), stream_of(where) if "stream" in query else None
-    part = part_of(where, "wire", options.client_tls)  # last: what raises above would leave it without an owner
+    part = share_connection(
+        where, "wire", options.client_tls
+    )  # last: what raises above would leave it without an owner
     plain = NatsAdapter(part, subject, group, options.limits.calls, mailboxes)
     return plain if stream is None else StreamAdapter(plain, stream)
 

@@ -9,14 +9,22 @@ TLS.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...bus.contract import BusCounts, BusLost, log
+from ...bus.contract import BusLost, EngineBus
 from ...bus.topics import Subscriber, Take
-from ...net.reconnect import OutageLog
-from ...net.urls import asked, parse
-from .connection import BrokerConnection, Denied, Place, Script, Word, commands, in_words, place, published
+from ...net.urls import parse, read_query
+from .connection import (
+    Denied,
+    RedisConnection,
+    RedisEndpoint,
+    Script,
+    Word,
+    endpoint_of,
+    in_words,
+    share_commands,
+    share_pubsub,
+)
 
 # -- the store ------------------------------------------------------------------------------------
 
@@ -56,8 +64,8 @@ def _milliseconds(ttl: float) -> int:
 class RedisStore:
     """A `Store` in Redis."""
 
-    def __init__(self, line: BrokerConnection, prefix: str) -> None:
-        self._line, self._prefix = line, prefix
+    def __init__(self, connection: RedisConnection, prefix: str) -> None:
+        self._connection, self._prefix = connection, prefix
 
     async def get(self, key: str) -> bytes | None:
         found: bytes | None = await self._ask("GET", self._prefix + key)
@@ -88,7 +96,7 @@ class RedisStore:
     ) -> int:
         given = (message, _milliseconds(ttl), max(1, messages), size, "" if number is None else number)
         try:
-            return int(await _APPEND.run(self._line, [self._prefix + log], *given))
+            return int(await _APPEND.run(self._connection, [self._prefix + log], *given))
         except Denied as fault:
             raise self._fault(fault) from None
 
@@ -97,36 +105,32 @@ class RedisStore:
         return [(int(id.partition(b"-")[0]), fields[3]) for id, fields in found or () if fields[::2] == [b"b", b"m"]]
 
     async def _ask(self, *words: Word) -> Any:
-        """A key of another type counts as missing."""
+        """Send a command and return its answer; a key of another type counts as missing."""
         try:
-            return await self._line.ask(*words)
+            return await self._connection.ask(*words)
         except Denied as fault:
             if "WRONGTYPE" in str(fault):
                 return None
             raise self._fault(fault) from None
 
     def _fault(self, fault: Denied) -> BusLost:
-        return BusLost(f"{self._line.where.shown}: {in_words(fault)}")
+        return BusLost(f"{self._connection.where.shown}: {in_words(fault)}")
 
 
 # -- the bus --------------------------------------------------------------------------------------
 
 
-class RedisBus:
+class RedisBus(EngineBus):
     """A `Bus` over Redis."""
 
-    def __init__(self, where: Place, prefix: str) -> None:
-        self.url: str = where.shown
-        self.alive: bool = False
-        self.on_state: Callable[[bool], object] | None = None
-        self._counts = BusCounts()
+    def __init__(self, where: RedisEndpoint, prefix: str) -> None:
+        super().__init__(where.shown, "Redis")
         self._topics = f"{prefix}{where.db}:"  # published messages know no database
-        self._commands = commands(where, "bus")
-        self._line = self._commands.connection
-        self._trouble = OutageLog(self.url, log)
-        self._published = published(where, "bus")
+        self._commands = share_commands(where, "bus")
+        self._connection = self._commands.connection
+        self._published = share_pubsub(where, "bus")
         self._ear = self._published.connection
-        self.store: RedisStore | None = RedisStore(self._line, prefix)
+        self.store: RedisStore | None = RedisStore(self._connection, prefix)
 
     async def open(self) -> None:
         """Connect. Raises BusLost."""
@@ -140,28 +144,19 @@ class RedisBus:
             raise
 
     def _state(self, alive: bool, why: str) -> None:
-        now = self._line.alive and self._ear.alive
+        now = self._connection.alive and self._ear.alive
         if now or not alive:
-            self._trouble.stands(now, "Redis", why)
-        if now != self.alive:
-            self.alive = now
-            self._counts.outages += not now
-            if self.on_state is not None:
-                self.on_state(now)
+            self.change_state(now, why)
 
     async def publish(self, topic: str, message: bytes) -> None:
         try:
-            await self._line.ask("PUBLISH", self._topics + topic, message)
+            await self._connection.ask("PUBLISH", self._topics + topic, message)
         except Denied as fault:
             raise BusLost(f"{self.url}: {in_words(fault)}") from None
-        self._counts.published += 1
+        self.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        return self._published.keep(await self._ear.subscribe(self._topics + topic, self._counts.counted(take)))
-
-    def measures(self) -> Mapping[str, float]:
-        """For metrics: messages, outages, and whether it is connected."""
-        return self._counts.measures(self.alive)
+        return self._published.keep(await self._ear.subscribe(self._topics + topic, self.counted(take)))
 
     async def close(self) -> None:
         self.alive = False
@@ -171,7 +166,7 @@ class RedisBus:
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> RedisBus:
     where = parse(url)
-    prefix = asked(where, "prefix").get("prefix", "dragoman:")
-    bus = RedisBus(place(where, where.path.strip("/"), tls), prefix)
+    prefix = read_query(where, "prefix").get("prefix", "dragoman:")
+    bus = RedisBus(endpoint_of(where, where.path.strip("/"), tls), prefix)
     await bus.open()
     return bus

@@ -1,7 +1,7 @@
 """Connections to Redis, for the bus in `engines.redis.bus` and the wire in `engines.redis.wire`. The one file with the
 library.
 
-- A `BrokerConnection` is one connection. Commands of one turn of the loop go out in one write, answers come back in
+- A `RedisConnection` is one connection. Commands of one turn of the loop go out in one write, answers come back in
   order. It reconnects by itself, with pauses that grow to two seconds. Commands without an answer when it
   was lost end in `BusLost`, because it is not known whether they ran. A server that is silent for `PATIENCE`
   seconds counts as lost too (a half-open connection).
@@ -31,8 +31,8 @@ from ...bus.contract import BusLost, log
 from ...bus.topics import Subscriber, Take, Topics
 from ...jsonrpc.errors import LocalError
 from ...net import sockets
-from ...net.reconnect import reconnect
-from ...net.sharing import OnState, Part, Sharing
+from ...net.reconnect import BackgroundTasks, Keeper
+from ...net.sharing import ConnectionShare, OnState, Sharing
 from ...net.urls import Url, credentials
 
 PATIENCE = 5.0
@@ -47,10 +47,10 @@ NoPermission = NoPermissionError
 """It refused it for want of a right of this user's (NOPERM)."""
 
 
-# -- where ----------------------------------------------------------------------------------------
+# -- endpoints-------------------------------------------------------------------------------------
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class RedisEndpoint(Struct, frozen=True, kw_only=True):
     """One database of a Redis server."""
 
     host: str
@@ -68,10 +68,10 @@ class Place(Struct, frozen=True, kw_only=True):
         return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}{f'/{self.db}' if self.db else ''}"
 
     def __repr__(self) -> str:
-        return f"Place({self.shown!r})"
+        return f"RedisEndpoint({self.shown!r})"
 
     def connection(self) -> Any:
-        """A connection of the library that is not open yet."""
+        """Return a connection of the library that is not open yet."""
         common: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
@@ -87,11 +87,11 @@ class Place(Struct, frozen=True, kw_only=True):
         if not self.tls:
             return Connection(**common)
         made = SSLConnection(**common)
-        made.ssl_context = _Given(self.context or ssl.create_default_context())  # type: ignore[assignment]
+        made.ssl_context = _FixedContext(self.context or ssl.create_default_context())  # type: ignore[assignment]
         return made
 
 
-class _Given:
+class _FixedContext:
     """Keeps the library from making a TLS context of its own, which in some versions checks no host name."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -102,14 +102,15 @@ class _Given:
         return self._context
 
 
-def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
-    """A database of the server that a URL names, with the URL's credentials or the environment's. Raises LocalError."""
+def endpoint_of(where: Url, db: str, tls: ssl.SSLContext | None = None) -> RedisEndpoint:
+    """Return the database of the server that a URL names, with the URL's credentials or the environment's. Raises
+    LocalError."""
     if not where.host:
         raise LocalError(f"{where.shown}: name the server, as in {where.scheme}://host:6379")
     if db and not (db.isascii() and db.isdigit() and len(db) < 10):
         raise LocalError(f"{where.shown}: a database is named by its number, as in {where.scheme}://host:6379/0")
     user, password = credentials(where) or (None, None)
-    return Place(
+    return RedisEndpoint(
         host=where.host,
         port=where.port,
         db=int(db or 0),
@@ -123,166 +124,127 @@ def place(where: Url, db: str, tls: ssl.SSLContext | None = None) -> Place:
 # -- one connection -------------------------------------------------------------------------------
 
 
-class _Life(Struct, frozen=True):
-    """A connection of the library, and the tasks that read it, write it and watch it."""
-
-    connection: Any
-    tasks: list[asyncio.Task[None]]
-
-
-class BrokerConnection:
+class RedisConnection:
     """One connection that reconnects by itself. `greet` runs on every new connection before it is reported as
-    connected. `push` takes everything that comes in, on a connection that has subscribed. `on_state` is called with
-    False and the reason when it is lost and after each failed try to reconnect, and with True when it is back."""
+    connected. `push` takes everything that comes in, on a connection that has subscribed. `on_state` is the first of
+    `states`."""
 
     def __init__(
         self,
-        where: Place,
+        where: RedisEndpoint,
         *,
         greet: Callable[[], Awaitable[None]] | None = None,
         push: Callable[[Any], None] | None = None,
         on_state: OnState | None = None,
     ) -> None:
         self.where = where
-        self.alive: bool = False
-        self.why: str = "not connected yet"
-        self.since: float = 0.0
-        """When it was connected, on the loop's clock."""
-        self.gap: float = 0.0
-        """How many seconds it had been lost before; 0 if it never was."""
-        self.states: list[OnState] = [] if on_state is None else [on_state]
+        self.keeper: Keeper = Keeper(self._connect, self._watch, PAUSES, in_words=in_words, faults=(Exception,))
+        self.states: list[OnState] = self.keeper.states
+        if on_state is not None:
+            self.states.append(on_state)
         self._greet, self._push = greet, push
-        self._up = self._closed = False
+        self._up = False
         self._out: list[bytes] = []
         self._due = asyncio.Event()
         self._owed: deque[asyncio.Future[Any] | None] = deque()
-        self._back = asyncio.Event()
         self._fresh = False
-        self._lost_at = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._connection: Any = None
+        self._tasks: list[asyncio.Task[None]] = []  # which read the connection, write it and detect its silence
+        self._endings = BackgroundTasks(where.shown)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is connected."""
+        return self._up and self.keeper.alive
 
     async def open(self) -> None:
         """Connect. Raises BusLost when the first try fails."""
-        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(first))
         try:
-            await first
-        except BaseException:
-            why = self.why
-            await self.close()
-            self.why = why
+            await self.keeper.open()
+        except BaseException as fault:
+            await self._endings.wait(None)
+            if isinstance(fault, Exception):
+                raise self.lost() from None
             raise
 
     def ask(self, *words: Word) -> asyncio.Future[Any]:
-        """Send a command; a future of its answer in bytes, numbers and lists. Raises BusLost at once while there is no
-        connection, and from the future when it was lost before the answer; Denied when the server refuses."""
+        """Send a command; return a future of its answer in bytes, numbers and lists. Raises BusLost at once while there
+        is no connection, and from the future when it was lost before the answer; Denied when the server refuses."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._send(words, answer)
         return answer
 
-    def tell(self, *words: Word) -> None:
+    def post(self, *words: Word) -> None:
         """Send a command whose answer is not needed."""
         self._send(words, None)
 
     async def back(self) -> None:
         """Wait for the connection, without a time-out. Raises BusLost when it was closed here."""
         while not self.alive:  # which it may be again, and not any more, when the one that waits comes to its turn
-            if self._closed:
+            if self.keeper.closed:
                 raise self.lost()
-            await self._back.wait()
+            await self.keeper.connected.wait()
 
-    def lost(self) -> BusLost:
-        """The exception to raise while it is not connected."""
-        return BusLost(f"{self.where.shown} is away: {self.why}")
+    def lost(self, why: str = "") -> BusLost:
+        """The exception to raise while it is not connected. `why`: known before the keeper knows it."""
+        return BusLost(f"{self.where.shown} is away: {why or self.keeper.why}")
 
     async def close(self, *, flush: bool = True) -> None:
         """Disconnect; `flush`: after all commands are answered, or a second."""
-        if flush and not self._closed and self.alive and self._push is None:
+        if flush and self.alive and self._push is None:
             with contextlib.suppress(BusLost, Denied, TimeoutError):
                 async with asyncio.timeout(1):
                     await self.ask("PING")
-        self._closed, self.why = True, "closed"
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self.keeper.close()
+        self._drop(self.keeper.why)
+        await self._endings.wait(None)
 
     def _send(self, words: tuple[Word, ...], answer: asyncio.Future[Any] | None) -> None:
         if not self._up:
             raise self.lost()
-        self._out.append(_packed(words))
+        self._out.append(_pack(words))
         self._due.set()
         if self._push is None:
             self._owed.append(answer)
 
-    async def _live(self, first: asyncio.Future[None]) -> None:
-        try:
-            life = await self._connect()
-        except Exception as fault:
-            self._failed(fault)
-            first.set_exception(self.lost())
-            return
-        first.set_result(None)
-        while True:
-            try:
-                await self._hold(life)
-            except Exception as fault:
-                self._failed(fault)
-            life = await reconnect(self._connect, PAUSES, failed=self._failed, faults=(Exception,))
-
-    def _failed(self, fault: Exception) -> None:
-        if not isinstance(fault, OSError | RedisError):  # BusLost and TimeoutError are OSErrors
-            log.error("%s: a fault of ours or of the library", self.where.shown, exc_info=fault)
-
-    async def _connect(self) -> _Life:
-        """A new connection, once it is greeted."""
-        life = _Life(self.where.connection(), [])
+    async def _connect(self) -> str:
+        """Make a new connection, and greet the server on it."""
+        connection = self._connection = self.where.connection()
         try:
             async with asyncio.timeout(2 * PATIENCE):
-                await life.connection.connect()
+                await connection.connect()
             self._up = True
-            work = (self._read(life.connection), self._write(life.connection), self._watch())
-            life.tasks.extend(asyncio.create_task(one) for one in work)
-            greeted = asyncio.create_task(self._greeted())
-            try:
-                await asyncio.wait([*life.tasks, greeted], return_when=asyncio.FIRST_COMPLETED)
-                for task in (*life.tasks, greeted):
-                    if task.done():
-                        task.result()
-            finally:
-                greeted.cancel()
-                await asyncio.gather(greeted, return_exceptions=True)
+            work = (self._read(connection), self._write(connection), self._detect_silence())
+            self._tasks = [asyncio.create_task(one) for one in work]
+            if self._greet is not None:
+                await self._run_greet(self._greet)
         except BaseException as fault:
-            await self._end(life, fault)
+            self._drop(self._reason(fault))
             raise
-        return life
+        return ""
 
-    async def _hold(self, life: _Life) -> None:
-        """Run until the connection ends, which raises."""
+    async def _run_greet(self, greet: Callable[[], Awaitable[None]]) -> None:
+        """Greet the server, or raise what ends the connection meanwhile."""
+        greeted = asyncio.ensure_future(greet())
         try:
-            done, _ = await asyncio.wait(life.tasks, return_when=asyncio.FIRST_EXCEPTION)
+            done, _ = await asyncio.wait([*self._tasks, greeted], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-        except BaseException as fault:
-            await self._end(life, fault)
-            raise
+        finally:
+            greeted.cancel()
+            await asyncio.gather(greeted, return_exceptions=True)
 
-    async def _end(self, life: _Life, fault: BaseException) -> None:
-        self._down(in_words(fault))  # before anybody else has a turn: what is alive can be asked
-        for task in life.tasks:
-            task.cancel()
-        await asyncio.gather(*life.tasks, return_exceptions=True)
-        with contextlib.suppress(Exception):
-            await life.connection.disconnect(nowait=True)
+    async def _watch(self) -> str:
+        """Wait until the connection is lost; return why, after all that waited on it has failed."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        why = next(self._reason(fault) for task in done if (fault := task.exception()) is not None)
+        self._drop(why)
+        return why
 
-    async def _greeted(self) -> None:
-        if self._greet is not None:
-            await self._greet()
-        self.alive, self.since = True, asyncio.get_running_loop().time()
-        self.gap = self.since - self._lost_at if self._lost_at else 0.0
-        self._back.set()
-        self._say(True, "")
+    def _reason(self, fault: BaseException) -> str:
+        if isinstance(fault, Exception) and not isinstance(fault, OSError | RedisError):  # BusLost is an OSError
+            log.error("%s: a fault of ours or of the library", self.where.shown, exc_info=fault)
+        return in_words(fault)
 
     async def _read(self, connection: Any) -> None:
         read, owed, push = connection.read_response, self._owed, self._push
@@ -314,41 +276,42 @@ class BrokerConnection:
             out, self._out = self._out, []
             await connection.send_packed_command(out, check_health=False)
 
-    async def _watch(self) -> None:
-        """Detect a server that is connected and silent."""
+    async def _detect_silence(self) -> None:
+        """Raise BusLost when the server is connected and silent."""
         while True:
             self._fresh = False
             await asyncio.sleep(PATIENCE)
             if self._fresh:
                 continue
-            self.tell("PING")
+            self.post("PING")
             await asyncio.sleep(PATIENCE)
             if not self._fresh:
                 raise BusLost(f"it said nothing for {2 * PATIENCE:g} s")
 
-    def _down(self, why: str) -> None:
-        if self.alive:
-            self._lost_at = asyncio.get_running_loop().time()
-        self.alive = self._up = False
-        if not self._closed:
-            self.why = why
-        self._back.clear()
+    def _drop(self, why: str) -> None:
+        """Give up the connection: at once for all who use it, then in the background."""
+        self._up = False
         self._out.clear()
         owed, self._owed = self._owed, deque()
         for waiting in owed:
             if waiting is not None and not waiting.done():
-                waiting.set_exception(self.lost())
-                waiting.exception()  # the task that asked may have left
-        if self.since and not self._closed:
-            self._say(False, self.why)
+                waiting.set_exception(self.lost(why))
+                waiting.exception()  # the task that waited may have been cancelled
+        connection, self._connection = self._connection, None
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        if connection is not None:
+            self._endings.begin(self._end(connection, tasks))
 
-    def _say(self, alive: bool, why: str) -> None:
-        for on_state in tuple(self.states):
-            on_state(alive, why)
+    async def _end(self, connection: Any, tasks: list[asyncio.Task[None]]) -> None:
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with contextlib.suppress(Exception):
+            await connection.disconnect(nowait=True)
 
 
-def _packed(words: Sequence[Word]) -> bytes:
-    """A command in the form of the wire."""
+def _pack(words: Sequence[Word]) -> bytes:
+    """Write a command in the form of the wire."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if isinstance(word, bytes) else str(word).encode()
@@ -357,7 +320,7 @@ def _packed(words: Sequence[Word]) -> bytes:
 
 
 def in_words(fault: BaseException) -> str:
-    """A fault in one line: the system's own text if the library's exception has one."""
+    """Return a fault in one line: the system's own text if the library's exception has one."""
     cause: BaseException | None = fault
     while cause is not None and not (isinstance(cause, OSError) and cause.errno is not None):
         cause = cause.__cause__ or cause.__context__
@@ -371,128 +334,128 @@ class Script:
         self._source = source
         self._sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
 
-    async def run(self, line: BrokerConnection, keys: Sequence[Word], *words: Word) -> Any:
-        """Run it; returns its result. Errors as for `BrokerConnection.ask`."""
+    async def run(self, connection: RedisConnection, keys: Sequence[Word], *words: Word) -> Any:
+        """Run it; returns its result. Errors as for `RedisConnection.ask`."""
         try:
-            return await line.ask("EVALSHA", self._sha, len(keys), *keys, *words)
+            return await connection.ask("EVALSHA", self._sha, len(keys), *keys, *words)
         except Denied as fault:
             if "NOSCRIPT" not in _code(fault):
                 raise
-        return await line.ask("EVAL", self._source, len(keys), *keys, *words)
+        return await connection.ask("EVAL", self._source, len(keys), *keys, *words)
 
 
 def _code(fault: Denied) -> str:
-    """The library takes some codes off the text and makes them classes."""
+    """Return the code and the text of a refusal: the library makes classes of some codes, and removes them."""
     return f"{type(fault).__name__.upper().removesuffix('ERROR')} {fault}"
 
 
-# -- what is published ----------------------------------------------------------------------------
+# -- published messages--------------------------------------------------------------------------
 
 
 class PubSubConnection:
     """A connection that receives published messages."""
 
-    def __init__(self, where: Place) -> None:
-        self.line: BrokerConnection = BrokerConnection(
-            where, greet=self._again, push=self._pushed, on_state=self._state
+    def __init__(self, where: RedisEndpoint) -> None:
+        self.connection: RedisConnection = RedisConnection(
+            where, greet=self._subscribe_again, push=self._receive, on_state=self._on_state
         )
         self.states: list[OnState] = []
-        self._topics = Topics(self._left)
-        self._asked: dict[str, list[asyncio.Future[None]]] = {}
+        self._topics = Topics(self._unsubscribe)
+        self._pending: dict[str, list[asyncio.Future[None]]] = {}
 
     @property
     def alive(self) -> bool:
         """Whether it is connected."""
-        return self.line.alive
+        return self.connection.alive
 
     def lost(self) -> BusLost:
         """The exception to raise while it is not connected."""
-        return self.line.lost()
+        return self.connection.lost()
 
     async def open(self) -> None:
         """Connect. Raises BusLost when the first try fails."""
-        await self.line.open()
+        await self.connection.open()
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
         """Call `take` with each message; returns when the server has the subscription. Raises BusLost."""
-        if not self.line.alive:
-            raise self.line.lost()
+        if not self.connection.alive:
+            raise self.connection.lost()
         one = self._topics.add(topic, take)
         try:
-            if len(self._topics.of(topic)) == 1 or topic in self._asked:
-                await self._asking([topic])
+            if len(self._topics.of(topic)) == 1 or topic in self._pending:
+                await self._request_topics([topic])
         except BaseException:
             await one.close()
             raise
         return one
 
-    async def _left(self, topic: str) -> None:
-        if self.line.alive:
-            self.line.tell("UNSUBSCRIBE", topic)
+    async def _unsubscribe(self, topic: str) -> None:
+        if self.connection.alive:
+            self.connection.post("UNSUBSCRIBE", topic)
 
-    async def _asking(self, topics: Sequence[str]) -> None:
+    async def _request_topics(self, topics: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
         waiting = []
         for topic in topics:
             known: asyncio.Future[None] = loop.create_future()
-            self._asked.setdefault(topic, []).append(known)
+            self._pending.setdefault(topic, []).append(known)
             waiting.append(known)
-        self.line.tell("SUBSCRIBE", *topics)
+        self.connection.post("SUBSCRIBE", *topics)
         await asyncio.gather(*waiting)
 
-    async def _again(self) -> None:
-        self._fail(self.line.lost())  # what another connection was asked
+    async def _subscribe_again(self) -> None:
+        self._fail(self.connection.lost())  # the requests of the former connection
         if topics := list(self._topics):
-            await self._asking(topics)
+            await self._request_topics(topics)
 
-    def _pushed(self, reply: Any) -> None:
+    def _receive(self, reply: Any) -> None:
         if isinstance(reply, Denied):
-            self._fail(BusLost(f"{self.line.where.shown}: {in_words(reply)}"))
+            self._fail(BusLost(f"{self.connection.where.shown}: {in_words(reply)}"))
             return
         if not isinstance(reply, list) or len(reply) < 3:
             return
         kind, topic, message = reply[0], reply[1].decode(), reply[2]
         if kind == b"message":
-            self._topics.tell(topic, message)
+            self._topics.deliver(topic, message)
         elif kind == b"subscribe":
-            waiting = self._asked.get(topic)
+            waiting = self._pending.get(topic)
             if waiting:
                 known = waiting.pop(0)
                 if not known.done():
                     known.set_result(None)
                 if not waiting:
-                    del self._asked[topic]
+                    del self._pending[topic]
 
-    def _state(self, alive: bool, why: str) -> None:
+    def _on_state(self, alive: bool, why: str) -> None:
         if not alive:
-            self._fail(self.line.lost())
+            self._fail(self.connection.lost())
         for on_state in tuple(self.states):
             on_state(alive, why)
 
     def _fail(self, why: BusLost) -> None:
-        asked, self._asked = self._asked, {}
-        for waiting in asked.values():
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
             for known in waiting:
                 if not known.done():
                     known.set_exception(why)
 
     async def close(self) -> None:
-        """Unsubscribe."""
-        await self.line.close()
-        self._fail(self.line.lost())
+        """Disconnect, which ends all subscriptions."""
+        await self.connection.close()
+        self._fail(self.connection.lost())
 
 
-# -- what a wire and a bus share ------------------------------------------------------------------
+# -- shared by a wire and a bus --------------------------------------------------------------------
 
-_COMMANDS: Sharing[BrokerConnection] = Sharing()
+_COMMANDS: Sharing[RedisConnection] = Sharing()
 _PUBLISHED: Sharing[PubSubConnection] = Sharing()
 
 
-def commands(where: Place, role: str) -> Part[BrokerConnection]:
-    """A part in a connection for commands that the server answers at once; not open yet."""
-    return _COMMANDS.part(where, role, lambda: BrokerConnection(where))
+def share_commands(where: RedisEndpoint, role: str) -> ConnectionShare[RedisConnection]:
+    """Share a connection for commands that the server answers at once; it is not open yet."""
+    return _COMMANDS.share(where, role, lambda: RedisConnection(where))
 
 
-def published(where: Place, role: str) -> Part[PubSubConnection]:
-    """A part in a connection that receives published messages; not open yet."""
-    return _PUBLISHED.part(where, role, lambda: PubSubConnection(where))
+def share_pubsub(where: RedisEndpoint, role: str) -> ConnectionShare[PubSubConnection]:
+    """Share a connection that receives published messages; it is not open yet."""
+    return _PUBLISHED.share(where, role, lambda: PubSubConnection(where))

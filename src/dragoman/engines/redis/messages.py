@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from ...transports.broker.contract import BrokerMessage, Outcome, unsettled
 
 
-class Head(Struct, omit_defaults=True):
+class MessageHead(Struct, omit_defaults=True):
     """The head of an entry."""
 
     to: str = ""
@@ -20,18 +20,18 @@ class Head(Struct, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Head).decode
+_decode = msgspec.json.Decoder(MessageHead).decode
 
 
 def head_of(message: BrokerMessage, count: int = 0) -> bytes:
-    """The head of a message with that number of deliveries."""
-    return _encode(Head(message.reply_to, message.correlation, count, message.headers))
+    """Write the head of a message with that number of deliveries."""
+    return _encode(MessageHead(message.reply_to, message.correlation, count, message.headers))
 
 
 def message_of(
     fields: list[bytes], settle: Callable[[Outcome], None] = unsettled, count: int = 0
 ) -> BrokerMessage | None:
-    """The broker message in an entry; None for an invalid one. `count`: the stream's number of deliveries."""
+    """Return the broker message in an entry; None for an invalid one. `count`: the stream's number of deliveries."""
     if len(fields) == 4 and fields[0] == b"head" and fields[2] == b"body":
         raw, body = fields[1], fields[3]
     else:
@@ -48,6 +48,6 @@ def message_of(
 
 
 def after(id: bytes) -> str:
-    """The id after this one."""
+    """Return the id after this one."""
     milliseconds, _, sequence = id.decode().partition("-")
     return f"{milliseconds}-{int(sequence) + 1}"

@@ -30,7 +30,7 @@ if redis.call('XADD', KEYS[1], 'NOMKSTREAM', '*', 'head', ARGV[2], 'body', ARGV[
 return 0
 """
 )
-"""As `REQUEST`, for a request that may already be there; further arguments: the text to find in its head, and
+"""Like `REQUEST`, for a request that may already be in the stream; further arguments: the text to find in its head, and
 milliseconds. A copy that ran before the first would run twice without a mark."""
 
 TAKE_OVER = Script(

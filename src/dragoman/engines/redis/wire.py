@@ -5,7 +5,7 @@ The queue `calculator` is these keys and channels of one database:
 - `calculator`, a stream with the consumer group `workers`. An entry is a request: `head` is a JSON object
   `{"to": mailbox, "id": correlation, "headers": {...}, "count": deliveries before}`, `body` the message.
 - `calculator:to:...`, a stream per caller: its mailbox. It lives a minute longer than its caller, and answers
-  to a caller that is gone are dropped. A worker writes to no other key, whatever a request asks for, unless
+  to a caller that is gone are dropped. A worker writes to no other key that a request names, unless
   `?reply_to=` allows it.
 - `calculator:dead`, a stream: dead letters, the newest 10,000.
 - `calculator:control@0`, published messages that every worker of database 0 receives: a head, a newline, a body.
@@ -32,10 +32,9 @@ from typing import Any
 from ...bus.contract import BusLost
 from ...channel import Options
 from ...net.reconnect import OutageLog
-from ...net.sharing import OnState, Part, unwatched
-from ...net.urls import Url, address, asked, number
+from ...net.sharing import ConnectionShare, OnState, ignore_state
+from ...net.urls import Url, address, number, read_query
 from ...transports.broker.contract import (
-    RECONNECT_GRACE,
     BrokerMessage,
     Mailboxes,
     NotTaken,
@@ -46,9 +45,18 @@ from ...transports.broker.contract import (
 )
 from ...transports.broker.ends import ends
 from . import scripts
-from .connection import BrokerConnection, Denied, NoPermission, Place, PubSubConnection, commands, place, published
+from .connection import (
+    Denied,
+    NoPermission,
+    PubSubConnection,
+    RedisConnection,
+    RedisEndpoint,
+    endpoint_of,
+    share_commands,
+    share_pubsub,
+)
 from .messages import after, head_of, message_of
-from .worker import BLOCK, Worker
+from .worker import BLOCK, RedisWorker
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -66,10 +74,10 @@ BULK = 512 * 1024 * 1024
 
 
 def adapter_at(where: Url, options: Options) -> RedisAdapter:
-    """The adapter for a URL, not open yet."""
-    query = asked(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to", "mailbox")
+    """Return the adapter for a URL; it is not open yet."""
+    query = read_query(where, "queue", "group", "idle", "max", "deliveries", "prefetch", "reply_to", "mailbox")
     name, before = address(where)
-    database = place(where, before, options.client_tls)
+    database = endpoint_of(where, before, options.client_tls)
     idle = number(where, "idle", IDLE)
     group, mailboxes = query.get("group", GROUP), Mailboxes(where, f"{name}:to:*")
     most, mailbox = number(where, "max", MAX), ":".join((f"{name}:to", *mailbox_parts(where)))
@@ -85,63 +93,71 @@ class RedisAdapter:
     name = "Redis"
 
     def __init__(
-        self, place: Place, stream: str, group: str, *, idle: float, most: int, mailboxes: Mailboxes, mailbox: str
+        self,
+        endpoint: RedisEndpoint,
+        stream: str,
+        group: str,
+        *,
+        idle: float,
+        most: int,
+        mailboxes: Mailboxes,
+        mailbox: str,
     ) -> None:
         self.limit: int = BULK
         self.durable: bool = True
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self.stream = stream
-        self._commands = commands(place, "wire")
+        self._commands = share_commands(endpoint, "wire")
         self._commands.watch(self._state)
-        self.line: BrokerConnection = self._commands.connection
-        self._place, self._group, self._idle, self._most = place, group, idle, most
+        self.connection: RedisConnection = self._commands.connection
+        self._endpoint, self._group, self._idle, self._most = endpoint, group, idle, most
         self._mailboxes = mailboxes
-        self._control = f"{stream}:control@{place.db}"
-        self._lines: list[BrokerConnection] = []
+        self._control = f"{stream}:control@{endpoint.db}"
+        self._connections: list[RedisConnection] = []
         self._collector: asyncio.Task[None] | None = None
         self._alive = True
         self._scripted = True
-        self._published: Part[PubSubConnection] | None = None
+        self._published: ConnectionShare[PubSubConnection] | None = None
         self._closed = False
-        self._worker: Worker | None = None
-        self._refused = OutageLog(f"{place.shown} {stream}")
+        self._worker: RedisWorker | None = None
+        self._refused = OutageLog(f"{endpoint.shown} {stream}")
         self._doubtful: dict[str, float] = {}  # requests that may be there already, and when they were sent
-        self._box: BrokerConnection | None = None
+        self._box: RedisConnection | None = None
         self._mailbox = mailbox
         self._last = b""  # the last entry that was read; b"" before the mailbox was made
         self._emptied = False
 
     async def open(self) -> None:
-        await self._open_line(self.line, self._commands)
+        await self._open_connection(self.connection, self._commands)
         with contextlib.suppress(Denied):
-            found = await self.line.ask("CONFIG", "GET", "proto-max-bulk-len")
+            found = await self.connection.ask("CONFIG", "GET", "proto-max-bulk-len")
             self.limit = int(found[1]) if len(found) == 2 else BULK
 
-    async def _open_line(self, line: BrokerConnection, part: Part[Any] | None = None) -> None:
+    async def _open_connection(self, connection: RedisConnection, part: ConnectionShare[Any] | None = None) -> None:
         try:
-            await (line if part is None else part).open()
+            await (connection if part is None else part).open()
         except BusLost:
-            raise ConnectionError(line.why) from None
-        self._lines.append(line)
+            raise ConnectionError(connection.keeper.why) from None
+        self._connections.append(connection)
 
     def _state(self, alive: bool, why: str) -> None:
-        now = all(line.alive for line in self._lines)
+        now = all(connection.alive for connection in self._connections)
         if now and self._worker is not None:
             self._worker.acknowledge()
         if self._closed or (now and self._alive) or (alive and not now):  # not all lines are back, or all were
             return
         self._alive = now
         if now and self._emptied:
-            self._came_back_empty()
+            self._report_emptied()
         else:
             self.on_state(now, why)
 
     # -- who serves -------------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
-        self._worker = Worker(
-            self.line,
-            self._place,
+        self._worker = RedisWorker(
+            self.connection,
+            self._endpoint,
             self.stream,
             self._group,
             self._idle,
@@ -149,7 +165,7 @@ class RedisAdapter:
             prefetch=prefetch,
             on_state=self._state,
         )
-        await self._open_line(self._worker.reads)
+        await self._open_connection(self._worker.reads)
         self._worker.begin()
 
     async def pause(self) -> None:
@@ -159,28 +175,28 @@ class RedisAdapter:
     # -- control ----------------------------------------------------------------------------------
 
     async def hear(self, take: Take) -> None:
-        self._published = part = published(self._place, "wire")
+        self._published = part = share_pubsub(self._endpoint, "wire")
         part.watch(self._state)
-        await self._open_line(part.connection.line, part)
+        await self._open_connection(part.connection.connection, part)
 
-        def heard(message: bytes) -> None:
+        def receive(message: bytes) -> None:
             head, _, body = message.partition(b"\n")
             if (found := message_of([b"head", head, b"body", body])) is not None:
                 take(found)
 
-        part.keep(await part.connection.subscribe(self._control, heard))
+        part.keep(await part.connection.subscribe(self._control, receive))
 
     async def tell(self, message: BrokerMessage) -> None:
         try:
-            await self.line.ask("PUBLISH", self._control, head_of(message) + b"\n" + message.body)
+            await self.connection.ask("PUBLISH", self._control, head_of(message) + b"\n" + message.body)
         except Denied as why:
-            raise Refused(f"Redis at {self._place.shown} does not take it: {why}") from None
+            raise Refused(f"Redis at {self._endpoint.shown} does not take it: {why}") from None
 
     # -- requests and answers, as a caller --------------------------------------------------------
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
-        if not self.line.alive:
-            raise NotTaken(f"Redis at {self._place.shown} is away")
+        if not self.connection.alive:
+            raise NotTaken(f"Redis at {self._endpoint.shown} is away")
         name, now = message.correlation, asyncio.get_running_loop().time()
         try:
             size = await self._add(message, now)
@@ -191,15 +207,15 @@ class RedisAdapter:
             raise
         except Denied as why:
             raise Refused(
-                f"Redis at {self._place.shown} does not take it: {why} (XLEN and XADD {self.stream})"
+                f"Redis at {self._endpoint.shown} does not take it: {why} (XLEN and XADD {self.stream})"
             ) from None
         if size > 0:
             return
         if size < 0:
-            raise Refused(f"the queue {self.stream} at {self._place.shown} is full: it holds {-size} requests")
-        if self.line.gap and asyncio.get_running_loop().time() - self.line.since < RECONNECT_GRACE:
+            raise Refused(f"the queue {self.stream} at {self._endpoint.shown} is full: it holds {-size} requests")
+        if self.connection.keeper.young:
             raise NotTaken(f"the queue {self.stream} is not there again yet")
-        raise Unroutable(f"no worker serves {self.stream} at {self._place.shown}: there is no such stream")
+        raise Unroutable(f"no worker serves {self.stream} at {self._endpoint.shown}: there is no such stream")
 
     async def _add(self, message: BrokerMessage, now: float) -> int:
         """Add a request to the stream. Returns the size with it; 0 if there is no stream; the negative size of a full
@@ -210,24 +226,24 @@ class RedisAdapter:
         if self._scripted:
             try:
                 if first is None:
-                    return int(await scripts.REQUEST.run(self.line, [self.stream], *words))
+                    return int(await scripts.REQUEST.run(self.connection, [self.stream], *words))
                 age = int((now - first) * 1000) + 1_000
                 found = (f'"id":"{message.correlation}"', age)
-                return int(await scripts.AGAIN.run(self.line, [self.stream], *words, *found))
+                return int(await scripts.AGAIN.run(self.connection, [self.stream], *words, *found))
             except Denied as why:
                 if not isinstance(why, NoPermission) and "ACL failure" not in str(why):
                     raise
                 self._scripted = False
-        size = await self.line.ask("XLEN", self.stream)
+        size = await self.connection.ask("XLEN", self.stream)
         if size >= self._most:
             return -int(size)
-        added = await self.line.ask("XADD", self.stream, "NOMKSTREAM", "*", "head", head, "body", message.body)
+        added = await self.connection.ask("XADD", self.stream, "NOMKSTREAM", "*", "head", head, "body", message.body)
         return 0 if added is None else int(size) + 1
 
     async def mailbox(self, take: Take) -> str:
-        self._box = BrokerConnection(self._place, greet=self._greet_box, on_state=self._state)
-        await self._open_line(self._box)
-        self._collector = asyncio.create_task(self._collecting(self._box, take))
+        self._box = RedisConnection(self._endpoint, greet=self._greet_box, on_state=self._state)
+        await self._open_connection(self._box)
+        self._collector = asyncio.create_task(self._collect(self._box, take))
         return self._mailbox
 
     async def _greet_box(self) -> None:
@@ -237,33 +253,35 @@ class RedisAdapter:
         except Denied as why:
             raise BusLost(f"it does not let this user keep the mailbox {self._mailbox}: {why}") from None
 
-    async def _keep_mailbox(self, line: BrokerConnection) -> None:
+    async def _keep_mailbox(self, connection: RedisConnection) -> None:
         """Extend the life of the mailbox; create it if it is missing."""
-        if await line.ask("PEXPIRE", self._mailbox, MAILBOX_LIFE):
+        if await connection.ask("PEXPIRE", self._mailbox, MAILBOX_LIFE):
             return
-        made = line.ask("XADD", self._mailbox, "MAXLEN", 0, "*", "made", "")
-        await asyncio.gather(made, line.ask("PEXPIRE", self._mailbox, MAILBOX_LIFE))
+        made = connection.ask("XADD", self._mailbox, "MAXLEN", 0, "*", "made", "")
+        await asyncio.gather(made, connection.ask("PEXPIRE", self._mailbox, MAILBOX_LIFE))
         self._emptied = bool(self._last)
         self._last = b"0-0"
         if self._emptied and self._alive:
-            self._came_back_empty()
+            self._report_emptied()
 
-    def _came_back_empty(self) -> None:
+    def _report_emptied(self) -> None:
         """Redis has lost its data, so the calls in flight will not be answered: fail them."""
         self._emptied = False
-        log.warning("%s has lost what it held", self._place.shown)
+        log.warning("%s has lost what it held", self._endpoint.shown)
         self.durable = False
         self.on_state(False, "it has lost what it held")
         self.durable = True
         self.on_state(True, "")
 
-    async def _collecting(self, line: BrokerConnection, take: Take) -> None:
+    async def _collect(self, connection: RedisConnection, take: Take) -> None:
         loop = asyncio.get_running_loop()
         stale = 0  # entries that were read and are still there
         kept = loop.time()
         while True:
             try:
-                found = await line.ask("XREAD", "COUNT", 256, "BLOCK", BLOCK, "STREAMS", self._mailbox, self._last)
+                found = await connection.ask(
+                    "XREAD", "COUNT", 256, "BLOCK", BLOCK, "STREAMS", self._mailbox, self._last
+                )
                 if found:
                     entries = found[0][1]
                     self._last = entries[-1][0]
@@ -272,17 +290,17 @@ class RedisAdapter:
                         if (message := message_of(fields)) is not None:
                             take(message)
                 if stale >= TRIM or (stale and not found):
-                    line.tell("XTRIM", self._mailbox, "MINID", after(self._last))
+                    connection.post("XTRIM", self._mailbox, "MINID", after(self._last))
                     stale = 0
                 if not found or loop.time() - kept > MAILBOX_LIFE / 3000:
                     kept = loop.time()
-                    await self._keep_mailbox(line)
+                    await self._keep_mailbox(connection)
             except BusLost:
                 if self._closed:
                     return
-                await line.back()
+                await connection.back()
             except Denied as why:
-                self._refused.tell(f"Redis does not let us read answers: {why}")
+                self._refused.report(f"Redis does not let us read answers: {why}")
                 await asyncio.sleep(1)
 
     def answerable(self, message: BrokerMessage) -> bool:
@@ -291,10 +309,10 @@ class RedisAdapter:
     async def answer(self, to: str, message: BrokerMessage) -> None:
         try:
             words = ("XADD", to, "NOMKSTREAM", "*", "head", head_of(message), "body", message.body)
-            if await self.line.ask(*words) is None:
+            if await self.connection.ask(*words) is None:
                 log.debug("%s: the mailbox of an answer is gone", self.stream)
         except Denied as why:
-            self._refused.tell(f"Redis does not take answers: {why}")
+            self._refused.report(f"Redis does not take answers: {why}")
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -306,7 +324,7 @@ class RedisAdapter:
         self._closed = True
         if self._box is not None:
             with contextlib.suppress(BusLost, Denied):
-                await self.line.ask("DEL", self._mailbox)
+                await self.connection.ask("DEL", self._mailbox)
         if self._collector is not None:
             self._collector.cancel()
             await asyncio.gather(self._collector, return_exceptions=True)

@@ -21,11 +21,11 @@ from functools import partial
 from typing import Any
 
 from ...bus.contract import BusLost
-from ...net.reconnect import BackgroundTasks, OutageLog
+from ...net.reconnect import RECONNECT_GRACE, BackgroundTasks, OutageLog
 from ...repeats import Repeats
 from ...transports.broker.contract import BrokerMessage, Outcome, Take
 from . import scripts
-from .connection import BrokerConnection, Denied, Place
+from .connection import Denied, RedisConnection, RedisEndpoint
 from .messages import after, head_of, message_of
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
@@ -34,21 +34,19 @@ repeats: Repeats = Repeats(log)
 AT_ONCE = 64
 """Entries taken by one read, so that one worker does not take entries that others could run now."""
 BLOCK = 2_000
-"""Milliseconds of a blocking read; below the patience of a `BrokerConnection`."""
-COMING_BACK = 2.5
-"""Seconds that a live worker needs at most to reconnect after Redis is back: a little more than the longest pause."""
+"""Milliseconds of a blocking read; below the patience of a `RedisConnection`."""
 DEAD = 10_000
 SECONDS_TO_LEAVE = 2.0
 
 
-class Worker:
-    """One consumer of a stream's group. `line`: the adapter's, for commands. `reads`, which its owner opens before
-    `begin`: for the blocking reads."""
+class RedisWorker:
+    """One consumer of a stream's group. `connection`: the adapter's, for commands. `reads`: for the blocking reads; its
+    owner opens it before `begin`."""
 
     def __init__(
         self,
-        line: BrokerConnection,
-        place: Place,
+        connection: RedisConnection,
+        endpoint: RedisEndpoint,
         stream: str,
         group: str,
         idle: float,
@@ -57,8 +55,8 @@ class Worker:
         prefetch: int,
         on_state: Callable[[bool, str], None],
     ) -> None:
-        self.reads: BrokerConnection = BrokerConnection(place, greet=self._greet, on_state=on_state)
-        self._line, self._stream, self._group, self._idle = line, stream, group, idle
+        self.reads: RedisConnection = RedisConnection(endpoint, greet=self._greet, on_state=on_state)
+        self._connection, self._stream, self._group, self._idle = connection, stream, group, idle
         self._take, self._prefetch = take, prefetch
         self._me = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._reader = 0  # our number at the server
@@ -70,7 +68,7 @@ class Worker:
         self._done: list[bytes] = []  # settled, to be acknowledged
         self._unconfirmed: set[bytes] = set()  # settled, and the server may not know it
         self._claiming = asyncio.Lock()
-        where = f"{place.shown} {stream}"
+        where = f"{endpoint.shown} {stream}"
         self._asides = BackgroundTasks(where)
         self._refused = OutageLog(where)
 
@@ -78,27 +76,27 @@ class Worker:
         """Take requests from now on."""
         loop = asyncio.get_running_loop()
         self._reading = loop.create_task(self._read())
-        self._minding = loop.create_task(self._mind())
+        self._minding = loop.create_task(self._keep_alive())
 
     async def pause(self) -> None:
         """Take no more: end the waiting read."""
         self._paused = True
         self._room.set()
-        while self._reading is not None and not self._reading.done() and self._line.alive and self.reads.alive:
+        while self._reading is not None and not self._reading.done() and self._connection.alive and self.reads.alive:
             with contextlib.suppress(Denied):
-                await self._line.ask("CLIENT", "UNBLOCK", self._reader)
+                await self._connection.ask("CLIENT", "UNBLOCK", self._reader)
             await asyncio.wait([self._reading], timeout=0.05)
 
     async def close(self) -> None:
-        """Give back held entries, and leave the group."""
+        """Requeue held entries, and leave the group."""
         await self.pause()
         for id, message in tuple(self._held.items()):
-            self._aside(id, self._requeue(id, message, 1))
+            self._begin_aside(id, self._requeue(id, message, 1))
         self._held.clear()
         await self._asides.wait(SECONDS_TO_LEAVE)
         self.acknowledge()
         with contextlib.suppress(BusLost, Denied):
-            await scripts.LEAVE.run(self._line, [self._stream], self._group, self._me)
+            await scripts.LEAVE.run(self._connection, [self._stream], self._group, self._me)
         tasks = [task for task in (self._reading, self._minding) if task is not None]
         for task in tasks:
             task.cancel()
@@ -112,10 +110,10 @@ class Worker:
         except Denied as why:
             raise BusLost(f"it does not let this user serve {self._stream}: {why}") from None
 
-    async def _make_group(self, line: BrokerConnection) -> None:
-        """From the first entry on, so that requests older than the first worker wait for it."""
+    async def _make_group(self, connection: RedisConnection) -> None:
+        """Create the group, from the first entry on, so that requests older than the first worker wait for it."""
         try:
-            await line.ask("XGROUP", "CREATE", self._stream, self._group, 0, "MKSTREAM")
+            await connection.ask("XGROUP", "CREATE", self._stream, self._group, 0, "MKSTREAM")
         except Denied as why:
             if "BUSYGROUP" not in str(why):
                 raise
@@ -139,7 +137,7 @@ class Worker:
             except BusLost:
                 lost = True
                 await self.reads.back()
-                await self._line.back()
+                await self._connection.back()
             except Denied as why:
                 await self._repair(why)
             else:
@@ -153,20 +151,20 @@ class Worker:
         while cursor:
             async with self._claiming:
                 words = (self._group, self._me, cursor, AT_ONCE)
-                last, entries, counts = await scripts.RECOVER.run(self._line, [self._stream], *words)
+                last, entries, counts = await scripts.RECOVER.run(self._connection, [self._stream], *words)
                 self._deliver(entries, counts)
             cursor = after(last) if last else ""
 
     async def _repair(self, why: Denied) -> None:
-        """The stream was flushed or deleted, or the server refuses at the moment."""
+        """Make the group again if the stream was flushed or deleted; else log the refusal and wait."""
         with contextlib.suppress(BusLost):
             try:
                 if "NOGROUP" in str(why) or "UNBLOCKED" in str(why):
-                    await self._make_group(self._line)
+                    await self._make_group(self._connection)
                     return
             except Denied as again:
                 why = again
-            self._refused.tell(f"Redis says no: {why}")
+            self._refused.report(f"Redis says no: {why}")
             await asyncio.sleep(1)
 
     def _deliver(self, entries: list[Any], counts: list[int] | None = None) -> None:
@@ -200,17 +198,19 @@ class Worker:
                 asyncio.get_running_loop().call_soon(self.acknowledge)
             self._done.append(id)
         elif outcome == "retry":
-            self._aside(id, self._requeue(id, message, 0))
+            self._begin_aside(id, self._requeue(id, message, 0))
         else:
-            self._aside(id, self._reject(id))
+            self._begin_aside(id, self._reject(id))
 
     def acknowledge(self) -> None:
         """Acknowledge settled entries; no effect while the server is not connected."""
-        if not self._done or not self._line.alive:
+        if not self._done or not self._connection.alive:
             return
         done, self._done = self._done, []
-        self._line.ask("XACK", self._stream, self._group, *done).add_done_callback(partial(self._acknowledged, done))
-        self._line.tell("XDEL", self._stream, *done)
+        self._connection.ask("XACK", self._stream, self._group, *done).add_done_callback(
+            partial(self._acknowledged, done)
+        )
+        self._connection.post("XDEL", self._stream, *done)
 
     def _acknowledged(self, done: list[bytes], answer: asyncio.Future[Any]) -> None:
         if not answer.cancelled() and isinstance(answer.exception(), BusLost):
@@ -221,52 +221,52 @@ class Worker:
     async def _requeue(self, id: bytes, message: BrokerMessage, more: int) -> None:
         """Add a copy at the end of the stream. A refused request was not begun, so it does not count as a delivery."""
         head = head_of(message, message.count + more)
-        await scripts.REQUEUE.run(self._line, [self._stream], self._group, self._me, id, head)
+        await scripts.REQUEUE.run(self._connection, [self._stream], self._group, self._me, id, head)
 
     async def _reject(self, id: bytes) -> None:
-        await scripts.REJECT.run(self._line, [self._stream, f"{self._stream}:dead"], self._group, id, DEAD)
+        await scripts.REJECT.run(self._connection, [self._stream, f"{self._stream}:dead"], self._group, id, DEAD)
 
-    def _aside(self, id: bytes, work: Awaitable[None]) -> None:
-        self._asides.begin(self._tried(id, work))
+    def _begin_aside(self, id: bytes, work: Awaitable[None]) -> None:
+        self._asides.begin(self._try(id, work))
 
-    async def _tried(self, id: bytes, work: Awaitable[None]) -> None:
-        """If this fails, the entries are still pending at the server, and another worker takes them later."""
+    async def _try(self, id: bytes, work: Awaitable[None]) -> None:
+        """Run it. If it fails, the entries are still pending at the server, and another worker takes them later."""
         try:
             await work
         except (BusLost, Denied) as why:
             log.debug("%s: %s", self._stream, why)
         self._unconfirmed.discard(id)
 
-    # -- who lives --------------------------------------------------------------------------------
+    # -- liveness ---------------------------------------------------------------------------------
 
-    async def _mind(self) -> None:
+    async def _keep_alive(self) -> None:
         """Renew our claims, and take over from silent workers."""
         cursor = b"0-0"
         while True:
             try:
-                await self._say_alive()
+                await self._report_alive()
                 if not self._paused and (room := self._prefetch - len(self._held)) > 0:
                     cursor = await self._take_over(cursor, min(room, AT_ONCE))
                 await asyncio.sleep(self._idle / 3)
             except BusLost:
-                await self._line.back()
+                await self._connection.back()
             except Denied as why:
                 await self._repair(why)
 
-    async def _say_alive(self) -> None:
+    async def _report_alive(self) -> None:
         held = list(self._held)
         for start in range(0, len(held), 500):
             part = held[start : start + 500]
-            gone = await scripts.KEEP.run(self._line, [self._stream], self._group, self._me, *part)
+            gone = await scripts.KEEP.run(self._connection, [self._stream], self._group, self._me, *part)
             if lost := sum(id in self._held for id in gone):  # what was settled meanwhile is not pending at all
                 log.warning("%s: %d entries went to another worker while they were at work here", self._stream, lost)
 
     async def _take_over(self, cursor: bytes, room: int) -> bytes:
         idle = self._idle
-        if self._line.gap and asyncio.get_running_loop().time() < self._line.since + COMING_BACK:
-            idle += self._line.gap + COMING_BACK  # a worker could not say that it lives
+        if self._connection.keeper.young:
+            idle += self._connection.keeper.gap + RECONNECT_GRACE  # a worker could not say that it lives
         words = (self._group, self._me, int(idle * 1000), cursor, room)
         async with self._claiming:
-            cursor, entries, counts = await scripts.TAKE_OVER.run(self._line, [self._stream], *words)
+            cursor, entries, counts = await scripts.TAKE_OVER.run(self._connection, [self._stream], *words)
             self._deliver(entries, counts)
         return cursor

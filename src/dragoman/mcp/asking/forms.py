@@ -27,7 +27,7 @@ from msgspec import Struct
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, LocalError, RpcError
 from ...rpc.binding.annotations import translate
 from ...rpc.binding.far_pattern import far_pattern
-from ...rpc.binding.faults import Fault, fault
+from ...rpc.binding.faults import ValueFault, fault
 from ...rpc.binding.hooks import schemas
 from ...rpc.binding.results import result_decoder, to_json
 from ...rpc.binding.tree import UNION, fields_of, has_fields, is_model
@@ -321,7 +321,7 @@ def _without(field: dict[str, Any], *words: str) -> dict[str, Any]:
 # -- what comes back ------------------------------------------------------------------------------
 
 
-def _check(name: str, value: Any, field: dict[str, Any], found: list[Fault], foreign: bool) -> Any:
+def _check(name: str, value: Any, field: dict[str, Any], found: list[ValueFault], foreign: bool) -> Any:
     """The value, converted to an integer if the schema wants one; faults are appended."""
     kind = field["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():

@@ -30,8 +30,8 @@ from ...rpc.binding.results import to_json
 from ...rpc.method import Method, Passed
 from ...rpc.observing import with_trace
 from ...rpc.peering.channel_peer import ChannelPeer
-from ...rpc.registering.service_core import ServiceCore
 from ...rpc.runner import Runner
+from ...rpc.service import Service
 from ...schemes import dial
 from ...transports.inside import InProcessChannel
 from ..protocol.dialect import MCP, of
@@ -434,8 +434,8 @@ class ClientSession:
 
     # -- what the server says
 
-    def _make_service(self) -> ServiceCore:
-        service = ServiceCore("mcp client", discover=False, limits=self._options.wire.limits)
+    def _make_service(self) -> Service:
+        service = Service("mcp client", discover=False, limits=self._options.wire.limits)
         heard = _method("heard", "inline", self._take)
         asked = _method("asked", "async", self._ask, timeout=PATIENCE)
         ping = _method("ping", "inline", lambda message, context: {})
@@ -453,7 +453,7 @@ class ClientSession:
                 raise MethodNotFound(data={"method": message.method})
             return asked, msgspec.structs.replace(message, params=(message, revision))
 
-        service.router = route
+        service._router = route
         return service
 
     def _take(self, message: Notification, context: None) -> None:

@@ -84,13 +84,13 @@ class McpEndpoint:
             known = facts(request.head, request.headers, self._spoken)
         if request.method != "POST":
             self._other(request, known, reply)
-        elif not (known.body or self._service.lenient.any_media_type):
+        elif not (known.body or self._service._lenient.any_media_type):
             refuse(reply, 415, MEDIA_TYPE)
         elif not (known.json or known.sse):
             refuse(reply, 406, "Accept must list application/json and text/event-stream")
         else:
             service = self._service
-            message = read(request.body, service.limits, service.lenient)
+            message = read(request.body, service.limits, service._lenient)
             # if the head names no valid session, the body decides which era was meant
             named = known.session is not None and known.unspoken is None
             if self._stateless and (known.modern or (not named and _names_revision(message))):
@@ -160,7 +160,7 @@ class McpEndpoint:
     def _unfit(self, message: Message, reply: Reply) -> None:
         """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"."""
         if isinstance(message, Malformed):
-            unfit(reply, message, self._service.answers)
+            unfit(reply, message, self._service._answers)
         elif type(message) is Batch:
             refused(reply, NO_BATCHES)
         else:

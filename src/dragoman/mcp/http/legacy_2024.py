@@ -16,8 +16,7 @@ from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver, 
 from ...jsonrpc.codec import read
 from ...jsonrpc.messages import Malformed
 from ...net.sending import Waiters
-from ...rpc.batch_responder import forbidden_batch
-from ...rpc.dispatch import Origin
+from ...rpc.dispatch import MessageOrigin, forbidden_batch
 from ...rpc.peering.channel_peer import ChannelPeer
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
 from ...transports.http.sse import comment, event
@@ -70,7 +69,7 @@ class OldWire:
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
             return
-        if not (known.body or self.server.service.lenient.any_media_type):
+        if not (known.body or self.server.service._lenient.any_media_type):
             refuse(reply, 415, MEDIA_TYPE)
             return
         secret = parse_qs(request.query).get(_PARAMETER, [""])[-1]
@@ -79,7 +78,7 @@ class OldWire:
             refuse(reply, 404, "There is no such stream: GET opens one")
             return
         service = self.server.service
-        message = read(request.body, service.limits, service.lenient)
+        message = read(request.body, service.limits, service._lenient)
         if type(message) is Malformed:
             refuse(reply, 400, message.reason, null=True)
             return
@@ -88,7 +87,9 @@ class OldWire:
             turned_away(reply, None, refusal, null=True)
             return
         reply.respond(202)
-        peer.origin = Origin(request.caller, peer)  # what its token allows now, and not when the stream was opened
+        peer.origin = MessageOrigin(
+            request.caller, peer
+        )  # what its token allows now, and not when the stream was opened
         peer.received(request.body)
 
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
-from ...rpc.responses import Answers
+from ...rpc.responses import ErrorAnswers
 from ...transports.http.messages import JSON_LINES, CommonLines, Lines, Reply
 from ...transports.http.sse import comment, event
 from ..protocol import dialect
@@ -84,7 +84,7 @@ class HttpReader(Struct, eq=False):
         refused(self.reply, refusal, id=id, null=self.null)
 
     def unfit(self, message: Malformed) -> None:
-        unfit(self.reply, message, self.server.host.service.answers, null=self.null)
+        unfit(self.reply, message, self.server.host.service._answers, null=self.null)
 
     # -- a stream
 
@@ -156,7 +156,7 @@ class HttpReader(Struct, eq=False):
             self.reply.write(comment())
 
 
-def unfit(reply: Reply, message: Malformed, answers: Answers, *, null: bool = False) -> None:
+def unfit(reply: Reply, message: Malformed, answers: ErrorAnswers, *, null: bool = False) -> None:
     """400 for a body that is not a message."""
     if message.answerable:
         spoken = msgspec.structs.replace(dialect.MCP, null_id=null)

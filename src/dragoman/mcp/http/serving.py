@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...channel import CallLimit
 from ...jsonrpc.limits import Limits
-from ...rpc.registering.service_core import ServiceCore
 from ...rpc.runner import Runner
+from ...rpc.service import Service
 from ..protocol.admission import Offer
 from ..protocol.options import HttpOptions
 
@@ -30,7 +30,7 @@ class Serving(Protocol):
         """The revisions that it speaks."""
 
     @property
-    def service(self) -> ServiceCore: ...
+    def service(self) -> Service: ...
     @property
     def host(self) -> Runner: ...
     @property

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ...channel import Caller, Identity
-from ...jsonrpc.codec import Call
+from ...jsonrpc.codec import CallMessage
 from ...jsonrpc.errors import InvalidParams, LocalError
 from ...jsonrpc.options import elsewhere
 from ...rpc.binding.results import to_json
@@ -230,7 +230,7 @@ class Context(Generic[State]):
         return self.log("error", data)
 
     def _tell(self, method: str, params: Any) -> bool:
-        return self.rpc.speak(to_json(Call(method, Raw(encode(params, self._admitted.revision)))), method)
+        return self.rpc.speak(to_json(CallMessage(method, Raw(encode(params, self._admitted.revision)))), method)
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell every client that subscribed to a resource that it has changed."""

@@ -37,7 +37,7 @@ from ...jsonrpc.errors import (
 )
 from ...repeats import Repeats
 from ...rpc.binding.results import write
-from ...rpc.declared import leaving
+from ...rpc.declared import sendable_data
 from ..asking.ask import QuestionFailed, input_required
 from ..protocol.admission import Admitted
 from ..protocol.errors import ResourceNotFound, ToolError
@@ -102,7 +102,7 @@ def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = (
         elif isinstance(error, RpcError):
             if not isinstance(error, declared):
                 raise _crossing(error, admitted)
-            text = error.message if error.data is None else f"{error.message}\n{write(leaving(error)).decode()}"
+            text = error.message if error.data is None else f"{error.message}\n{write(sendable_data(error)).decode()}"
         else:
             text = _masked(name, error, server.debug)
         return finish(CallToolResult(content=[TextContent(text)], is_error=True), admitted.revision, server.stamp)
@@ -194,7 +194,7 @@ def _crossing(error: RpcError, admitted: Admitted) -> RpcError:
     code = error.code
     if code == PARSE_ERROR or (code in RESERVED_CODES and not _defined(code, admitted.revision)):
         repeats.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)
-        return RpcError.of(INTERNAL_ERROR, error.message, leaving(error))
+        return RpcError.of(INTERNAL_ERROR, error.message, sendable_data(error))
     return error
 
 

@@ -25,7 +25,7 @@ from ...rpc.including import Commit, Mark, guarded, joined, marked
 from ...rpc.lifespan import Lifespan
 from ...rpc.method import Method
 from ...rpc.middleware import Middleware
-from ...rpc.registering.service_core import ServiceCore
+from ...rpc.service import Service
 from ..protocol.options import ArgumentErrors
 from ..protocol.params import CacheScope
 from ..protocol.uri import normal
@@ -196,12 +196,12 @@ class IncludedServer:
 class IncludedMethods:
     """The methods of a service as tools: a `rpc.including.Includer`."""
 
-    def __init__(self, outer: Including, inner: ServiceCore, namespace: str, prefix: str, tags: frozenset[str]) -> None:
+    def __init__(self, outer: Including, inner: Service, namespace: str, prefix: str, tags: frozenset[str]) -> None:
         self._outer, self._inner, self._tags = outer, inner, tags
         self._joined = joined("Server", namespace, prefix, "_")
 
     def _there(self, method: Method) -> Entry:
-        access = guarded(self._outer.making, self._inner, method)
+        access = guarded(self._outer.making, self._inner._guarded, method)
         tool = method if access is method.access else msgspec.structs.replace(method, access=access)
         make = partial(method_entry, method=tool, tags=self._tags)
         return made(make, self._outer.making, self._joined(method.name))
@@ -210,7 +210,7 @@ class IncludedMethods:
         return self._outer.planned([self._there(one) for one in methods])
 
     def chained(self) -> None:
-        self._outer.replaced([self._there(one) for one in self._inner.registered.values()])
+        self._outer.replaced([self._there(one) for one in self._inner._registered.values()])
 
     def dropped(self, name: str) -> None:
         self._outer.dropped("tool", self._joined(name), "")

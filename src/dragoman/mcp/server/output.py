@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.annotations import result_tree, translate_result
-from ...rpc.binding.faults import Fault
+from ...rpc.binding.faults import ValueFault
 from ...rpc.binding.json_schema import validator
 from ...rpc.binding.results import result_check, write
 from ...rpc.method import LongResult
@@ -60,7 +60,7 @@ class Returned(Struct, frozen=True, eq=False):
     schema: Schema | None = None
     older: Schema | None = None
     wrap: bool = False
-    faults: Callable[[bytes], list[Fault]] | None = None
+    faults: Callable[[bytes], list[ValueFault]] | None = None
     sound: type | None = None
 
 
@@ -101,7 +101,7 @@ def _rooted(schema: Schema) -> bool:
     return any(not ref.startswith(("/$defs/", "/definitions/")) for ref in refs)
 
 
-def _unfit(name: str, wrong: list[Fault], value: Any) -> LocalError:
+def _unfit(name: str, wrong: list[ValueFault], value: Any) -> LocalError:
     """The error for a result that does not fit. A number that is not finite is named: as JSON it is null."""
     text = f"{name} returned what its output schema does not allow:\n{told(msgspec.to_builtins(wrong))}"
     if any(one.received is None for one in wrong) and (odd := _not_finite(value)) is not None:

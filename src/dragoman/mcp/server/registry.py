@@ -21,8 +21,8 @@ from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
 from ...rpc.including import Commit, guarded
 from ...rpc.method import Method
-from ...rpc.registering.service_core import ServiceCore
-from ...rpc.registering.switching import Switches
+from ...rpc.service import Service
+from ...rpc.switching import Switches
 from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
 from ..protocol.entry_versions import asked
@@ -142,16 +142,16 @@ class Registry:
 
         Raises LocalError, without registering any, for a name that is taken and for arguments without names.
         """
-        if not isinstance(other, ServiceCore):
+        if not isinstance(other, Service):
             self._commit(self.planned(marked_entries(other, self.making, namespace, prefix, tags)))
             return
-        guarded(self.making, other)
+        guarded(self.making, other._guarded)
         includer = IncludedMethods(self, other, namespace, prefix, tags)
-        commits = includer.planned(other.registered.values())
-        self.making.dependencies.include(other.dependencies)
+        commits = includer.planned(other._registered.values())
+        self.making.dependencies.include(other._dependencies)
         self._commit(commits)
         self.included.append(other)
-        other.includers.append(includer)
+        other._includers.append(includer)
 
     def include_server(
         self, other: Inner, registry: Registry, namespace: str, prefix: str, tags: frozenset[str]

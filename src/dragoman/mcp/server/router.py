@@ -18,7 +18,7 @@ from ...jsonrpc.messages import Notification, Request
 from ...rpc.method import Method, living
 from ...rpc.middleware import Call
 from ...rpc.peering.channel_peer import ChannelPeer
-from ...rpc.registering.service_core import ServiceCore
+from ...rpc.service import Service
 from ..asking.ask import verify
 from ..asking.request_state import Seal, SealError, State
 from ..protocol.admission import Admitted, Offer, admit, bad_id, no_request
@@ -48,7 +48,7 @@ class Routed(Protocol):
     @property
     def table(self) -> MethodTable: ...
     @property
-    def service(self) -> ServiceCore: ...
+    def service(self) -> Service: ...
     @property
     def seal(self) -> Seal: ...
     @property
@@ -62,7 +62,7 @@ class Router:
 
     def __init__(self, server: Routed) -> None:
         self._server = server
-        self._dependencies = server.service.dependencies
+        self._dependencies = server.service._dependencies
 
     def route(
         self, message: Request | Notification, caller: Caller, peer: ChannelPeer | None
@@ -77,7 +77,7 @@ class Router:
         identity, table = caller.identity, server.table
         if not request:
             no_request(message.method, table.rows)
-        if server.service.lenient.null_params:
+        if server.service._lenient.null_params:
             message = _without_nulls(message, table.rows)
         admitted = admit(
             message,
@@ -110,7 +110,7 @@ class Router:
             return None, message
         life = self._dependencies.life
         if life is not None:
-            method = living(life, method, server.service.handler)
+            method = living(life, method, server.service._handler)
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
     def _verified(self, method: Method | None, admitted: Admitted, caller: Caller) -> Method | None:
@@ -122,7 +122,7 @@ class Router:
         """A method that first marks a single-use state as used; SealError (-32602) if it was used before, InternalError
         where too many of this owner are remembered."""
         server = self._server
-        inner, shared = server.service.handler(method), server.shared
+        inner, shared = server.service._handler(method), server.shared
 
         async def guarded(call: Call) -> Any:
             if shared is None or shared.store is None:

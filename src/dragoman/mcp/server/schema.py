@@ -177,7 +177,7 @@ _PLAIN: Final = (str, bytes, bytearray, memoryview, type(None))
 
 
 def _members(node: Node) -> Iterable[Node]:
-    if node.kind in ("union", "items", "places"):
+    if node.kind in ("union", "items", "positions"):
         return [part for one in node.parts for part in _members(one)]
     return [node]
 

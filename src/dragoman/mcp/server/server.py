@@ -20,7 +20,6 @@ from ...jsonrpc.options import check, elsewhere, strict
 from ...observer import Observer
 from ...rpc.binding.signature import registrable
 from ...rpc.middleware import Middleware
-from ...rpc.service import behind
 from ..protocol.extension import Extension
 from ..protocol.options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope, CallToolResult
@@ -108,7 +107,7 @@ class Server:
         check(f"Server {name!r}", SERVER_OPTIONS, arguments)
         self._core = ServerCore(**given)
         if lifespan is not None:
-            self._core.service.live(lifespan, self)
+            self._core.service._set_lifespan(lifespan, self)
 
     def __servable__(self) -> ServerCore:
         return self._core
@@ -246,7 +245,9 @@ class Server:
         marks; what a server or service gets, loses or changes later changes here too (docs/mcp/composition.md).
         `tags`: what all of it has here besides its own.
         LocalError for a name that is taken, a server that includes this one, and an object without any."""
-        self._core.include(_behind(other), namespace=namespace, prefix=prefix, tags=tags)
+        self._core.include(
+            other._core if isinstance(other, Server) else other, namespace=namespace, prefix=prefix, tags=tags
+        )
 
     def remove_tool(self, name: str, *, version: str | None = None) -> None:
         """Remove a tool, in all its versions or in this one; clients are told that the list has changed. Raises
@@ -368,11 +369,6 @@ _ELSEWHERE: Final = {
     "run_streamable_http_async": "dragoman.serve(server, urls=[...])",
 }
 """What other libraries call otherwise."""
-
-
-def _behind(other: object) -> object:
-    """What is behind a server or service that is included; anything else as it is."""
-    return other._core if isinstance(other, Server) else behind(other)
 
 
 def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:

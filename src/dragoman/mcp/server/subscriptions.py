@@ -29,9 +29,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ...channel import Caller
-from ...jsonrpc.budget import Admission
+from ...jsonrpc.budget import BudgetAdmission
 from ...jsonrpc.call_limit import busy
-from ...jsonrpc.codec import Call
+from ...jsonrpc.codec import CallMessage
 from ...jsonrpc.errors import InternalError, InvalidParams, Refusal, too_large
 from ...rpc.context import Context
 from ..protocol.admission import Admitted, SessionState
@@ -190,7 +190,7 @@ class Subscriptions:
 
     def written(self, event: Event) -> bytes:
         """The notification of an event for a session."""
-        return _encode(Call(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else UNSET))
+        return _encode(CallMessage(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else UNSET))
 
     def restore(self, peer: Any, session: SessionState) -> None:
         """Set the subscriptions of a session, made here or at another replica."""
@@ -406,7 +406,7 @@ class _Reader:
         self.uris: set[str] = set()
         self.tries: int = 0
         self.hint: Callable[[bytes, int], None] | None = None
-        self.kept: Admission | None = None
+        self.kept: BudgetAdmission | None = None
         """What its URIs take of the server's budget; None while that is little."""
         self._timer: asyncio.TimerHandle | None = None
 
@@ -466,7 +466,7 @@ class _Listener:
 
     def _speak(self, method: str, params: dict[str, Any]) -> bool:
         # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
-        return self.context.speak(_encode(Call(method, {"_meta": self._meta, **params})), method)
+        return self.context.speak(_encode(CallMessage(method, {"_meta": self._meta, **params})), method)
 
     def close(self) -> None:
         """The server ends it."""
@@ -499,7 +499,7 @@ class _Hearer:
         if peer is None or peer.closed or peer.lapsed:  # who may not call is told nothing either
             self._hub.leave(peer)
             return True
-        if peer.tell(self._hub.written(event), _METHODS[event.kind]):
+        if peer.send_droppable(self._hub.written(event), _METHODS[event.kind]):
             return True
         if self.reader.tries < TRIES:
             return False

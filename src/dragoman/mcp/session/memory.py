@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...allowance import NoRoom, Owner, Places, owner_of
 from ...channel import Caller, Closed
 from ...jsonrpc.messages import Single
-from ...rpc.deadlines import GRAIN, Clock
+from ...rpc.deadlines import GRAIN, DeadlineClock
 from ...rpc.runner import Runner
 from ..protocol.options import HttpOptions
 from .home import Home
@@ -31,7 +31,7 @@ class KeptLogs:
 
     __slots__ = ("_clock", "_seconds", "logs")
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
+    def __init__(self, clock: DeadlineClock, seconds: float) -> None:
         """`seconds`: for which each is kept."""
         self._clock, self._seconds = clock, seconds
         self.logs: dict[str, tuple[float, StreamLog]] = {}

@@ -279,7 +279,7 @@ class ReplicaSessions:
 
     def _handed(self, session: Session, raw: bytes) -> None:
         service = self.host.service
-        message = read(raw, service.limits, service.lenient)
+        message = read(raw, service.limits, service._lenient)
         if not isinstance(message, Request | Batch):
             session.peer.take(message, _nothing, session.say, session.caller, raw)
 

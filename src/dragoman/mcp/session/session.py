@@ -25,13 +25,13 @@ from typing import Protocol
 from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver
 from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
-from ...rpc.batch_responder import BatchResponder, forbidden_batch
-from ...rpc.call import InboundCall
+from ...rpc.batch_responder import BatchResponder
 from ...rpc.deadlines import GRAIN
+from ...rpc.dispatch import forbidden_batch
 from ...rpc.observing import Deliver, answers_only, nothing
 from ...rpc.outbound import OutboundCall
 from ...rpc.peering.channel_peer import ChannelPeer
-from ...rpc.runner import Runner
+from ...rpc.runner import InboundCall, Runner
 from ..protocol.admission import SessionState
 from ..protocol.dialect import MCP, of
 from ..protocol.options import HttpOptions
@@ -516,7 +516,7 @@ class Session:
         """Take several messages at once: their answers are sent together, or none if none is owed."""
         peer = self.peer
         service = self.keeper.host.service
-        watch = service.watch
+        watch = service._watch
         observed = watch is not None and not answers_only(batch)
         whole = watch.came_in(batch, peer, caller, nothing, raw) if watch is not None and observed else None
         asks = any(
@@ -527,7 +527,7 @@ class Session:
             if type(message) is Request and message.method == "initialize":
                 # "The initialize request MUST NOT be part of a JSON-RPC batch" (basic/lifecycle)
                 wrong = RpcError.of(-32600, "Invalid Request: initialize stands alone")
-                answer = service.answers.failed(message, wrong)
+                answer = service._answers.failed(message, wrong)
                 if watch is not None and whole is not None:
                     watch.came_in(message, peer, caller, nothing, batch=whole.seen).over(answer)
                 deliver(answer)
@@ -535,7 +535,7 @@ class Session:
                 peer.take(message, deliver, responder, caller, batch=whole)
 
         def done(found: list[bytes], size: int) -> None:
-            answer = service.answers.batch(found, size) if found else None
+            answer = service._answers.batch(found, size) if found else None
             if whole is not None:
                 whole.over(answer)
             if found or asks:
@@ -545,7 +545,7 @@ class Session:
 
         limits = service.limits
         width, allowed = limits.batch_concurrency, limits.response_size
-        BatchResponder(batch.messages, start, done, service.answers.fault, width=width, allowed=allowed).step()
+        BatchResponder(batch.messages, start, done, service._answers.fault, width=width, allowed=allowed).step()
         if not responder.over:
             responder.wait(owed=asks)
 

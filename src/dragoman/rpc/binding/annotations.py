@@ -40,10 +40,10 @@ from .constraints import (
     CHECKS,
     COMPARED,
     COMPARISONS,
+    DESCRIBED,
     FINITE,
     FINITE_IF_DECIMAL,
     FINITE_NAMES,
-    TOLD,
     Test,
     comparison,
     constraints,
@@ -53,7 +53,20 @@ from .constraints import (
     text_of,
 )
 from .decodable import leaves
-from .tree import UNION, Field, Kind, Node, Part, fields_of, has_fields, is_model, leaf, shape_of, unwrapped, writable
+from .tree import (
+    UNION,
+    Field,
+    Kind,
+    Node,
+    TreePart,
+    fields_of,
+    has_fields,
+    is_model,
+    leaf,
+    shape_of,
+    unwrapped,
+    writable,
+)
 from .twins import twin
 
 _LISTS = (collections.abc.Iterable, collections.abc.Container, collections.abc.Reversible)
@@ -283,7 +296,7 @@ class _Growth(Struct):
         elif isinstance(origin, type) and issubclass(origin, Mapping):
             kind = "members" if len(parts) == 2 else "leaf"
         elif origin is tuple and args[-1] is not Ellipsis:
-            kind = "places"
+            kind = "positions"
         shown = rebuilt(tuple(p.shown for p in parts))
         if self.result and kind == "union" and not _decodable(tuple(p.shown for p in parts)):
             shown = outgoing(parts)
@@ -386,20 +399,20 @@ class _Growth(Struct):
         nodes = [self.grow(field.hint) for field in fields]
         self.variables = outer
         del self.inside[hint]
-        parts = tuple(Part(f.attribute, f.name, f.required, one) for f, one in zip(fields, nodes, strict=True))
+        parts = tuple(TreePart(f.attribute, f.name, f.required, one) for f, one in zip(fields, nodes, strict=True))
         node.fields = shape_of(hint, parts, len(fields) < len(every))
         node.integers = node.integers or any(one.integers for one in nodes)
         self._twinned(node, fields, any(one.translated or one.twinned for one in nodes))
         return node
 
     def _twinned(self, node: Node, fields: list[Field], constrained: bool) -> None:
-        """Give a node the twins that it needs: one with the constraints, one with all that the schema tells."""
+        """Give a node the twins that it needs: one with the constraints, one with all that the schema says."""
         assert node.fields is not None
         nodes = [part.node for part in node.fields.parts]
         constrained = constrained or node.fields.private
         adapted = any(one.adapted for one in nodes) and not self.result
-        told = adapted or any(one.shown is not one.check for one in nodes)
-        if not constrained and not told:
+        described = adapted or any(one.shown is not one.check for one in nodes)
+        if not constrained and not described:
             return
         if any(part == node.type for field in fields for part in _parts(field.hint)):
             if (constrained or adapted) and not self.result:
@@ -408,7 +421,7 @@ class _Growth(Struct):
                 raise LocalError(f"{self.where}: {node.cls.__qualname__} refers to itself and has {what}; {instead}")
             return
         hint = node.type
-        if told:
+        if described:
             node.shown = twin(hint, "shown", self.result, fields, [one.shown for one in nodes])
         if adapted:
             hints = [whole(one) if one.twinned else one.type for one in nodes]
@@ -417,14 +430,14 @@ class _Growth(Struct):
         elif constrained:
             node.twinned = True
             node.check = twin(hint, "check", self.result, fields, [one.check for one in nodes])
-            node.shown = node.shown if told else node.check
+            node.shown = node.shown if described else node.check
 
 
 _TIMES: dict[Any, tuple[str, str]] = {
     datetime.datetime: ("2026-11-22T13:05:00Z", "date-time"),
     datetime.time: ("13:05:00Z", "time"),
 }
-"""What msgspec's schema tells nothing of but that it is a string: an example, and the format of what comes in."""
+"""What msgspec's schema describes only as a string: an example, and the format of what comes in."""
 
 
 def _decodable(hints: tuple[Any, ...]) -> bool:
@@ -452,7 +465,7 @@ def _fields_node(node: Node) -> Node | None:
 def _constrained(node: Node, metas: list[Meta]) -> Node:
     """The node with constraints; of a union, on the members that can take them (msgspec refuses the others)."""
     if node.kind == "union":
-        told, checks = _of_metas(metas, TOLD), _of_metas(metas, CHECKS)
+        described, checks = _of_metas(metas, DESCRIBED), _of_metas(metas, CHECKS)
         parts = node.parts
         if checks:
             parts = tuple(_constrained(part, checks) if _takes(part.check, checks) else part for part in parts)
@@ -465,8 +478,8 @@ def _constrained(node: Node, metas: list[Meta]) -> Node:
                 kind = Union[tuple(part.type for part in parts)]  # noqa: UP007
                 check = Union[tuple(part.check for part in parts)]  # noqa: UP007
                 shown = Union[tuple(part.shown for part in parts)]  # noqa: UP007
-            if told:
-                shown = Annotated[(shown, *told)]
+            if described:
+                shown = Annotated[(shown, *described)]
             return replace(node, type=kind, check=check, shown=shown, parts=parts)
         # else it fits none of them: msgspec says so
     return replace(

@@ -16,7 +16,7 @@ from ...jsonrpc.errors import LocalError
 from .annotations import ANY, Annotation, translate, translate_result
 from .by_pydantic import UNDEFINED, is_field, parameter_field, spread
 from .decoder import Arguments, Later, Plan, compiled, owning
-from .dependencies import Injection, injected, marks, split
+from .dependencies import Injection, inject, marks, split
 from .hooks import decoder, reader
 from .results import write, writer
 from .schema import REFS, Made, Parameter, described
@@ -113,7 +113,7 @@ def bind(
     asynchronous = signature.asynchronous or awaited
     called = _positional(function, signature, slots, given, plan)
     if injection is not None and at is not None:
-        called = injected(called, injection, at, len(slots), own_context=context is not None, asynchronous=asynchronous)
+        called = inject(called, injection, at, len(slots), own_context=context is not None, asynchronous=asynchronous)
     return Binding(
         called,
         owning(plan, compiled(plan, True) if by_position else Later(plan)),
@@ -131,7 +131,7 @@ def bind(
 
 
 def _plan(signature: Signature, parameters: tuple[Parameter, ...], at: int | None, apart: list[Slot]) -> Plan:
-    """How arguments are told apart. `at`: where the context goes; `apart`: parameters that no caller gives. Raises
+    """How arguments are distinguished. `at`: where the context goes; `apart`: parameters that no caller gives. Raises
     LocalError for a function that no call could give all of its arguments."""
     plan = Plan(
         signature.name,

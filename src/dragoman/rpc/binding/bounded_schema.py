@@ -10,7 +10,7 @@ Rules:
 - A step is one keyword at one value; long texts, large values and patterns count as several. At `STEPS` the value is
   refused. What one part of a schema says of one value is found once, however many ways lead there.
 - A value is refused unread beyond `DEEPEST` levels, a schema beyond `PARTS` values or `STATES` of patterns.
-- Only the first fault is told.
+- Only the first fault is reported.
 - `pattern` and `patternProperties` run in an engine without backtracking. A pattern that it does not take (look-around,
   a back reference) is never run: `pattern` then allows every text, `patternProperties` and the like every value.
 - `format`, `contentEncoding` and `contentMediaType` are annotations (2020-12: "implementations MAY" check them).
@@ -33,13 +33,13 @@ from msgspec import Struct
 from ...jsonrpc.errors import LocalError
 from .compiled_schema import DEEPEST, compile_schema, deep, measured
 from .far_pattern import STATES, STEPS, TEXT, far_pattern, states_of
-from .faults import Fault, below, fault
+from .faults import ValueFault, below, fault
 
 PARTS: Final = 20_000
 """Objects, arrays and members of one schema."""
 NESTED: Final = 200
 """Schemas within schemas, references counted, that are open at once."""
-Part: TypeAlias = "dict[str, Any] | bool"
+TreePart: TypeAlias = "dict[str, Any] | bool"
 
 
 class _TooMuch(Exception):
@@ -73,7 +73,7 @@ class BoundedSchema:
         self._bound(schema, where)
         compile_schema(schema, where)  # that it is a schema, and that its references lead somewhere
         self.steps: int = 0
-        self.root: Part = schema
+        self.root: TreePart = schema
         self.dialect: dict[str, str] = {}
         """`$schema`, if the schema has it."""
         if isinstance(schema, dict) and isinstance(schema.get("$schema"), str):
@@ -81,16 +81,16 @@ class BoundedSchema:
         self.draft: int = _DIALECTS.get(self.dialect.get("$schema", "").rstrip("#"), 2020)
         self.bases: dict[int, str] = {}
         """The base URI of every part, by its id."""
-        self.known: dict[str, Part] = {}
+        self.known: dict[str, TreePart] = {}
         """Parts by their URI: those with an `$id`, and with an anchor."""
-        self.dynamic: dict[str, dict[str, Part]] = {}
+        self.dynamic: dict[str, dict[str, TreePart]] = {}
         """Parts with `$dynamicAnchor`, by base URI and name."""
         self.marks = False
         """Whether anything must know which members and items were evaluated."""
         self.scoped = False
         """Whether a reference depends on the way that led to it."""
         self._kept: dict[int, Any] = {}
-        self._led: dict[tuple[int, str], Part] = {}
+        self._led: dict[tuple[int, str], TreePart] = {}
         self._rules: dict[int, list[_Rule]] = {}
         self._register(schema, "")
         self.rate: Rate | None = Rates(self).of(schema)
@@ -100,7 +100,7 @@ class BoundedSchema:
             with contextlib.suppress(LocalError):  # a pattern that needs backtracking
                 self._quick = compile_schema(schema, where, linear=True)
 
-    def __call__(self, value: Any) -> list[Fault]:
+    def __call__(self, value: Any) -> list[ValueFault]:
         """The first fault of a decoded JSON value; none when it fits."""
         self.steps = 0
         check = Check(self)
@@ -121,7 +121,7 @@ class BoundedSchema:
             return [fault("", "It cannot be checked: too many schemas are within one another")]
         finally:
             self.steps += check.steps
-        return [] if found is None else [found.told()]
+        return [] if found is None else [found.as_fault()]
 
     def _bound(self, schema: Any, where: str) -> None:
         """Depth first, then the number of parts, then the patterns."""
@@ -164,27 +164,27 @@ class BoundedSchema:
                 for one in inner.values() if named else inner if isinstance(inner, list) else (inner,):
                     self._register(one, base)
 
-    def resolve(self, part: Mapping[str, Any], reference: str) -> Part:
+    def resolve(self, part: Mapping[str, Any], reference: str) -> TreePart:
         """The part to which a reference of a part leads. Raises _TooMuch if it leads out of the schema."""
         found = self._led.get((id(part), reference))
         if found is None:
             found = self._led[id(part), reference] = self._resolve(part, reference)
         return found
 
-    def _resolve(self, part: Mapping[str, Any], reference: str) -> Part:
+    def _resolve(self, part: Mapping[str, Any], reference: str) -> TreePart:
         base = self.bases.get(id(part), "")
         target = base + reference if reference.startswith("#") else urljoin(base, reference)
         found = self.known.get(target.rstrip("#"))
         if found is not None:
             return found
-        place, _, fragment = target.partition("#")
-        step: Any = self.known.get(place)
+        base, _, fragment = target.partition("#")
+        step: Any = self.known.get(base)
         if step is None:
-            step = self.root if place == "" else None
+            step = self.root if base == "" else None
         if fragment and not fragment.startswith("/"):
             step = None  # an anchor that is not there
         for name in fragment.split("/")[1:]:
-            place = self.bases.get(id(step), place)
+            base = self.bases.get(id(step), base)
             name = unquote(name).replace("~1", "/").replace("~0", "~")
             if isinstance(step, list):
                 step = step[int(name)] if name.isdecimal() and int(name) < len(step) else None
@@ -192,8 +192,8 @@ class BoundedSchema:
                 step = step.get(name) if isinstance(step, dict) else None
         if not isinstance(step, dict | bool):
             raise _TooMuch(f"{reference} is not in the document, and nothing is fetched")
-        self._register(step, place)  # it may lie where no keyword leads
-        led: Part = step
+        self._register(step, base)  # it may lie where no keyword leads
+        led: TreePart = step
         return led
 
     def rules(self, part: dict[str, Any]) -> list[_Rule]:
@@ -327,7 +327,7 @@ class _Found(Struct, frozen=True):
     value: Any
     way: tuple[str | int, ...] = ()
 
-    def told(self) -> Fault:
+    def as_fault(self) -> ValueFault:
         path = ""
         for step in reversed(self.way):
             path = f"{path}[{step}]" if isinstance(step, int) else below(path, step)
@@ -372,7 +372,7 @@ class Check:
             self.steps = STEPS + 1
             raise _TooMuch(f"it takes more than {STEPS} steps")
 
-    def visit(self, part: Part, value: Any, scope: Scope, nested: int) -> _Seen:
+    def visit(self, part: TreePart, value: Any, scope: Scope, nested: int) -> _Seen:
         """What `part` says of the value."""
         self.count(1)
         if part is True:
@@ -431,11 +431,11 @@ class _At(Struct):
     nested: int
     seen: _Seen
 
-    def look(self, part: Part, value: Any) -> _Found | None:
+    def look(self, part: TreePart, value: Any) -> _Found | None:
         """What another part says of a value."""
         return self.check.visit(part, value, self.scope, self.nested + 1).fault
 
-    def here(self, part: Part) -> _Found | None:
+    def here(self, part: TreePart) -> _Found | None:
         """Another part at the same value: what it has evaluated is evaluated here too, if the value fits."""
         seen = self.check.visit(part, self.value, self.scope, self.nested + 1)
         if seen.fault is None and self.check.schema.marks:
@@ -444,7 +444,7 @@ class _At(Struct):
             self.seen.items |= seen.items
         return seen.fault
 
-    def member(self, part: Part, name: str | int) -> _Found | None:
+    def member(self, part: TreePart, name: str | int) -> _Found | None:
         """Another part at a member or item."""
         if self.check.schema.marks:
             (self.seen.names if isinstance(name, str) else self.seen.items).add(name)  # type: ignore[arg-type]
@@ -467,7 +467,7 @@ def _below(found: _Found, step: str | int) -> _Found:
     return _Found(found.message, found.value, (*found.way, step))
 
 
-def _each(at: _At, parts: Iterable[tuple[Part, str | int]]) -> _Found | None:
+def _each(at: _At, parts: Iterable[tuple[TreePart, str | int]]) -> _Found | None:
     """The first fault of members, each with its part."""
     for part, name in parts:
         if (found := at.member(part, name)) is not None:
@@ -475,7 +475,7 @@ def _each(at: _At, parts: Iterable[tuple[Part, str | int]]) -> _Found | None:
     return None
 
 
-def _both(at: _At, parts: Iterable[Part]) -> _Found | None:
+def _both(at: _At, parts: Iterable[TreePart]) -> _Found | None:
     """The first fault of parts at the same value."""
     for part in parts:
         if (found := at.here(part)) is not None:
@@ -545,11 +545,11 @@ def _recursive_ref(at: _At, reference: str) -> _Found | None:
     return at.here(found)
 
 
-def _all_of(at: _At, parts: list[Part]) -> _Found | None:
+def _all_of(at: _At, parts: list[TreePart]) -> _Found | None:
     return _both(at, parts)
 
 
-def _any_of(at: _At, parts: list[Part]) -> _Found | None:
+def _any_of(at: _At, parts: list[TreePart]) -> _Found | None:
     some = False
     for part in parts:
         some = at.here(part) is None or some
@@ -558,20 +558,20 @@ def _any_of(at: _At, parts: list[Part]) -> _Found | None:
     return None if some else at.say(f"{_shown(at.value)} fits none of the schemas in anyOf")
 
 
-def _one_of(at: _At, parts: list[Part]) -> _Found | None:
+def _one_of(at: _At, parts: list[TreePart]) -> _Found | None:
     fits = 0
     for part in parts:
         fits += at.here(part) is None
     return None if fits == 1 else at.say(f"{_shown(at.value)} fits {fits} of the schemas in oneOf, not one")
 
 
-def _not(at: _At, part: Part) -> _Found | None:
+def _not(at: _At, part: TreePart) -> _Found | None:
     if at.look(part, at.value) is not None:
         return None
     return at.say(f"{_shown(at.value)} fits what it must not")
 
 
-def _if(at: _At, part: Part) -> _Found | None:
+def _if(at: _At, part: TreePart) -> _Found | None:
     then = at.part.get("then" if at.here(part) is None else "else", True)
     return at.here(then)
 
@@ -649,11 +649,11 @@ def _items(at: _At, parts: Any) -> _Found | None:
     return _each(at, ((parts, index) for index in range(before, len(value))))
 
 
-def _prefix_items(at: _At, parts: list[Part]) -> _Found | None:
+def _prefix_items(at: _At, parts: list[TreePart]) -> _Found | None:
     return _each(at, zip(parts, range(len(at.value)), strict=False))
 
 
-def _contains(at: _At, part: Part) -> _Found | None:
+def _contains(at: _At, part: TreePart) -> _Found | None:
     schema = at.check.schema
     least = at.part.get("minContains", 1) if schema.draft >= 2019 else 1
     most = at.part.get("maxContains") if schema.draft >= 2019 else None
@@ -671,7 +671,7 @@ def _unique_items(at: _At, wanted: bool) -> _Found | None:
     return at.say(f"{_shown(at.value)} has equal items")
 
 
-def _unevaluated_items(at: _At, part: Part) -> _Found | None:
+def _unevaluated_items(at: _At, part: TreePart) -> _Found | None:
     at.check.count(len(at.value) // 8)
     return _each(at, [(part, index) for index in range(len(at.value)) if index not in at.seen.items])
 
@@ -685,12 +685,12 @@ def _required(at: _At, names: Any) -> _Found | None:
     return None if missing is None else _Found("Missing field", msgspec.UNSET, (missing,))
 
 
-def _properties(at: _At, parts: dict[str, Part]) -> _Found | None:
+def _properties(at: _At, parts: dict[str, TreePart]) -> _Found | None:
     at.check.count(len(parts) // 8)
     return _each(at, ((part, name) for name, part in parts.items() if name in at.value))
 
 
-def _pattern_properties(at: _At, parts: dict[str, Part]) -> _Found | None:
+def _pattern_properties(at: _At, parts: dict[str, TreePart]) -> _Found | None:
     for pattern, part in parts.items():
         if far_pattern(pattern).search is not None:
             names = [name for name in at.value if at.pattern(pattern, name)]
@@ -699,7 +699,7 @@ def _pattern_properties(at: _At, parts: dict[str, Part]) -> _Found | None:
     return None
 
 
-def _additional_properties(at: _At, part: Part) -> _Found | None:
+def _additional_properties(at: _At, part: TreePart) -> _Found | None:
     known, patterns = at.part.get("properties", {}), at.part.get("patternProperties", ())
     at.check.count(len(at.value) // 8)
     rest = [name for name in at.value if name not in known]
@@ -708,7 +708,7 @@ def _additional_properties(at: _At, part: Part) -> _Found | None:
     return _each(at, ((part, name) for name in rest))
 
 
-def _property_names(at: _At, part: Part) -> _Found | None:
+def _property_names(at: _At, part: TreePart) -> _Found | None:
     for name in at.value:
         if (found := at.look(part, name)) is not None:
             return _below(found, name)
@@ -720,7 +720,7 @@ def _dependent_required(at: _At, names: dict[str, list[str]]) -> _Found | None:
     return next(filter(None, (_required(at, needed) for name, needed in names.items() if name in at.value)), None)
 
 
-def _dependent_schemas(at: _At, parts: dict[str, Part]) -> _Found | None:
+def _dependent_schemas(at: _At, parts: dict[str, TreePart]) -> _Found | None:
     at.check.count(len(parts) // 8)
     return _both(at, [part for name, part in parts.items() if name in at.value])
 
@@ -732,7 +732,7 @@ def _dependencies(at: _At, needs: dict[str, Any]) -> _Found | None:
     )
 
 
-def _unevaluated_properties(at: _At, part: Part) -> _Found | None:
+def _unevaluated_properties(at: _At, part: TreePart) -> _Found | None:
     at.check.count(len(at.value) // 8)
     return _each(at, [(part, name) for name in at.value if name not in at.seen.names])
 

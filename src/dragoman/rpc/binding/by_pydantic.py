@@ -82,7 +82,8 @@ def parameter_field(field: Any, where: str) -> ParameterField:
 
 
 def spread(field: Any, where: str) -> list[Any]:
-    """A `Field` as separate members of `Annotated`: its metadata, its discriminator, and a Meta with what it tells."""
+    """A `Field` as separate members of `Annotated`: its metadata, its discriminator, and a Meta with its
+    descriptions."""
     if field.validate_default:
         raise LocalError(f"{where}: Field(validate_default=True) is for models; write the default as it is to arrive")
     more = field.json_schema_extra
@@ -96,10 +97,10 @@ def spread(field: Any, where: str) -> list[Any]:
     found = list(field.metadata)
     if field.discriminator is not None:
         found.append(_discriminator(field.discriminator))
-    told = {"title": field.title, "description": field.description, "examples": field.examples}
-    told = {key: value for key, value in told.items() if value is not None}
-    if told or extra:
-        found.append(Meta(**told, extra_json_schema=extra or None))
+    described = {"title": field.title, "description": field.description, "examples": field.examples}
+    described = {key: value for key, value in described.items() if value is not None}
+    if described or extra:
+        found.append(Meta(**described, extra_json_schema=extra or None))
     return found
 
 
@@ -227,14 +228,14 @@ def _for_pydantic(hint: Any) -> Any:
     return Union[parts] if origin in UNION else origin[parts]  # noqa: UP007
 
 
-_TOLD = (*_KNOWN, "title", "description", "examples")
+_DESCRIBED = (*_KNOWN, "title", "description", "examples")
 
 
 def _in_its_words(extra: Any) -> Any:
     from pydantic import Field  # noqa: PLC0415 - see the rules above
 
     if isinstance(extra, Meta):
-        said = {key: value for key in _TOLD if (value := getattr(extra, key)) is not None}
+        said = {key: value for key in _DESCRIBED if (value := getattr(extra, key)) is not None}
         return Field(**said, json_schema_extra=extra.extra_json_schema)
     text = extra if isinstance(extra, str) else getattr(extra, "documentation", None)
     return Field(description=text) if isinstance(text, str) else extra

@@ -3,7 +3,7 @@ and predicates.
 
 Rules:
 
-- Of a union every member is tried: text (`str`) last, since it fits whatever is text. Among members that fit and
+- Of a union every member is tried: text (`str`) last, since it fits all text. Among members that fit and
   have fields, the one that knows most of the given names is taken, then the first.
 - A class is made by its constructor, as the user's own code would make it.
 """
@@ -53,7 +53,7 @@ def choice(parts: Sequence[Node]) -> Any:
             if known > most:
                 best, most = value, known
         if best is UNSET:
-            raise ValueError(_told(errors))
+            raise ValueError(_one_message(errors))
         return best
 
     return marker(Adapter(read, _schema_of(parts)))
@@ -91,7 +91,7 @@ def _given(raw: bytes) -> frozenset[str]:
         return frozenset()
 
 
-def _told(errors: list[str]) -> str:
+def _one_message(errors: list[str]) -> str:
     """One message of those of all members."""
     matches = [re.fullmatch(_EXPECTED, error) for error in errors]
     kinds = [match[1] for match in matches if match]

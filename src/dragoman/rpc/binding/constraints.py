@@ -59,18 +59,18 @@ def constraints(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
 
 
 CHECKS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
-TOLD = ("title", "description", "examples", "extra_json_schema", "extra")
-"""What a `msgspec.Meta` constrains, and what it tells the reader of a schema."""
+DESCRIBED = ("title", "description", "examples", "extra_json_schema", "extra")
+"""What a `msgspec.Meta` constrains, and what it says to the reader of a schema."""
 
 
 def merged(metas: list[Meta], foreign: list[tuple[str, Any]]) -> list[Meta]:
-    """The metas with further constraints, each told once (msgspec refuses more): the strictest."""
-    told = [(key, value) for meta in metas for key in CHECKS if (value := getattr(meta, key)) is not None]
-    said = {key: value for meta in metas for key in TOLD if (value := getattr(meta, key)) is not None}
+    """The metas with further constraints, each given once (msgspec refuses more): the strictest."""
+    constrained = [(key, value) for meta in metas for key in CHECKS if (value := getattr(meta, key)) is not None]
+    said = {key: value for meta in metas for key in DESCRIBED if (value := getattr(meta, key)) is not None}
     if "extra_json_schema" in said:
         said["extra_json_schema"] = {k: v for meta in metas for k, v in (meta.extra_json_schema or {}).items()}
     constraints: dict[str, Any] = {}
-    for key, value in (*told, *foreign):
+    for key, value in (*constrained, *foreign):
         constraints[key] = _stricter(key, constraints[key], value) if key in constraints else value
     if "gt" in constraints and "ge" in constraints:
         del constraints["gt" if constraints["ge"] > constraints["gt"] else "ge"]

@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from ...jsonrpc.errors import InvalidParams, LocalError, ParseError
-from .faults import MOST, Fault, below, fault, find, has_fractions, integral, surplus, words
+from .faults import MOST, ValueFault, below, fault, find, has_fractions, integral, surplus, words
 from .hooks import decoder_of
 from .schema import Made, Parameter
 from .tree import generic, has_fields, is_model
@@ -52,13 +52,15 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
 
     Raises LocalError for a mutable default that cannot be copied.
     """
-    places: list[Parameter | None] = [*plan.lead, *plan.named]
+    parameters: list[Parameter | None] = [*plan.lead, *plan.named]
     if plan.context is not None:
-        places.insert(plan.context, None)
+        parameters.insert(plan.context, None)
     own = [
-        (i, p.default, _copier(plan, p)) for i, p in enumerate(places) if p and not p.required and mutable(p.default)
+        (i, p.default, _copier(plan, p))
+        for i, p in enumerate(parameters)
+        if p and not p.required and mutable(p.default)
     ]
-    read = [(i, p.read) for i, p in enumerate(places) if p and p.read]
+    read = [(i, p.read) for i, p in enumerate(parameters) if p and p.read]
     if not own and not read:
         return arguments
     slow = functools.partial(_slowly, plan, True)
@@ -132,7 +134,7 @@ def compiled(plan: Plan, by_position: bool) -> Arguments:
 
 
 class Later:
-    """The `arguments` of a plan, by name, compiled when they are first asked for: a thousand tools are rarely
+    """The `arguments` of a plan, by name, compiled when they are first needed: a thousand tools are rarely
     called."""
 
     __slots__ = ("_made", "_plan")
@@ -190,11 +192,11 @@ def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, sl
     before = tuple(p.default for p in plan.lead if p.kind == "positional")
     named = tuple(p.default for p in plan.named)
     mapping, rest = plan.members is not None, plan.rest is not None
-    place, none, taken = _placer(plan.context), _defaults(plan), plan.taken
+    insert, none, taken = _inserter(plan.context), _defaults(plan), plan.taken
 
     def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
         if params is UNSET and none is not None:
-            return place((*none, {}) if mapping else none, context)
+            return insert((*none, {}) if mapping else none, context)
         try:
             values = decode(params)
         except Exception:  # all of it is looked at again, slowly
@@ -211,12 +213,12 @@ def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, sl
             values = named + values
         else:
             values += named
-        return place(values, context)
+        return insert(values, context)
 
     return arguments
 
 
-def _placer(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
+def _inserter(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
     """Inserts the context."""
     if index is None:
         return lambda values, context: values
@@ -229,7 +231,7 @@ def _compile_mixed(plan: Plan, slow: Arguments, by_position: bool) -> Arguments:
     """*args or **kwargs beside other parameters: the items are separated first, then decoded one by one."""
     kinds: Any = tuple[Raw, ...] | dict[str, Raw] if by_position else dict[str, Raw]
     split: Callable[[Any], Any] = msgspec.json.Decoder(kinds).decode
-    place = _placer(plan.context)
+    insert = _inserter(plan.context)
     required = [p.name for p in (*plan.lead, *plan.named) if p.required]
 
     def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
@@ -241,7 +243,7 @@ def _compile_mixed(plan: Plan, slow: Arguments, by_position: bool) -> Arguments:
                     values.append({name: plan.members.decode(value) for name, value in members.items()})
                 if plan.rest is not None:
                     values += map(plan.rest.decode, rest)
-                return place(tuple(values), context)
+                return insert(tuple(values), context)
         except Exception:  # all of it is looked at again, slowly
             pass
         return slow(params, context)
@@ -307,9 +309,9 @@ def _union(kinds: list[Any]) -> Any:
 # -- the slow way ---------------------------------------------------------------------------------
 
 
-def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict[str, Any], list[Fault]]:
+def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict[str, Any], list[ValueFault]]:
     """The assignment of values: by parameter, those of *args, those of **kwargs, and surplus ones."""
-    wrong: list[Fault] = []
+    wrong: list[ValueFault] = []
     rest: Sequence[Any] = ()
     members: dict[str, Any] = {}
     if isinstance(given, dict):
@@ -350,7 +352,7 @@ def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) 
     values, rest, members, extra = _assign(plan, given)
     fractions = params is not UNSET and has_fractions(params)
     arguments: list[Any] = []
-    wrong: list[Fault] = []
+    wrong: list[ValueFault] = []
     for p in (*plan.lead, *plan.named):
         if p.name not in values and p.required:
             wrong.append(fault(p.name, f"Missing argument{_only(p, given)}"))
@@ -367,7 +369,7 @@ def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) 
     wrong += extra
     if wrong:
         raise InvalidParams(data={"errors": msgspec.to_builtins(wrong[:MOST])})
-    return _placer(plan.context)(tuple(arguments), context)
+    return _inserter(plan.context)(tuple(arguments), context)
 
 
 def _whole(plan: Plan, params: Params) -> Any:
@@ -382,7 +384,7 @@ def _whole(plan: Plan, params: Params) -> Any:
     return given
 
 
-def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[Fault]) -> Any:
+def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[ValueFault]) -> Any:
     """One argument; its faults are added to `wrong`."""
     try:
         if fractions:
@@ -391,8 +393,8 @@ def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[Faul
     except RecursionError:
         wrong.append(fault(field, "Nested too deep"))
     except (msgspec.ValidationError, TypeError) as error:
-        text, place = words(str(error))
+        text, at = words(str(error))
         wrong += find(value, p.annotation.tree, field, None if p.annotation.tree.twinned else error) or [
-            fault(f"{field}{place}", text, UNSET if place else value)
+            fault(f"{field}{at}", text, UNSET if at else value)
         ]
     return None

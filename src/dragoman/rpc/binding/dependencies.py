@@ -60,7 +60,7 @@ def Depends(function: Function, *, scope: Scope = "call", inline: bool = False) 
     return Dependency(function, scope, inline)
 
 
-class Host(Protocol):
+class DependencyHost(Protocol):
     """Where a call runs, as far as dependencies use it; `context.Site` is one."""
 
     def thread(self, function: Function, arguments: tuple[Any, ...]) -> Awaitable[Any]: ...
@@ -68,8 +68,8 @@ class Host(Protocol):
     def held(self, life: Any) -> Mapping[Any, Any]: ...
 
 
-class Step(Struct, frozen=True):
-    """One function of a plan. `takes`: its arguments by position, `named` by name, as places among the values."""
+class DependencyStep(Struct, frozen=True):
+    """One function of a plan. `takes`: its arguments by position, `named` by name, as positions among the values."""
 
     function: Function
     runs: Runs
@@ -143,11 +143,11 @@ class _Planner:
         self._overrides = overrides
         self._takes = takes
         self._at: dict[tuple[Function, Scope], int] = {}
-        self.steps: list[Step] = []
+        self.steps: list[DependencyStep] = []
         self.originals: set[Function] = set()
 
-    def place(self, given: Dependency, above: tuple[Function, ...] = (), within: Scope = "call") -> int:
-        """The place of the value of a dependency."""
+    def position_of(self, given: Dependency, above: tuple[Function, ...] = (), within: Scope = "call") -> int:
+        """Return the position of a dependency's value, with the steps that make it."""
         self.originals.add(given.function)
         fake = self._overrides.get(given.function)
         function = given.function if fake is None else fake
@@ -169,9 +169,9 @@ class _Planner:
 
     def _step(
         self, function: Function, given: Dependency, where: str, above: tuple[Function, ...], *, inline: bool
-    ) -> Step:
+    ) -> DependencyStep:
         if function in IDENTITY_GIVERS:
-            return Step(function, "value", "call", True, (0,))
+            return DependencyStep(function, "value", "call", True, (0,))
         core = _unmanaged(function)
         runs = runs_as(core)
         if self._needs.inline and runs in ("coroutine", "async generator"):
@@ -194,13 +194,13 @@ class _Planner:
                     f"{where}, parameter {slot.name!r}: it is neither a dependency nor a context, and nothing else is "
                     f"given to it; write Annotated[..., Depends(f)], or functools.partial with a value for it"
                 )
-            at = 0 if inner is None else self.place(inner, (*above, function), given.scope)
+            at = 0 if inner is None else self.position_of(inner, (*above, function), given.scope)
             if slot.kind == "named":
                 named.append((slot.name, at))
             else:
                 takes.append(at)
         order = (*takes, *(at for _, at in named))
-        return Step(core, runs, given.scope, inline, order, tuple(named))
+        return DependencyStep(core, runs, given.scope, inline, order, tuple(named))
 
 
 TakesContext = Callable[[Signature, type], Slot | None]
@@ -229,10 +229,10 @@ class Injection:
         self.plan({})
 
     def plan(self, overrides: Mapping[Function, Function]) -> None:
-        """Make the steps, with these functions in the place of others. Raises LocalError as `bind`."""
+        """Make the steps, with these functions instead of others. Raises LocalError as `bind`."""
         planner = _Planner(self._needs, overrides, self._takes, self._signatures)
-        self.wanted: tuple[int, ...] = tuple(planner.place(given) for _, given in self._needs.slots)
-        self.steps: tuple[Step, ...] = tuple(planner.steps)
+        self.wanted: tuple[int, ...] = tuple(planner.position_of(given) for _, given in self._needs.slots)
+        self.steps: tuple[DependencyStep, ...] = tuple(planner.steps)
         self.originals: frozenset[Function] = frozenset(planner.originals)
         """The functions that may be overridden."""
 
@@ -247,7 +247,7 @@ class Injection:
         return None if self.owner is None else self.owner.life
 
     @property
-    def held(self) -> list[Step]:
+    def held(self) -> list[DependencyStep]:
         """The steps whose values live as long as the app is served."""
         return [step for step in self.steps if step.scope == "lifespan"]
 
@@ -255,7 +255,7 @@ class Injection:
 # -- running --------------------------------------------------------------------------------------
 
 
-def injected(
+def inject(
     function: Function, injection: Injection, at: int, visible: int, *, own_context: bool, asynchronous: bool
 ) -> Function:
     """A function that runs the steps first: it takes the arguments of `Binding.arguments`, the context at `at`, and
@@ -267,8 +267,8 @@ def injected(
 
 def _plain(function: Function, injection: Injection, at: int, visible: int, rest: int) -> Function:
     def called(*given: Any) -> Any:
-        host: Host = given[at]._site
-        opened: list[tuple[Step, Any]] = []
+        host: DependencyHost = given[at]._site
+        opened: list[tuple[DependencyStep, Any]] = []
         try:
             values = [given[at]]
             for step in injection.steps:
@@ -276,7 +276,7 @@ def _plain(function: Function, injection: Injection, at: int, visible: int, rest
                     values.append(host.held(injection.life)[step.function])
                 else:
                     values.append(_entered(step, values, host, opened))
-            result = function(*given[:visible], *[values[place] for place in injection.wanted], *given[rest:])
+            result = function(*given[:visible], *[values[position] for position in injection.wanted], *given[rest:])
         except BaseException as error:
             if not opened:
                 raise
@@ -297,8 +297,8 @@ def _plain(function: Function, injection: Injection, at: int, visible: int, rest
 
 def _async(function: Function, injection: Injection, at: int, visible: int, rest: int) -> Function:
     async def called(*given: Any) -> Any:
-        host: Host = given[at]._site
-        opened: list[tuple[Step, Any]] = []
+        host: DependencyHost = given[at]._site
+        opened: list[tuple[DependencyStep, Any]] = []
         try:
             values = [given[at]]
             for step in injection.steps:
@@ -306,7 +306,9 @@ def _async(function: Function, injection: Injection, at: int, visible: int, rest
                     values.append(host.held(injection.life)[step.function])
                 else:
                     values.append(await _entered_async(step, values, host, opened))
-            result = await function(*given[:visible], *[values[place] for place in injection.wanted], *given[rest:])
+            result = await function(
+                *given[:visible], *[values[position] for position in injection.wanted], *given[rest:]
+            )
         except BaseException as error:
             if not opened:
                 raise
@@ -333,11 +335,13 @@ def _async(function: Function, injection: Injection, at: int, visible: int, rest
     return called
 
 
-def _waits(step: Step) -> bool:
+def _waits(step: DependencyStep) -> bool:
     return step.runs in ("coroutine", "async generator")
 
 
-def _entered(step: Step, values: list[Any], host: Host, opened: list[tuple[Step, Any]]) -> Any:
+def _entered(
+    step: DependencyStep, values: list[Any], host: DependencyHost, opened: list[tuple[DependencyStep, Any]]
+) -> Any:
     made = step.call(values)
     if step.runs == "value":
         return made
@@ -348,7 +352,9 @@ def _entered(step: Step, values: list[Any], host: Host, opened: list[tuple[Step,
     return value
 
 
-async def _entered_async(step: Step, values: list[Any], host: Host, opened: list[tuple[Step, Any]]) -> Any:
+async def _entered_async(
+    step: DependencyStep, values: list[Any], host: DependencyHost, opened: list[tuple[DependencyStep, Any]]
+) -> Any:
     if step.runs == "coroutine":
         return await step.call(values)
     if step.runs == "value":
@@ -409,9 +415,9 @@ async def _leave_async(generator: Any, error: BaseException | None) -> BaseExcep
 
 
 @contextlib.asynccontextmanager
-async def entered(step: Step, held: Mapping[Any, Any], places: Sequence[Step]) -> AsyncIterator[Any]:
-    """The value of a step for a lifespan; `places`: the steps of its plan, whose values are `held`."""
-    values: list[Any] = [None, *(held.get(one.function) for one in places)]
+async def entered(step: DependencyStep, held: Mapping[Any, Any], steps: Sequence[DependencyStep]) -> AsyncIterator[Any]:
+    """The value of a step for a lifespan; `steps`: the steps of its plan, whose values are `held`."""
+    values: list[Any] = [None, *(held.get(one.function) for one in steps)]
     made = step.call(values)
     if step.runs == "coroutine":
         made = await made
@@ -464,7 +470,7 @@ class Dependencies:
         for one in tuple(self._above):
             one._changed()
 
-    def held(self) -> dict[Function, tuple[Step, tuple[Step, ...]]]:
+    def held(self) -> dict[Function, tuple[DependencyStep, tuple[DependencyStep, ...]]]:
         """The steps whose values live as long as the app is served, each after those it depends on, with its plan."""
         return {step.function: (step, one.steps) for one in list(self._all.values()) for step in one.held}
 

@@ -32,7 +32,7 @@ _NAME = 64
 """Longest name that is compared with others, and shown whole."""
 
 
-class Fault(Struct, frozen=True, omit_defaults=True):
+class ValueFault(Struct, frozen=True, omit_defaults=True):
     """One fault, as it stands in `error.data.errors`."""
 
     field: str
@@ -40,20 +40,20 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     received: Any | UnsetType = UNSET
 
 
-def fault(field: str, message: str, received: Any = UNSET) -> Fault:
+def fault(field: str, message: str, received: Any = UNSET) -> ValueFault:
     """A fault; `received` is shortened."""
     if received is not UNSET:
         text = msgspec.json.encode(received)
         if len(text) > SHOWN:
             received = text[: SHOWN - 3].decode("utf-8", "ignore") + "..."
-    return Fault(field, message, received)
+    return ValueFault(field, message, received)
 
 
-def find(value: Any, node: Node, field: str, error: Exception | None = None) -> list[Fault]:
+def find(value: Any, node: Node, field: str, error: Exception | None = None) -> list[ValueFault]:
     """Every fault of decoded JSON against an annotation, by its tree; empty when it fits.
 
-    `error`: what msgspec said to it, where it was asked already: what a class does when it is made is not done anew.
-    """
+    `error`: msgspec's error for it, where it has been decoded already: what a class does when it is made is not done
+    anew."""
     search = _Search([], _AGAIN * len(msgspec.json.encode(value)) + 65_536)
     _examine(value, node, field, search, 0, error)
     return search.found[:MOST]
@@ -104,7 +104,7 @@ def words(message: str) -> tuple[str, str]:
     if message.startswith("unhashable type"):
         return "Arrays and objects cannot be items of a set", ""
     match = re.match(_PLACE, message)
-    text, place = (match[1], match[2] or match[3] or "") if match else (message, "")
+    text, at = (match[1], match[2] or match[3] or "") if match else (message, "")
     expected, got, received = text.partition(", got ")
     if got:
         text = f"{_typed(expected)}, got {_typed(received).replace('true or false', 'a boolean')}"
@@ -112,7 +112,7 @@ def words(message: str) -> tuple[str, str]:
         text = "Missing " + text.removeprefix("Object missing required ").replace("`", "")
     else:
         text = _typed(text)
-    return text.replace("an integer that's a multiple", "a multiple"), place.removeprefix("$")
+    return text.replace("an integer that's a multiple", "a multiple"), at.removeprefix("$")
 
 
 def _typed(text: str) -> str:
@@ -125,7 +125,7 @@ def _typed(text: str) -> str:
 class _Search(Struct):
     """The faults found so far, and the bytes that may still be read."""
 
-    found: list[Fault]
+    found: list[ValueFault]
     budget: int
 
     def add(self, field: str, message: str, received: Any = UNSET) -> None:
@@ -147,7 +147,7 @@ class _Search(Struct):
 
 
 def _examine(value: Any, node: Node, path: str, search: _Search, depth: int, error: Exception | None = None) -> None:
-    """Add the faults of one value. `error`: what msgspec said to it, where it was asked already."""
+    """Add the faults of one value. `error`: msgspec's error for it, where it has been decoded already."""
     if search.over or (error := error or search.failure(value, node.check)) is None:
         return
     before = len(search.found)
@@ -158,10 +158,10 @@ def _examine(value: Any, node: Node, path: str, search: _Search, depth: int, err
     if isinstance(error, RecursionError):
         search.add(path, "Nested too deep")
         return
-    text, place = words(str(error))
-    if not place and (choices := _choices(node)):
+    text, at = words(str(error))
+    if not at and (choices := _choices(node)):
         text = f"Expected {choices}"
-    search.add(f"{path}{place}" if path else place.removeprefix("."), text, UNSET if place else value)
+    search.add(f"{path}{at}" if path else at.removeprefix("."), text, UNSET if at else value)
 
 
 def _descend(value: Any, node: Node, path: str, search: _Search, depth: int) -> None:
@@ -175,7 +175,7 @@ def _descend(value: Any, node: Node, path: str, search: _Search, depth: int) -> 
         _object(value, node.shape, path, search, depth)
     elif node.kind == "members" and isinstance(value, dict):
         _members(value, node, path, search, depth)
-    elif node.kind == "places" and isinstance(value, list) and len(value) == len(node.parts):
+    elif node.kind == "positions" and isinstance(value, list) and len(value) == len(node.parts):
         for index, (item, part) in enumerate(zip(value, node.parts, strict=True)):
             _examine(item, part, f"{path}[{index}]", search, depth)
     elif node.kind == "items" and isinstance(value, list):
@@ -195,7 +195,7 @@ def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) 
             return
     if not isinstance(value, list | dict):
         return
-    members: list[list[Fault]] = []
+    members: list[list[ValueFault]] = []
     for part in union.parts:
         if _meant(part, value):
             inner = _Search([], search.budget)
@@ -203,11 +203,11 @@ def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) 
             search.budget = inner.budget
             if inner.found:
                 members.append(inner.found)
-    likeliest: list[Fault] = min(members, key=lambda faults: _unlikely(faults, path), default=[])
+    likeliest: list[ValueFault] = min(members, key=lambda faults: _unlikely(faults, path), default=[])
     search.found += likeliest
 
 
-def _unlikely(faults: list[Fault], path: str) -> tuple[bool, int, int]:
+def _unlikely(faults: list[ValueFault], path: str) -> tuple[bool, int, int]:
     """How unlikely it is that a value at a path was meant as the member of a union that has these faults: the value
     itself does not fit (an array where an object is wanted), then by what is missing, then by the number of faults."""
     return (
@@ -266,17 +266,18 @@ def _model(value: Any, hint: Any, path: str, search: _Search) -> None:
     listed = getattr(getattr(search.failure(value, hint), "__cause__", None), "errors", None)
     if not callable(listed):
         return
-    members: dict[tuple[str, ...], list[Fault]] = {}
+    members: dict[tuple[str, ...], list[ValueFault]] = {}
     for entry in listed(include_url=False, include_context=False, include_input=False):
-        found, place, names = _walked(value, entry["loc"], path, entry["type"] == "missing")
+        found, at, names = _walked(value, entry["loc"], path, entry["type"] == "missing")
         missing = entry["type"] == "missing"
-        one = fault(place, "Missing field") if missing else fault(place, entry["msg"], found)
+        one = fault(at, "Missing field") if missing else fault(at, entry["msg"], found)
         members.setdefault(names, []).append(one)
     search.found += min(members.values(), key=lambda faults: _unlikely(faults, path), default=[])[:MOST]
 
 
 def _walked(value: Any, loc: tuple[Any, ...], path: str, missing: bool) -> tuple[Any, str, tuple[str, ...]]:
-    """The value at a place that pydantic names, its path, and what in the place names members of unions at the top."""
+    """The value at the location that pydantic names, its path, and what in the location names members of unions at the
+    top."""
     names: list[str] = []
     for index, part in enumerate(loc):
         if isinstance(part, int) and isinstance(value, list) and part < len(value):
@@ -299,7 +300,7 @@ def _meant(part: Node, value: list[Any] | dict[str, Any]) -> bool:
     if part.kind == "fields":
         shape = part.shape
         return shape.array is array and (shape.tag is None or shape.tag == _tag(value, shape.tag_field))
-    return array if part.kind in ("items", "places") else not array and part.kind in ("members", "model")
+    return array if part.kind in ("items", "positions") else not array and part.kind in ("members", "model")
 
 
 def _tag(value: list[Any] | dict[str, Any], name: str | None) -> Any:
@@ -375,14 +376,14 @@ def _integers_in(value: list[Any] | dict[str, Any], node: Node) -> Iterable[tupl
     node = _without_adapter(node)
     if node.kind == "union":
         meant = [part for part in node.parts if _meant(part, value)]
-        if not node.adapted and len(meant) > 1:  # nothing tells; an adapter tries them all
+        if not node.adapted and len(meant) > 1:  # nothing distinguishes them; an adapter tries them all
             return ()
         return {key: part for one in reversed(meant) for key, part in _integers_in(value, one)}.items()
     found: Iterable[tuple[Any, Node]] = ()
     if isinstance(value, list):
         if node.kind == "items":
             found = zip(range(len(value)), repeat(node.parts[0]))
-        elif node.kind == "places":
+        elif node.kind == "positions":
             found = zip(range(len(value)), node.parts, strict=False)
         elif node.kind == "fields" and node.shape.array:
             found = zip(range(len(value)), (part.node for part in node.shape.parts), strict=False)

@@ -1,7 +1,7 @@
 """msgspec's hooks for types it does not know: decodes, encodes and describes pydantic models and what has an adapter.
 
 Rules: pydantic is never imported here; a model does its own work, in its JSON mode, and its names in
-JSON are its aliases both ways. Whatever else msgspec does not know cannot be put into JSON.
+JSON are its aliases both ways. All else that msgspec does not know cannot be put into JSON.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ IDENTITY_GIVERS: Final = frozenset({identified, perhaps_identified})
 
 
 def identity_giver(annotation: Any) -> Callable[[Any], Identity | None] | None:
-    """What gives a parameter with this annotation its value; None where that is not an identity."""
+    """Return the source of a parameter with this annotation; None where that is not an identity."""
     if annotation is Identity:
         return identified
     inner = annotation.__origin__ if get_origin(annotation) is Annotated else annotation

@@ -19,9 +19,9 @@ import msgspec
 from ...jsonrpc.errors import LocalError
 from .bounded_schema import BoundedSchema
 from .compiled_schema import DEEPEST, compile_schema, deep, reason_of
-from .faults import MOST, Fault, below, fault
+from .faults import MOST, ValueFault, below, fault
 
-Validate: TypeAlias = Callable[[Any], list[Fault]]
+Validate: TypeAlias = Callable[[Any], list[ValueFault]]
 """Every fault of a decoded JSON value; none when it fits."""
 
 LARGEST: Final = 1_048_576
@@ -40,13 +40,13 @@ def validator(schema: Any, *, where: str = "this schema") -> Validate:
     """
     _bounded(schema, where)
     if isinstance(schema, dict) and schema.get("additionalProperties") is False:
-        schema = {"properties": {}} | schema  # only beside it are unknown members told by name
+        schema = {"properties": {}} | schema  # only beside it are unknown members reported by name
     known = compile_schema(schema, where)
     import jsonschema_rs  # noqa: PLC0415  (an extra, imported when used)
 
     search = _Search(schema)
 
-    def validate(value: Any) -> list[Fault]:
+    def validate(value: Any) -> list[ValueFault]:
         try:
             if known.is_valid(value):
                 return []
@@ -134,10 +134,10 @@ class _Ways:
         yield from (one for one in inner if isinstance(one, dict))
 
     def _led_to(self, reference: str) -> Any:
-        place, _, fragment = reference.partition("#")
+        base, _, fragment = reference.partition("#")
         if fragment and not fragment.startswith("/"):
             return self._named.get(fragment)
-        part: Any = self._named.get(place, self._root) if place else self._root
+        part: Any = self._named.get(base, self._root) if base else self._root
         for step in fragment.split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
             if isinstance(part, list) and step.isdecimal() and int(step) < len(part):
@@ -167,14 +167,14 @@ class _Search:
                 self._bounded = False
         return not self._bounded or self._bounded.rate is None
 
-    def first(self, value: Any) -> list[Fault]:
+    def first(self, value: Any) -> list[ValueFault]:
         """The first fault of a value that does not fit."""
-        found: list[Fault] = self._bounded(value) if self._bounded else []
+        found: list[ValueFault] = self._bounded(value) if self._bounded else []
         return found or [fault("", "It does not fit the schema")]
 
 
-def _faults(errors: Iterable[Any]) -> list[Fault]:
-    found: list[Fault] = []
+def _faults(errors: Iterable[Any]) -> list[ValueFault]:
+    found: list[ValueFault] = []
     for error in errors:
         path = ""
         for part in error.instance_path:

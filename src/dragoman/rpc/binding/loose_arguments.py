@@ -1,10 +1,9 @@
-"""Arguments as hosts of language models send them: as text, null for what is absent, and some that nobody knows.
+"""Arguments as hosts of language models send them: as text, null for what is absent, and some that are unknown.
 
-Nothing here runs while arguments fit. What does not fit is read once more: the faults name the places. Where there is
-text at one of them whose JSON is no text (`"3"`, `"true"`, `"[1, 2]"`), that is put there; null at one is taken away.
-So text stays text, and null stays null, where a schema takes it, whatever made the schema: annotations, pydantic or
-JSON Schema.
-"""
+Nothing here runs while arguments fit. What does not fit is read once more: the faults name the positions. Where there
+is text at one of them whose JSON is no text (`"3"`, `"true"`, `"[1, 2]"`), that is put there; null at one is taken
+away. So text stays text, and null stays null, where a schema takes it, however the schema was made: annotations,
+pydantic or JSON Schema."""
 
 from __future__ import annotations
 
@@ -100,7 +99,7 @@ def read_loosely(
             return read(Raw(text))
         except InvalidParams as again:
             error, faults, changed = again, _faults(again), False
-    # what came is told, and not what stood in its text, where that does not fit either
+    # what came is reported, and not what stood in its text, where that does not fit either
     raise first if amended.intersection(faults) else error
 
 
@@ -111,7 +110,7 @@ def _by_position(items: list[Raw], positions: Sequence[str]) -> dict[str, Raw]:
 
 
 def _faults(error: Exception) -> list[str]:
-    """The places of the faults that an error lists."""
+    """Return the paths of the faults that an error lists."""
     data = error.data if isinstance(error, InvalidParams) else None
     listed = data.get("errors") if isinstance(data, dict) else None
     return [one["field"] for one in listed if one.get("field")] if isinstance(listed, list) else []
@@ -120,7 +119,7 @@ def _faults(error: Exception) -> list[str]:
 def _amend(
     members: dict[str, Raw], values: dict[str, Any], faults: list[str], lenient: Leniency, named: bool, depth: int
 ) -> set[str]:
-    """Amend what is at the places of faults, and return those where something is another now. `values`: the members
+    """Amend what is at the paths of faults, and return those where something is another now. `values`: the members
     that were decoded, each once for all its faults; UNSET for one that cannot be."""
     changed, amended = set[str](), set[str]()
     for field in faults:
@@ -150,7 +149,7 @@ def _amend(
 
 
 def _amend_value(inside: Any, steps: list[str | int], texts: bool, absent: bool, depth: int) -> bool:
-    """Put the JSON value of the text at this path in its place, or take away the null there; False if there is
+    """Replace the text at this path by the JSON value that it holds, or take away the null there; False if there is
     neither, or the text is nested deeper than all arguments may be."""
     *way, last = steps
     try:

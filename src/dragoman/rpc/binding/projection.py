@@ -92,7 +92,7 @@ class _Walk(Struct):
         if node.kind == "members":
             inner = self.of(node.parts[1])
             return None if inner is None else _Members(inner, self.kept)
-        if node.kind == "places":
+        if node.kind == "positions":
             each = [self.of(part) for part in node.parts]
             return _Places(each, self.kept) if any(each) else None
         if node.kind == "items":
@@ -109,7 +109,7 @@ class _Walk(Struct):
 
 
 def _is_array(node: Node) -> bool:
-    return node.kind in ("items", "places") or (node.kind == "leaf" and node.cls in _ARRAYS)
+    return node.kind in ("items", "positions") or (node.kind == "leaf" and node.cls in _ARRAYS)
 
 
 def _is_mapping(node: Node) -> bool:

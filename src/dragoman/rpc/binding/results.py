@@ -1,7 +1,7 @@
-"""Values as JSON text and back: what a method returned, what is asked of a far end and what it answered.
+"""Values as JSON text and back: what a method returned, what a far end is called with and what it answered.
 
 Rules: what goes out is encoded once, with pydantic's models by pydantic; what comes in as a result is
-decoded straight into the type asked for, and every fault of what does not fit is named.
+decoded straight into the requested type, and every fault of what does not fit is named.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ...jsonrpc.codec import Answer, opening
-from ...jsonrpc.codec import Call as WireCall
+from ...jsonrpc.codec import CallMessage, ResultMessage, opening
 from ...jsonrpc.errors import BadAnswer, LocalError
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.scanner import too_deep
 from .annotations import ANY, translate
-from .faults import Fault, find, has_fractions, integral, words
+from .faults import ValueFault, find, has_fractions, integral, words
 from .hooks import decoder, encode_hook
 from .projection import projection
 from .tree import Node, is_model
@@ -40,7 +39,7 @@ def writer(name: str, tree: Node) -> Callable[[Any], bytes]:
         return write
 
     def write_declared(envelope: Any) -> bytes:
-        plain = type(envelope) is not Answer
+        plain = type(envelope) is not ResultMessage
         value = envelope["result"] if plain else envelope.result
         if type(value) is Raw:
             return write(envelope)
@@ -49,7 +48,7 @@ def writer(name: str, tree: Node) -> Callable[[Any], bytes]:
             result = Raw(write(result))
             if (wrong := check(result)) and (wrong := [one for one in wrong if not _is_written_null(one)]):
                 raise LocalError(f"{name} returned what it does not declare: {_listed(wrong)}")
-        return write(envelope | {"result": result} if plain else Answer(result, envelope.id))
+        return write(envelope | {"result": result} if plain else ResultMessage(result, envelope.id))
 
     return write_declared
 
@@ -59,13 +58,13 @@ def _is_scalar(tree: Node) -> bool:
     return tree.kind == "leaf" or (tree.kind == "union" and all(map(_is_scalar, tree.parts)))
 
 
-def _is_written_null(fault: Fault) -> bool:
+def _is_written_null(fault: ValueFault) -> bool:
     """Whether it is a null where a number is declared, as which a non-finite float is written."""
     expected, _, got = fault.message.partition(", got ")
     return got == "null" and "a number" in expected
 
 
-def result_check(tree: Node) -> Callable[[bytes], list[Fault]] | None:
+def result_check(tree: Node) -> Callable[[bytes], list[ValueFault]] | None:
     """Return what finds the faults of a result's JSON text; None where JSON cannot be decoded to what is declared: to a
     union of classes without tags, for one."""
     try:
@@ -73,7 +72,7 @@ def result_check(tree: Node) -> Callable[[bytes], list[Fault]] | None:
     except (TypeError, ValueError):
         return None
 
-    def faults(text: bytes) -> list[Fault]:
+    def faults(text: bytes) -> list[ValueFault]:
         try:
             decode(text)
         except msgspec.ValidationError:
@@ -88,7 +87,7 @@ def result_check(tree: Node) -> Callable[[bytes], list[Fault]] | None:
 
 def _look_at(kind: Any, value: Any) -> Any:
     """Make a value of a class that msgspec does not know. A pydantic model was checked when it was made: only what is
-    in its place is looked at."""
+    sent instead of it is looked at."""
     if is_model(kind) and (needed := _needed(kind)) is not None:
         if not isinstance(value, dict):
             raise TypeError(f"Expected `object`, got `{type(value).__name__}`")
@@ -138,7 +137,7 @@ def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) 
             {"method": method, "params": [] if params is UNSET else params, "id": None if id is UNSET else id}
         )
     else:
-        raw = to_json(WireCall(method, params, id))
+        raw = to_json(CallMessage(method, params, id))
     size = len(raw)
     if size > limits.response_size:
         raise LocalError(f"{method}: the message has {size} bytes, response_size allows {limits.response_size}")
@@ -169,7 +168,7 @@ def _known_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
     def decode(raw: Raw | bytes) -> Any:
         try:
             return quick(raw)
-        except Exception as error:  # whatever the far end sent must not look like a fault of ours
+        except Exception as error:  # what the far end sent must not look like a fault of ours
             first = error
         try:
             value = msgspec.json.decode(raw)
@@ -186,7 +185,7 @@ def _known_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
     return decode
 
 
-def _listed(found: list[Fault]) -> str:
+def _listed(found: list[ValueFault]) -> str:
     """The first faults in one line, and how many there are besides."""
     more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
     return "; ".join(f"{fault.field}: {fault.message}" for fault in found[:5]) + more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-Part: TypeAlias = dict[str, Any]
+TreePart: TypeAlias = dict[str, Any]
 
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Words of a schema whose members are schemas."""
@@ -25,8 +25,8 @@ _KINDS: Mapping[Any, str] = {
 }
 
 
-def each_part(schema: Any, change: Callable[[Part], Part]) -> Any:
-    """The schema with `change(part)` in the place of each of its parts, the inner ones first."""
+def each_part(schema: Any, change: Callable[[TreePart], TreePart]) -> Any:
+    """Return the schema with `change(part)` instead of each of its parts, the inner ones first."""
     if isinstance(schema, list):
         return [each_part(item, change) for item in schema]
     if not isinstance(schema, dict):
@@ -47,14 +47,14 @@ def typed(schema: Any) -> Any:
     return each_part(schema, lambda part: _typed(_tagged(part)))
 
 
-def _tagged(part: Part) -> Part:
+def _tagged(part: TreePart) -> TreePart:
     choice = part.get("discriminator")
     if not isinstance(choice, dict) or "oneOf" not in part or not isinstance(tag := choice.get("propertyName"), str):
         return part
     return part | {"required": list(dict.fromkeys([*part.get("required", ()), tag]))}
 
 
-def _typed(part: Part) -> Part:
+def _typed(part: TreePart) -> TreePart:
     values = part["enum"] if isinstance(part.get("enum"), list) else [part["const"]] if "const" in part else []
     kinds = list(dict.fromkeys(_KINDS.get(type(value), "") for value in values))
     if not kinds or "" in kinds or part.keys() & {"type", "anyOf", "oneOf", "allOf", "$ref"}:
@@ -64,10 +64,10 @@ def _typed(part: Part) -> Part:
 
 def renamed(schema: Any, names: Mapping[str, str], refs: str) -> Any:
     """The schema with references to components that have these other names; `refs` is like "#/$defs/{name}"."""
-    place = refs.removesuffix("{name}")
-    there = {place + name: place + other for name, other in names.items()}
+    prefix = refs.removesuffix("{name}")
+    there = {prefix + name: prefix + other for name, other in names.items()}
 
-    def change(part: Part) -> Part:
+    def change(part: TreePart) -> TreePart:
         found = part
         if isinstance(ref := part.get("$ref"), str) and ref in there:
             found = found | {"$ref": there[ref]}
@@ -84,7 +84,7 @@ def references(schema: Any) -> list[str]:
     """Each `$ref` in a schema."""
     found: list[str] = []
 
-    def note(part: Part) -> Part:
+    def note(part: TreePart) -> TreePart:
         if isinstance(ref := part.get("$ref"), str):
             found.append(ref)
         return part
@@ -98,7 +98,7 @@ def as_draft_7(schema: Any) -> Any:
     return each_part(schema, _as_draft_7)
 
 
-def _as_draft_7(part: Part) -> Part:
+def _as_draft_7(part: TreePart) -> TreePart:
     if not isinstance(lead := part.get("prefixItems"), list):
         return part
     found = {key: value for key, value in part.items() if key not in ("prefixItems", "items")}

@@ -79,7 +79,7 @@ def read(function: Callable[..., Any], known: type, *, generators: bool = False)
         raise LocalError(f"{name}: a generator cannot be a method; return a list, or report with Context.progress")
     try:
         slots, result = _from_code(function) or _from_inspect(function)
-    except NameError as error:  # Python 3.14 evaluates annotations when they are asked for
+    except NameError as error:  # Python 3.14 evaluates annotations when they are read
         raise LocalError(f"{name}: {_unresolved(error)}") from error
     resolve = _resolver(function, known)
     return Signature(

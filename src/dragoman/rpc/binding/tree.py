@@ -35,9 +35,9 @@ _WRAPPERS = ("Final", "Required", "NotRequired", "ReadOnly")
 
 # -- nodes ----------------------------------------------------------------------------------------
 
-Kind: TypeAlias = Literal["leaf", "items", "places", "members", "fields", "model", "union"]
-"""What has parts: a list and its like (`items`, one part for all), a tuple with a part for each place (`places`), a
-dict (`members`: the names, the values), a class with fields, a union. A leaf and a pydantic model have none."""
+Kind: TypeAlias = Literal["leaf", "items", "positions", "members", "fields", "model", "union"]
+"""What has parts: a list and its like (`items`, one part for all), a tuple with a part for each position (`positions`),
+a dict (`members`: the names, the values), a class with fields, a union. A leaf and a pydantic model have none."""
 
 
 class Node(Struct, eq=False):
@@ -82,7 +82,7 @@ class Node(Struct, eq=False):
         return self.cls is float
 
 
-class Part(Struct, frozen=True):
+class TreePart(Struct, frozen=True):
     """One field of a class in a tree."""
 
     attribute: str
@@ -95,7 +95,7 @@ class Shape(Struct, frozen=True):
     """A class with fields as JSON shows it. `array`: as an array; `closed`: unknown fields are refused; `private`: it
     has fields that never leave, and are not among these."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TreePart, ...]
     array: bool = False
     closed: bool = False
     tag: Any = None
@@ -296,11 +296,11 @@ def unwrapped(hint: Any) -> Any:
 
 
 def is_model(cls: Any) -> bool:
-    """Whether it is a pydantic model, told without importing pydantic."""
+    """Whether it is a pydantic model, found without importing pydantic."""
     return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__") and not has_fields(cls)
 
 
-def shape_of(hint: Any, parts: tuple[Part, ...], private: bool) -> Shape:
+def shape_of(hint: Any, parts: tuple[TreePart, ...], private: bool) -> Shape:
     """The shape of a class with these parts."""
     found = facts(hint)
     return Shape(parts, found.array, found.closed, found.tag, found.tag_field, private)

@@ -1,8 +1,7 @@
 """The receiving side of a peer: incoming messages are run, answered, or passed to our own calls.
 
-It never waits for a handler or for a write. Answers are never dropped; progress is, when the far end reads too slowly.
-The `Conversation` decides which calls are in flight, and when the channel may close.
-"""
+It never waits for a handler or for a write. Answers are never dropped; progress is, when the far end reads too
+slowly. The `Conversation` decides which calls are in flight, and when the channel may close."""
 
 from __future__ import annotations
 
@@ -16,25 +15,24 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...channel import Broken, Caller, Channel, ChannelError, Ended, Outgoing
-from ...jsonrpc.codec import Call, failure, key, read
+from ...jsonrpc.codec import CallMessage, failure, key, read
 from ...jsonrpc.conversation import Conversation, nameless
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ...jsonrpc.framing import NO_HEADER
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message, Notification, Request, Result, Single
-from ...net.strangers import recognised
+from ...net.strangers import recognise_stranger
 from ...repeats import Repeats
 from ..binding.results import to_json
-from ..call import InboundCall
-from ..deadlines import Clock
+from ..deadlines import DeadlineClock
 from ..declared import UNDECLARED, ErrorRegistry
-from ..dispatch import Origin
+from ..dispatch import MessageOrigin
 from ..method import Method
 from ..notifications import Notifications
-from ..observing import Arrival, Deliver, Speak, Watch, nothing, numbers
+from ..observing import Arrival, Deliver, ServiceWatch, Speak, nothing, numbers
 from ..outbound import IS_MCP, OutboundCall, of_mcp
-from ..runner import Runner
+from ..runner import InboundCall, Runner
 
 logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
@@ -49,7 +47,7 @@ GUESSED = frozenset(("tcp", "tls", "unix", "stdio"))
 
 
 class ChannelEnd:
-    """The `Receiver` of a channel, and the `Acceptor` of what comes in on it.
+    """The `Receiver` of a channel, and the `MessageAcceptor` of what comes in on it.
 
     `channel`: None before the first and during an outage; `limits`: the bounds on messages and calls; `lenient`: what
     is taken beyond the specification. `runner`, `loop`, `clock` and `conversation` are the library's.
@@ -68,7 +66,7 @@ class ChannelEnd:
         runner.bind()
         self.runner: Runner = runner
         self.loop: asyncio.AbstractEventLoop = runner.loop
-        self.clock: Clock = runner.clock
+        self.clock: DeadlineClock = runner.clock
         self.limits: Limits = limits
         self.lenient: Leniency = lenient
         self.dialect: Dialect = dialect
@@ -76,15 +74,15 @@ class ChannelEnd:
         self.conversation: Conversation[InboundCall, OutboundCall] = Conversation(limits)
         self.channel: Channel | None = None
         self.number: int = 0
-        """Of its channel, for observers."""
-        self.origin: Origin = Origin(Caller(), self)
+        """The number of its channel, for observers."""
+        self.origin: MessageOrigin = MessageOrigin(Caller(), self)
         """The origin of messages on the channel."""
         self.listeners: WeakSet[Notifications] | tuple[()] = ()
         """The iterators that get the far end's notifications."""
         self.dropped: int = 0
         """Progress notifications that were not sent because the far end reads too slowly."""
         self.refusing: Refusal = _DRAINING
-        """What a call is told that comes while it drains."""
+        """The refusal of calls that come while it drains."""
         self.mute: bool = False
         """No incoming message is answered: for a protocol in which this end only sends requests."""
         self.alone: bool = False
@@ -102,17 +100,17 @@ class ChannelEnd:
         self._noted: Note | None = None  # what named no call, while some were in flight
 
     acknowledges = True
-    """As `Acceptor.acknowledges`: on a channel nothing waits for a notification."""
+    """On a channel nothing waits for a notification."""
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+        """The far end, as the wire knows it."""
         return self.channel.caller if self.channel is not None else Caller()
 
     @property
-    def watch(self) -> Watch | None:
+    def watch(self) -> ServiceWatch | None:
         """Its observers, where it has some."""
-        return self.runner.service.watch
+        return self.runner.service._watch
 
     def idle(self) -> asyncio.Future[None]:
         """Done when no answer is owed and no call runs."""
@@ -134,7 +132,7 @@ class ChannelEnd:
         """Receive from this channel."""
         self.channel = channel
         self.number = next(numbers)
-        self.origin = Origin(channel.caller, self)
+        self.origin = MessageOrigin(channel.caller, self)
         self.conversation.opened()
         self._unread = self._malformed_in_a_row = 0
         self._understood = False
@@ -148,11 +146,11 @@ class ChannelEnd:
         service = self.runner.service
         wire = None
         try:
-            if service.quick and call is None:
+            if service._quick and call is None:
                 owed, channel = self.conversation, self.channel
                 calm = channel is not None and channel.writable and not owed.draining
                 if calm and not (owed.inbound or owed.waiting):
-                    found = service.answer_inline(raw, self.lenient)
+                    found = service._answer_inline(raw, self.lenient)
                     if isinstance(found, bytes):
                         self._malformed_in_a_row = 0
                         self.answer(found)
@@ -166,11 +164,11 @@ class ChannelEnd:
             else:
                 self._malformed_in_a_row = 0
                 self._understood = True
-                service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
+                service._dispatcher.dispatch(message, self, self.origin, self.answer, raw)
         except Exception as error:
-            if service.watch is not None:
-                service.watch.faulty(self.caller.path, self.caller, raw, error)
-            service.answers.faulty(raw, error, self.answer, self.dialect)
+            if service._watch is not None:
+                service._watch.faulty(self.caller.path, self.caller, raw, error)
+            service._answers.faulty(raw, error, self.answer, self.dialect)
 
     def take(
         self,
@@ -184,8 +182,8 @@ class ChannelEnd:
         """A message that did not come on the channel: `deliver` takes its answer (None: there is none), `reply_stream`
         what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an element. Raises
         nothing, as `received`."""
-        origin = Origin(caller, self, reply_stream)
-        self.runner.service.dispatcher.dispatch(message, self, origin, deliver, raw, batch)
+        origin = MessageOrigin(caller, self, reply_stream)
+        self.runner.service._dispatcher.dispatch(message, self, origin, deliver, raw, batch)
 
     def resumed(self) -> None:
         """The wire takes more: start waiting calls."""
@@ -226,7 +224,11 @@ class ChannelEnd:
         channel = self.channel
         if nameless(malformed.id) and malformed.spoils is None:
             guessing = self.alone and not self._understood and self.caller.scheme in GUESSED
-            if guessing and channel is not None and (other := recognised(raw[:200], self.caller.scheme)) is not None:
+            if (
+                guessing
+                and channel is not None
+                and (other := recognise_stranger(raw[:200], self.caller.scheme)) is not None
+            ):
                 channel.abort(Broken(f"{self._remote} does not send JSON-RPC as it is expected here; {other}"))
                 return
             self._malformed_in_a_row += 1
@@ -247,14 +249,14 @@ class ChannelEnd:
         self.refused(malformed, raw)
 
     def refused(self, malformed: Malformed, raw: bytes = b"") -> None:
-        """What is not a message: answered when it can be; a senseless response fails its call at once."""
+        """Answer what is not a message, where that can be; a senseless response fails its call at once."""
         answer = None
         if not self.malformed(malformed, raw):
             expected = malformed.kind == "too_large" or malformed.reason == NO_HEADER
             if expected and self.alone and nameless(malformed.id):
                 # to the end that dialled it is an answer in all likelihood
                 self._fail_only(BadAnswer(malformed.reason))
-            answer = self.runner.service.answers.malformed(malformed, self.dialect)
+            answer = self.runner.service._answers.malformed(malformed, self.dialect)
         if (watch := self.watch) is not None:
             watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
         if answer is not None:
@@ -300,7 +302,8 @@ class ChannelEnd:
     # -- what came in the exchange of one call
 
     def _replied(self, message: Message, call: Outgoing, raw: bytes) -> None:
-        """What the exchange of a call brought: its answers belong to this call alone, and no fault of it to another."""
+        """Take what the exchange of a call brought: its answers belong to this call alone, and no fault of it to
+        another."""
         service, kind = self.runner.service, type(message)
         elements = message.messages if isinstance(message, Batch) else (message,)
         kept = tuple(one for one in elements if self._of_exchange(one, call, raw))
@@ -308,7 +311,7 @@ class ChannelEnd:
             return
         if kind is Batch:
             message = Batch(kept)
-        service.dispatcher.dispatch(message, self, self.origin, self.answer, raw)
+        service._dispatcher.dispatch(message, self, self.origin, self.answer, raw)
 
     def _of_exchange(self, message: Single, call: Outgoing, raw: bytes) -> bool:
         """Whether a message of an exchange is dispatched as one of a channel is."""
@@ -343,17 +346,17 @@ class ChannelEnd:
         return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
     def start(
-        self, origin: Origin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Start a call, queue it, or refuse it."""
         channel, call_limit, conversation = self.channel, self.runner.call_limit, self.conversation
-        id, told = None, type(message) is Notification
-        if not told:
+        id, is_notification = None, type(message) is Notification
+        if not is_notification:
             id = message.id  # type: ignore[union-attr]
             if type(id) is not int:
                 id = key(id)
         answers = deliver
-        if told:
+        if is_notification:
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
         call = InboundCall(self.runner, method, message, self, origin, answers, size, id)
         # a conversation drains by itself, later than the exchanges of its server
@@ -368,7 +371,7 @@ class ChannelEnd:
             if verdict == "start" or verdict == "wait":
                 if verdict == "start":
                     call.start()
-                if told:
+                if is_notification:
                     deliver(None)
                 return
             call_limit.leave(size)
@@ -378,7 +381,7 @@ class ChannelEnd:
                 deliver(failure(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
-        if told:
+        if is_notification:
             if call.seen is not None:
                 call.seen.over(None, refusal)
             # this end closes: that is expected
@@ -397,7 +400,7 @@ class ChannelEnd:
         text = f"Busy: {limits.calls_per_channel} calls run and {limits.waiting_per_channel} wait on this channel"
         return Refusal("busy", text, data)
 
-    def heard(self, message: Notification) -> bool:
+    def consumes(self, message: Notification) -> bool:
         """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
         dialect, conversation = self.dialect, self.conversation
         if message.method == dialect.cancel and (run := conversation.cancelled(message, dialect)) is not None:
@@ -406,8 +409,8 @@ class ChannelEnd:
             self._end(run, _CANCELLED if dialect.cancelled_answer else None)
             self._settled()
             return True
-        if message.method == dialect.progress and (told := conversation.progressed(message, dialect)) is not None:
-            pending, value = told
+        if message.method == dialect.progress and (reported := conversation.progressed(message, dialect)) is not None:
+            pending, value = reported
             pending.progressed(value)
             return True
         if message.method == dialect.closing:
@@ -486,9 +489,9 @@ class ChannelEnd:
             self.runner.call_limit.leave(run.size)
         run.end(refusal)
 
-    def batched(self, origin: Origin) -> Origin:
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
         """The origin of the elements of a batch, which were accepted with it."""
-        return Origin(origin.caller, self, origin.reply_stream, not self.conversation.draining)
+        return MessageOrigin(origin.caller, self, origin.reply_stream, not self.conversation.draining)
 
     # -- answers to our calls
 
@@ -518,7 +521,7 @@ class ChannelEnd:
             pending.fail(error)
 
     def _note(self, note: Note, level: int = logging.DEBUG) -> None:
-        """What may be about a call in flight, and names none, has come: the real answer is still waited for."""
+        """Keep what came that may be about a call in flight, and names none: the real answer is still waited for."""
         conversation = self.conversation
         waited = bool(conversation.outbound)
         logger.log(level if waited and self._noted is None else logging.DEBUG, "%s: %s", self._remote, note.words)
@@ -542,7 +545,7 @@ class ChannelEnd:
             self._fail_only(note.error)
 
     def noted(self, pending: OutboundCall) -> str:
-        """What came while this call waited and named no call, for its error; "" for nothing."""
+        """Return what came while this call waited and named no call, for its error; "" for nothing."""
         note = self._noted
         if note is None or pending.id > note.after or not (note.call is None or note.call.awaits(pending.id)):
             return ""
@@ -578,26 +581,26 @@ class ChannelEnd:
         except ChannelError:
             logger.debug("an answer could not be sent: %s is over", self._remote)
 
-    def deliver_batch(self, origin: Origin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
         if answer is not None and origin.reply_stream is None:
             self.answer(answer, count=count)
         else:
             deliver(answer)
 
-    def tell_progress(self, id: Any, value: Any) -> bool:
+    def send_progress(self, id: Any, value: Any) -> bool:
         """Report the progress of a call to the far end; dropped, and counted, while it reads too slowly."""
         dialect = self.dialect
         if dialect.progress is None or dialect.progress_value is None:
             return False
         params = {dialect.progress_key: id, dialect.progress_value: value}
-        return self.tell(to_json(Call(dialect.progress, params)), dialect.progress)
+        return self.send_droppable(to_json(CallMessage(dialect.progress, params)), dialect.progress)
 
-    def tell(self, raw: bytes, method: str) -> bool:
+    def send_droppable(self, raw: bytes, method: str) -> bool:
         """Send a notification that the far end can do without; dropped, and counted, while it reads too slowly."""
         sent = self._sent(raw)
         if (watch := self.watch) is not None:
-            watch.told(self, method, raw, sent)
+            watch.notified(self, method, raw, sent)
         return sent
 
     def _sent(self, raw: bytes) -> bool:
@@ -633,7 +636,7 @@ class OlderCalls:
 
 
 class Note(Struct, frozen=True):
-    """What a far end sent that names no call."""
+    """A message of the far end that names no call."""
 
     words: str
     error: Exception | None = None

@@ -15,22 +15,21 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import LIMITS, Broken, Channel, ChannelError, Closed, Ended, again
-from ...jsonrpc.codec import Call as WireCall
+from ...jsonrpc.codec import CallMessage
 from ...jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import ErrorObject
 from ...jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
 from ..binding.results import encode_call, to_json
-from ..call import InboundCall
 from ..method import ERROR
 from ..middleware import Call, Middleware, Next, chain
 from ..notifications import Notifications
-from ..observing import Departure, Speak, Watch
-from ..outbound import OutboundCall, OutgoingBatch, decoding, of_other_loop
+from ..observing import Departure, ServiceWatch, Speak
+from ..outbound import OutboundCall, OutgoingBatch, decoder_of, of_other_loop
 from ..peer import Peer
 from ..proxy import proxy
-from ..runner import Runner
+from ..runner import InboundCall, Runner
 from .channel_end import LAPSED, UNDONE, ChannelEnd, OlderCalls
 
 running_loop: Final = asyncio._get_running_loop
@@ -63,7 +62,7 @@ class ChannelPeer(ChannelEnd):
 
     `attach` gives it its channel. `timeout`: seconds for a call that names none; None: for ever. `v1`: it writes
     JSON-RPC 1.0. `middleware` is around each of its calls.
-    After an outage the calls of `idempotent` methods are sent again. `on_state` is told of "connected", "lost" and
+    After an outage the calls of `idempotent` methods are sent again. `on_state` receives "connected", "lost" and
     "closed". `on_lost` and `redialling` are the library's, for connecting again.
     """
 
@@ -98,7 +97,7 @@ class ChannelPeer(ChannelEnd):
     ) -> None:
         check("Peer", PEER, locals())
         service = runner.service
-        super().__init__(runner, limits or service.limits, lenient or service.lenient, dialect, errors)
+        super().__init__(runner, limits or service.limits, lenient or service._lenient, dialect, errors)
         self.timeout: float | None = timeout if timeout is not None else self.limits.call_timeout
         self.v1: bool = v1
         self._why: ChannelError | None = None
@@ -123,12 +122,12 @@ class ChannelPeer(ChannelEnd):
 
     @property
     def closed(self) -> bool:
-        """As `Peer.closed`."""
+        """True when nothing more can ever be sent."""
         return self.channel is None and self._why is not None and self._online is None
 
     @property
     def ending(self) -> ChannelError | None:
-        """As `Peer.ending`."""
+        """How the channel was lost; None when we closed it, or while it lives."""
         return None if isinstance(self._why, Closed) else self._why
 
     @property
@@ -161,7 +160,7 @@ class ChannelPeer(ChannelEnd):
         self.conversation.draining = True
 
     async def part(self, older: set[InboundCall], patience: float) -> None:
-        """Close once this conversation is idle, whatever other channels still wait for: its server drains.
+        """Close once this conversation is idle, without waiting for other channels: its server drains.
 
         While calls of before (`older`) are in flight, at most `patience` seconds, new ones are taken too: to the far
         end it is one channel still. After that they are refused, which does not last, as all that is in flight was sent
@@ -188,7 +187,7 @@ class ChannelPeer(ChannelEnd):
         self.later(self._close(None))
 
     async def close(self, drain: float | None = None) -> None:
-        """As `Peer.close`."""
+        """Refuse new calls, let those that came in end within `drain` seconds, send what is queued, close."""
         self.drain()
         if any(run.is_here for run in self.runner.runs if run.peer is self):
             self.later(self._close(drain))
@@ -235,9 +234,9 @@ class ChannelPeer(ChannelEnd):
         """All calls that were taken are answered: what the far end has sent since is not taken, and may be sent to
         another."""
         try:
-            channel.send(to_json(WireCall(method, {})))
+            channel.send(to_json(CallMessage(method, {})))
         except ChannelError:
-            logger.debug("%s was gone before it was told of the end", self.caller.remote)
+            logger.debug("%s was gone before it was notified of the end", self.caller.remote)
 
     async def __aenter__(self) -> ChannelPeer:
         return self
@@ -280,7 +279,7 @@ class ChannelPeer(ChannelEnd):
         if self.on_lost is None or self._online is not None or self.channel is None:
             return
         self._online = self.loop.create_future()  # what was not answered waits for the next channel
-        self.conversation.half_closed = self.conversation.leaving = True
+        self.conversation.half_closed = self.conversation.departing = True
         self.later(self.channel.close())
 
     def finished(self) -> None:
@@ -340,11 +339,11 @@ class ChannelPeer(ChannelEnd):
         extra: Any = None,
         reply_stream: Speak | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """As `Peer.call`."""
+        """Call a method of the far end: await it for the result, decoded as `result`. `Peer.call` has the options."""
         if self._chain is not None:
             options = (result, timeout, total, on_progress, extra, reply_stream)
             return self._chained(self._chain, Call(method, params, UNSET, self, options))
-        watch = self.runner.service.watch
+        watch = self.runner.service._watch
         if watch is not None:
             return self._watched(watch, method, params, result, timeout, total, on_progress, extra, reply_stream)
         return self._call(None, method, params, result, timeout, total, on_progress, extra, reply_stream)
@@ -356,13 +355,13 @@ class ChannelPeer(ChannelEnd):
         """Make a call or send a notification past the middleware. Raises what `call` and `notify` raise."""
         if call.options is None or call.options is BROADCAST:
             return await self._notify(call.method, call.params, call.options is BROADCAST)
-        watch = self.runner.service.watch
+        watch = self.runner.service._watch
         if watch is not None:
             return await self._watched(watch, call.method, call.params, *call.options)
         return await self._call(None, call.method, call.params, *call.options)
 
-    async def _watched(self, watch: Watch, method: str, *call: Any) -> Any:
-        """`_call`, of which observers are told from here on, whatever keeps it from being sent."""
+    async def _watched(self, watch: ServiceWatch, method: str, *call: Any) -> Any:
+        """Make a call of which observers are notified, also where something keeps it from being sent."""
         with watch.calling(self, method) as seen:
             return await self._call(seen, method, *call)
 
@@ -384,7 +383,7 @@ class ChannelPeer(ChannelEnd):
             check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
         if self._outside and running_loop() is not self.loop:
             raise of_other_loop(method)
-        pending = OutboundCall(self, method, decoding(result), timeout, on_progress, extra, reply_stream)
+        pending = OutboundCall(self, method, decoder_of(result), timeout, on_progress, extra, reply_stream)
         if total is not None:
             pending.until = self.loop.time() + total
         channel = self.channel
@@ -447,7 +446,7 @@ class ChannelPeer(ChannelEnd):
         except ChannelError:
             if self.on_lost is None or not channel.duplex or not isinstance(call, OutboundCall):
                 raise
-            call.untaken = True  # it is over, and we are told of that next
+            call.untaken = True  # it is over, and `ended` is called next
 
     def _gone(self) -> ChannelError:
         return again(self._why) if self._why is not None else Closed("the peer has no channel")
@@ -479,7 +478,7 @@ class ChannelPeer(ChannelEnd):
         if channel is None or not channel.duplex or dialect.cancel is None or self.v1:
             return
         if pending.method not in dialect.uncancellable:
-            message = to_json(WireCall(dialect.cancel, {dialect.cancel_key: pending.id}))
+            message = to_json(CallMessage(dialect.cancel, {dialect.cancel_key: pending.id}))
             sent = pending.reply_stream is not None and pending.reply_stream(message)
             if not sent:
                 self.conversation.notified = True
@@ -489,10 +488,10 @@ class ChannelPeer(ChannelEnd):
                 except ChannelError:
                     logger.debug("a cancel could not be sent: %s is over", self.caller.remote)
             if (watch := self.watch) is not None:
-                watch.told(self, dialect.cancel, message, sent)
+                watch.notified(self, dialect.cancel, message, sent)
 
     async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
-        """As `Peer.notify`."""
+        """Send a notification; returns when the wire has taken it."""
         if self._chain is not None:
             await self._chain(Call(method, params, UNSET, self, BROADCAST if broadcast else None))
         else:
@@ -529,13 +528,13 @@ class ChannelPeer(ChannelEnd):
             await channel.flush()
 
     def batch(self, *, timeout: float | UnsetType | None = UNSET) -> OutgoingBatch:
-        """As `Peer.batch`."""
+        """Return a batch, which sends several calls in one message."""
         return OutgoingBatch(self, self.timeout if timeout is UNSET else timeout)
 
     def proxy(self, protocol: Any = None, *, prefix: str = "") -> Any:
-        """As `Peer.proxy`."""
+        """Return the far end as an object whose attributes are methods."""
         return proxy(self.call, protocol, prefix)
 
     def notifications(self, method: str | None = None) -> Notifications:
-        """As `Peer.notifications`."""
+        """Return an iterator over the far end's notifications from now on."""
         return Notifications(self, method)

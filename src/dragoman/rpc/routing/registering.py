@@ -1,9 +1,10 @@
-"""`@app.route("/path")`: registers handlers of HTTP requests beside the endpoint, and gives them to what serves them.
-The paths are whole: no part of one is a parameter."""
+"""`@app.route("/path")`: registers functions that answer HTTP requests beside the endpoint. Paths are whole: no part of
+one is a parameter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -13,7 +14,7 @@ from ...jsonrpc.options import CALL_TIME, FLAG, NOT_GIVEN, check
 from ..binding.signature import name_of, runs_as
 
 if TYPE_CHECKING:
-    from ...routes import Route, RouteExchange
+    from ...routes import RegisteredRoute, Route
     from ...store.contract import Engine
     from ..runner import Runner
 
@@ -35,9 +36,9 @@ class Routed:
 
     name: str
     """For error texts, OpenRPC and metrics."""
-    own_routes: tuple[Route, ...] = ()
+    _own_routes: tuple[RegisteredRoute, ...] = ()
     """Those that were registered here, in order."""
-    kept_in: Engine | None = None
+    _kept_in: Engine | None = None
     """What keeps `ctx.store`; None: nothing yet."""
 
     def route(
@@ -52,22 +53,23 @@ class Routed:
         not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
         text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
 
-        `methods`: those that it answers; GET brings HEAD. `public`: the guard is not asked. `timeout`: as for a method.
-        On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or cannot be.
+        `methods`: those that it answers; GET includes HEAD. `public`: no guard decides about its requests. `timeout`:
+        as for a method. Wires without HTTP do not serve routes. Raises LocalError for a path that is taken, reserved or
+        cannot be.
         """
-        asked = _methods(path, methods)
+        allowed = _methods(path, methods)
         check(f"{self.name}: the route {path}", _RULES, locals())
         _possible(self.name, path)
-        for one in self.own_routes:
-            if one.path == path and (both := [name for name in asked if name in one.methods]):
+        for one in self._own_routes:
+            if one.path == path and (both := [name for name in allowed if name in one.methods]):
                 raise LocalError(f"{self.name} has a route for {both[0]} {path} already")
 
         def register(function: F) -> F:
-            from ...routes import Route  # noqa: PLC0415  (start-up: for those who have routes)
+            from ...routes import RegisteredRoute  # noqa: PLC0415  (start-up: for those who have routes)
 
-            kind = _kind(path, function)
-            made = Route(path, asked, public, function, kind, _takes_context(path, function), timeout)
-            self.own_routes = (*self.own_routes, made)
+            kind, takes_context = _kind(path, function), _takes_context(path, function)
+            route = RegisteredRoute(path, allowed, public, function, kind, takes_context, timeout)
+            self._own_routes = (*self._own_routes, route)
             return function
 
         return register
@@ -86,25 +88,28 @@ class RoutedServer(Routed):
     """What is served itself and has routes: an MCP server."""
 
     def keep_in(self: _Running, engine: Engine | None) -> None:
-        """As `KeepsStore`."""
-        self.service.kept_in = engine
+        """Keep `ctx.store` there; None: nowhere."""
+        self.service._kept_in = engine
 
-    def http_routes(self) -> Sequence[Route]:
-        """As `HasRoutes`."""
-        return routes_of(self)
-
-    def take_route(self: _Running, route: Route, x: RouteExchange) -> None:
-        """As `HasRoutes`."""
-        from .running import take  # noqa: PLC0415  (start-up: for those who have routes)
-
-        take(self.host, self.service, route, x)
+    def http_routes(self: _Running) -> Sequence[Route]:
+        """The routes for HTTP, also those of what is included."""
+        return http_routes(self, self.host)
 
 
-def routes_of(app: Any) -> Sequence[Route]:
-    """The routes of an app, and of what it includes, at any depth."""
-    found = [*getattr(app, "own_routes", ())]
-    for one in getattr(app, "included", ()):
-        found += [route for route in routes_of(one) if route not in found]
+def http_routes(app: Any, runner: Runner) -> Sequence[Route]:
+    """The routes of an app and of what it includes, at any depth, for HTTP. `runner`: runs their functions."""
+    if not (found := _routes_of(app)):
+        return ()
+    from ...routes import Route  # noqa: PLC0415  (start-up: for those who have routes)
+    from .running import take  # noqa: PLC0415
+
+    return [Route(one.path, one.methods, one.public, partial(take, runner, one)) for one in found]
+
+
+def _routes_of(app: Any) -> list[RegisteredRoute]:
+    found = [*getattr(app, "_own_routes", ())]
+    for one in getattr(app, "_included", ()):
+        found += [route for route in _routes_of(one) if route not in found]
     return found
 
 
@@ -153,15 +158,15 @@ def _takes_context(path: str, function: Callable[..., Any]) -> bool:
     import inspect  # noqa: PLC0415  (start-up: for those who have routes)
 
     parameters = inspect.signature(function).parameters.values()
-    places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    needed = [one for one in places if one.default is one.empty]
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    needed = [one for one in positional if one.default is one.empty]
     named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
-    if places and places[0].name == "self":
+    if positional and positional[0].name == "self":
         raise LocalError(
             f"the route {path}: {name_of(function)} stands within a class, where there is no instance yet: write "
             f'app.route("{path}")(instance.{name_of(function)}) after it'
         )
-    if not places or len(needed) > 2 or named:
+    if not positional or len(needed) > 2 or named:
         raise LocalError(
             f"the route {path}: {name_of(function)} takes the request, and the context if it wants it: "
             "def handler(request: RouteRequest) or def handler(request: RouteRequest, ctx: Context)"

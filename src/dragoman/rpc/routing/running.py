@@ -1,5 +1,5 @@
-"""A request to a route is a call like any other: observers see it, middleware runs around it, and limits, time-outs,
-draining and the lifespan are those of calls. Its method is called "GET /path"."""
+"""Runs the handlers of routes. A request to a route is a call: observers see it, middleware runs around it, and limits,
+time-outs, draining and the lifespan are those of calls. Its method is called "GET /path"."""
 
 from __future__ import annotations
 
@@ -10,85 +10,117 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...jsonrpc.codec import Answer, failure
-from ...jsonrpc.errors import PLAIN, Dialect, InternalError, LocalError, Refusal, RpcError
-from ...jsonrpc.messages import Request
-from ...routes import Route, RouteExchange, RouteResponse
+from ...jsonrpc.codec import ResultMessage, failure
+from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError
+from ...jsonrpc.messages import Notification, Request
+from ...routes import RegisteredRoute, RouteExchange, RouteResponse
 from ..binding.results import to_json
 from ..context import Context
-from ..method import Life, Method, living
+from ..dispatch import MessageOrigin
+from ..method import Method, living
 from ..observing import Deliver
-from ..runner import ExchangeOrigin, Runner
+from ..runner import ExchangeOrigin, InboundCall, Runner
 
 OWN: Final = frozenset({"content-length", "transfer-encoding", "connection", "content-type", "upgrade", "trailer"})
 """Header fields that no handler sets: the server frames the body, and `media_type` says what it is."""
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _ID: Final = 0
+_ENDED: Final = frozenset({"timed_out", "draining", "forbidden"})
+"""Kinds of refusals that end a request in flight with a status of their own."""
 
 
-class _Call:
-    """The `Handler` of one request: it keeps the answer that its wire gets."""
+class _RouteBinding:
+    """The `MethodHandler` of one request: it makes the response of what the route's function returns."""
 
     wants_context = opaque = shallow = True
 
-    def __init__(self, route: Route, limit: int) -> None:
+    def __init__(self, route: RegisteredRoute, limit: int) -> None:
         self.function = route.function
         self.kind: Any = "async" if route.kind == "async" else "plain"
         self._takes_context = route.takes_context
         self._limit = limit
-        self.made: tuple[int, list[tuple[str, str]], bytes] | None = None
-        self.marker = b""
-        """What stands for the answer on the way out, for observers: never the body."""
+        self.response: tuple[int, list[tuple[str, str]], bytes] | None = None
+        self.shown = b""
+        """What observers see of the response: its status and its length, never its body."""
 
     def arguments(self, params: Any, context: Context[Any] | None = None) -> tuple[Any, ...]:
-        """The request, and the context if it is wanted."""
+        """Return the request, and the context if the function takes it."""
         return (params, context) if self._takes_context else (params,)
 
     def encode(self, answer: Any) -> bytes:
-        """Make the response of what the handler returned, or middleware in its place."""
-        self.made = status, _, body = composed(answer.result, self._limit)
-        self.marker = msgspec.json.encode(Answer({"status": status, "bytes": len(body)}, answer.id))
-        return self.marker
+        """Make the response of what the function returned, or middleware instead of it."""
+        self.response = status, _, body = response_of(answer.result, self._limit)
+        self.shown = msgspec.json.encode(ResultMessage({"status": status, "bytes": len(body)}, answer.id))
+        return self.shown
 
 
-def take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
-    """Run the handler of a route for this request, and answer it. Raises nothing."""
+class _RouteCall(InboundCall):
+    """A request to a route in flight."""
+
+    __slots__ = ("refusal",)
+
+    def refused(self, refusal: Refusal) -> bytes | None:
+        """Keep the refusal for the response."""
+        self.refusal: Refusal | None = refusal
+        return super().refused(refusal)
+
+
+class _RouteOrigin(ExchangeOrigin, kw_only=True, eq=False):
+    """The origin of one request to a route; starts its call."""
+
+    call: _RouteCall | None = None
+
+    def start(
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+    ) -> None:
+        self.runner.bind()
+        self.call = call = _RouteCall(self.runner, method, message, self, self, deliver, size)
+        call.refusal = None
+        refusal = self.runner.call_limit.enter(already_accepted=True, size=size)
+        if refusal is not None:
+            deliver(call.refused(refusal), refusal)
+            return
+        self.x.gone = call.drop
+        call.start()
+
+
+def take(runner: Runner, route: RegisteredRoute, x: RouteExchange) -> None:
+    """Run the function of a route for this request, and answer it, now or later. Raises nothing."""
+    name = f"{x.request.method} {route.path}"
     try:
-        _take(runner, service, route, x)
+        _start(runner, route, x, name)
     except Exception as error:  # a fault of ours
-        service.answers.faulty(
-            b'{"jsonrpc":"2.0","method":"route","id":0}', error, lambda answer: _fail(x, answer, None, PLAIN)
-        )
+        _fail(x, runner.service._answers.failed(Request(name, msgspec.UNSET, _ID), error), None)
 
 
-def _take(runner: Runner, service: Any, route: Route, x: RouteExchange) -> None:
-    request = x.request
-    name = f"{request.method} {route.path}"
-    call = _Call(route, service.limits.response_size)
+def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) -> None:
+    service: Any = runner.service
+    request, binding = x.request, _RouteBinding(route, service.limits.response_size)
     # of an exchange it uses `gone` alone
-    origin = ExchangeOrigin(x.caller, None, x.stream, True, runner=runner, x=x)  # type: ignore[arg-type]
+    origin = _RouteOrigin(x.caller, None, x.stream, True, runner=runner, x=x)  # type: ignore[arg-type]
 
     def done(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
-        if call.made is not None and answer is call.marker:
-            x.respond(*call.made)
+        ended = None if origin.call is None else origin.call.refusal
+        if binding.response is not None and answer is binding.shown:
+            x.respond(*binding.response)
         else:
-            _fail(x, answer, refusal, service.answers.dialect)
+            _fail(x, answer, refusal or (ended if ended is not None and ended.kind in _ENDED else None))
 
     deliver: Deliver = done
-    if service.watch is not None:
-        told = msgspec.json.encode({"jsonrpc": "2.0", "method": name, "id": _ID})
-        deliver = service.watch.came_in(Request(name, msgspec.UNSET, _ID), origin, x.caller, done, told)
+    if service._watch is not None:
+        message = msgspec.json.encode({"jsonrpc": "2.0", "method": name, "id": _ID})
+        deliver = service._watch.came_in(Request(name, msgspec.UNSET, _ID), origin, x.caller, done, message)
     refusal = runner.call_limit.refusal()
     if refusal is not None:
-        deliver(failure(_ID, service.answers.dialect.error(refusal)), refusal)
+        deliver(failure(_ID, service._answers.dialect.error(refusal)), refusal)
         return
-    method = Method(name, call, "async" if route.kind == "async" else "thread", timeout=route.timeout)
-    service.link(method)
-    life: Life | None = service.life
+    method = Method(name, binding, "async" if route.kind == "async" else "thread", timeout=route.timeout)
+    service._link(method)
+    life = service._lifespan
     if life is not None:
         runner.bind()
-        method = living(life, method, service.handler)
+        method = living(life, method, service._handler)
     origin.start(origin, method, Request(name, request, _ID), deliver, len(request.body))
 
 
@@ -102,26 +134,16 @@ class _Failure(Struct):
     error: _Error
 
 
-def _fail(x: RouteExchange, answer: bytes | None, refusal: Refusal | None, dialect: Dialect) -> None:
-    """The error in an answer as the wire's own; None: the call was cancelled from inside."""
+def _fail(x: RouteExchange, answer: bytes | None, refusal: Refusal | None) -> None:
+    """Send the error of an answer as the wire's own; None: the call was cancelled from inside."""
     if answer is None:
         x.fail(InternalError(), refusal)
         return
     error = msgspec.json.decode(answer, type=_Failure).error
-    told = RpcError.of(error.code, error.message, msgspec.json.decode(error.data))
-    x.fail(told, refusal or _ended(told, dialect))
+    x.fail(RpcError.of(error.code, error.message, msgspec.json.decode(error.data)), refusal)
 
 
-def _ended(error: RpcError, dialect: Dialect) -> Refusal | None:
-    """The refusal with which a running call was ended: its time was up, the server closed, or the caller may not."""
-    data = error.data if isinstance(error.data, dict) else {}
-    for kind, word in (("timed_out", "Timed out: "), ("draining", "Draining: "), ("forbidden", "Forbidden: ")):
-        if error.code == dialect.codes[kind] and error.message.startswith(word):
-            return Refusal(kind, error.message, data)
-    return None
-
-
-def composed(value: Any, limit: int) -> tuple[int, list[tuple[str, str]], bytes]:
+def response_of(value: Any, limit: int) -> tuple[int, list[tuple[str, str]], bytes]:
     """The status, the header fields and the body of what a handler returned. LocalError for what cannot be sent."""
     given = (
         value if isinstance(value, RouteResponse) else RouteResponse(body=value, status=204 if value is None else 200)

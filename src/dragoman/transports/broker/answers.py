@@ -8,7 +8,7 @@ Rules:
   caller uses, or that is used for another call, is a different key, and its caller does not learn that it is in use.
 - The correlation id of its request is kept with it: for another correlation id (the caller sent the request again, with
   a key of its own) the answer gets the new request's id.
-- Only the answer of a call that began is kept (`began`): what was refused, and what fits no method, ran nothing, so it
+- Only the answer of a call that began is kept (`has_begun`): what was refused, and what fits no method, ran nothing and
   may be tried again under its key.
 - An answer is kept for `SECONDS`. `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and what
   this worker has put in the store. The oldest answers are dropped first; an answer longer than the bound is not kept.
@@ -44,7 +44,7 @@ SHORT = 300
 memory."""
 
 
-class Answer(Struct, frozen=True, array_like=True):
+class KeptAnswer(Struct, frozen=True, array_like=True):
     """A recent answer; an empty body if none was owed."""
 
     correlation: str
@@ -74,7 +74,7 @@ class _Failed(Struct):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Answer).decode
+_decode = msgspec.msgpack.Decoder(KeptAnswer).decode
 _head = msgspec.json.Decoder(_Head).decode
 _response = msgspec.json.Decoder(_Response).decode
 _failed = msgspec.json.Decoder(_Failed).decode
@@ -130,7 +130,7 @@ def _stored_under(key: BoundKey) -> str:
     return f"answer:{key if isinstance(key, str) else _digest(key[0], key[1], {}, key[2])}"
 
 
-def began(answer: bytes | None) -> bool:
+def has_begun(answer: bytes | None) -> bool:
     """Whether this is the answer of a call that began, as far as the answer says: an error that says what is wrong with
     the request itself is not. A worker of the next release may know the method."""
     if not answer or answer.startswith(_RESULT):
@@ -187,7 +187,7 @@ class AnswerCache:
     def __init__(self, limits: Limits, store: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.store = store
         self._clock = clock
-        self._answers: dict[BoundKey, Answer] = {}
+        self._answers: dict[BoundKey, KeptAnswer] = {}
         self._here = _Budget(limits)
         self._shared = _Budget(limits)
         self._doomed: deque[BoundKey] = deque()
@@ -201,7 +201,7 @@ class AnswerCache:
         """Keep an answer in this process."""
         if self._here.fits(len(body)):
             now = self._clock()
-            self._answers[key] = Answer(correlation, body, now)
+            self._answers[key] = KeptAnswer(correlation, body, now)
             for old in self._here.expire(now) + self._here.add(key, len(body), now):
                 self._answers.pop(old, None)
             if self._timer is None:
@@ -223,7 +223,7 @@ class AnswerCache:
             self._timer.cancel()
         self._answers.clear()
 
-    def here(self, key: BoundKey) -> Answer | None:
+    def here(self, key: BoundKey) -> KeptAnswer | None:
         """The answer that this process has kept."""
         found = self._answers.get(key)
         return found if found is not None and self._clock() - found.at < SECONDS else None
@@ -233,7 +233,7 @@ class AnswerCache:
         if not self._shared.fits(len(body)):
             return
         try:
-            await self.store.put(_stored_under(key), _encode(Answer(correlation, body)), ttl=SECONDS)
+            await self.store.put(_stored_under(key), _encode(KeptAnswer(correlation, body)), ttl=SECONDS)
         except ConnectionError as why:
             log.warning("an answer could not be stored for the other workers: %s", why)
             return
@@ -254,7 +254,7 @@ class AnswerCache:
             except ConnectionError as why:
                 log.debug("an answer stays in the store until it expires: %s", why)
 
-    async def shared(self, key: BoundKey) -> Answer | None:
+    async def shared(self, key: BoundKey) -> KeptAnswer | None:
         """The answer that any worker has kept."""
         try:
             found = await self.store.get(_stored_under(key))
@@ -264,8 +264,8 @@ class AnswerCache:
             return None
 
 
-def fitting(answer: Answer, correlation: str, request: bytes) -> bytes | None:
-    """The body that answers this request; None if a recent answer cannot (a batch, sent again)."""
+def answer_to(answer: KeptAnswer, correlation: str, request: bytes) -> bytes | None:
+    """Return the body that answers this request; None if a recent answer cannot (a batch, sent again)."""
     if answer.correlation == correlation or not answer.body:
         return answer.body
     try:

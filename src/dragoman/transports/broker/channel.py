@@ -26,7 +26,7 @@ from ...channel import Broken, Caller, Channel, ChannelError, Closed, Options, O
 from ...jsonrpc.errors import BadAnswer, LocalError
 from ...jsonrpc.limits import Limits
 from ...net.reconnect import BackgroundTasks, OutageLog, backoff
-from ...net.replies import unanswered
+from ...net.replies import no_answer_error
 from ...net.sending import Waiters
 from ...net.sockets import cannot_dial
 from ...net.urls import Url
@@ -127,7 +127,7 @@ class BrokerChannel:
         self._loop = asyncio.get_running_loop()
         self._receiver: Receiver | None = None
         self._ending: ChannelError | None = None
-        self._told = False
+        self._over = False
         self._mailbox = ""
         self._headers = {name: text for name, text in (headers or {}).items() if name not in (*_OURS, KEY)}
         self._names = uuid.uuid4().hex
@@ -268,13 +268,13 @@ class BrokerChannel:
         longest = self._loop.time() - min(waiting) if waiting and self._online is None else 0.0
         if longest >= UNCONFIRMED:
             what = f"{self._adapter.name} does not confirm what is sent to {self.caller.path.strip('/')}"
-            self._slow.tell(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
+            self._slow.report(f"{what}: {len(waiting)} messages wait, the first for {longest:.0f} s")
         if self._unsent:
             self._looking = self._loop.call_later(UNCONFIRMED, self._look)
 
     def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
         """The sending of a message has ended."""
-        if sent.task is task:  # not after it was confirmed and is asked again
+        if sent.task is task:  # not after it was confirmed and is sent again
             self._unsent.pop(sent, None)
         self._bytes -= len(sent.message.body)
         if not self.writable and self._bytes <= self._limits.send_queue:
@@ -317,7 +317,7 @@ class BrokerChannel:
             return
         if sent.task is not None and not sent.task.done():
             sent.task.cancel()
-        if sent.posted_at is not None and self._online is None and self._told is False:
+        if sent.posted_at is not None and self._online is None and self._over is False:
             self._asides.begin(self._cancel(sent.message.correlation))
 
     async def _cancel(self, correlation: str) -> None:
@@ -329,7 +329,7 @@ class BrokerChannel:
     # -- messages in ------------------------------------------------------------------------------
 
     def _take(self, message: BrokerMessage) -> None:
-        if self._told:
+        if self._over:
             return
         if message.headers and message.headers.get(KIND) == AHEAD:
             if len(message.body) > self._limits.message_size:
@@ -357,7 +357,7 @@ class BrokerChannel:
             elif self._receiver is not None:
                 self._receiver.received(message.body, call)
             if not call.settled:
-                call.failed(unanswered(message.body))
+                call.failed(no_answer_error(message.body))
         message.settle("answered")
 
     def _denied(self, why: str) -> None:
@@ -371,7 +371,7 @@ class BrokerChannel:
     # -- the broker goes and comes ----------------------------------------------------------------
 
     def _state(self, online: bool, why: str) -> None:
-        self._away.stands(online, self._adapter.name, why)
+        self._away.log_state(online, self._adapter.name, why)
         if online:
             waiting, self._online = self._online, None
             if waiting is not None and not waiting.done():
@@ -411,7 +411,7 @@ class BrokerChannel:
         if self._looking is not None:
             self._looking.cancel()
         await self._adapter.close()
-        self._told = True
+        self._over = True
         self._waiters.wake()
         why = self._again()
         out, self._out = self._out, {}

@@ -1,7 +1,7 @@
 """How a broker becomes a wire: an address for requests, an address for answers, a correlation id.
 
 Callers use `channel`, workers use `listener`; both are built on this contract. `amqp`,
-`mqtt`, `nats` and `redis` implement publish, subscribe and acknowledge: each gives a `BrokerAdapter`.
+`mqtt`, `nats` and `redis` implement publish, subscribe and acknowledge, each in a `BrokerAdapter`.
 
 Rules:
 
@@ -62,10 +62,6 @@ AHEAD = "ahead"
 """Mailbox: a message that is not an answer; it may come before the answer, or long after."""
 UNROUTABLE = "unroutable"
 """Mailbox, from the adapter itself: there was no worker to take the request that `correlation` names."""
-
-RECONNECT_GRACE = 5.0
-"""Seconds after a reconnection in which the absence of workers proves nothing: they are reconnecting too, and a broker
-that starts accepts connections before it has all its queues."""
 
 now: Callable[[], float] = time.time
 """The time of day with which deadlines are compared. Two machines must agree on it to well within a call's time."""
@@ -198,7 +194,7 @@ class BrokerAdapter(Protocol):
     on_state: OnState
     """Set by the channel or listener: called with False and the reason when the broker is lost and after each failed
     try to reconnect, and with True when it is back; then with the reason why it may have lost a request that it had
-    confirmed, or an answer, so that open calls are asked again; "" if it has not."""
+    confirmed, or an answer, so that open calls are sent again; "" if it has not."""
 
     async def open(self) -> None:
         """Connect for the first time. Raises OSError, with a readable text if the library has one."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ...channel import Channel, Dial, Listen, Listener, Options, Servable
-from ...net.sockets import sole
+from ...net.sockets import sole_service
 from ...net.urls import Url, parse
 from .channel import reach
 from .contract import BrokerAdapter
@@ -29,7 +29,7 @@ def ends(make: Callable[[Url, Options, bool], A], name: Callable[[A], str]) -> t
         """A listener that is one more worker at the URL's address. Raises LocalError when the broker does not answer or
         the URL is wrong."""
         where = parse(url)
-        one, adapter = sole(where, served), make(where, options, True)
+        one, adapter = sole_service(where, served), make(where, options, True)
         return await begin(adapter, where, one, options, name=name(adapter))
 
     return dial, listen

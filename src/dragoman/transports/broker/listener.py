@@ -4,8 +4,8 @@ Rules:
 
 - A delivery is settled once: after the broker has confirmed its answer, or at once if none is owed. An answer that
   the broker did not confirm is sent again when it is back.
-- Every delivery is settled, whatever it contains. A message that is not JSON-RPC is answered if it has a reply address,
-  otherwise rejected (dead-letter). A request that was delivered `deliveries` times to workers that died is answered
+- Every delivery is settled. A message that is not JSON-RPC is answered if it has a reply address, otherwise rejected
+  (dead-letter). A request that was delivered `deliveries` times to workers that died is answered
   with an error and rejected. A request whose reply address is not a mailbox (`contract.Mailboxes`), or whose
   correlation id is longer than `limits.id_length`, is not run but counted (`refused`) and rejected.
 - A guard sees the headers of every request, before anything of it is decoded or answered from recent answers, and
@@ -25,25 +25,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from ...access import Protection
 from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Options, Servable, exchanged
 from ...jsonrpc.codec import decode, failure
 from ...jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
 from ...jsonrpc.messages import NULL, Batch, Malformed, Request
-from ...net.guarding import decide, told
+from ...net.guarding import decide, denial_error
 from ...net.reconnect import BackgroundTasks, OutageLog, backoff
 from ...net.sockets import CannotListen, cannot_listen
 from ...net.urls import Url, number, printable
 from ...observer import Rejection, RejectionKind
 from ...repeats import Repeats
 from . import contract
-from .answers import AnswerCache, BoundKey, bound_key, fitting
-from .contract import AGAIN, BROADCAST, CANCEL, DEADLINE, DELIVERIES, KEY, KIND, BrokerAdapter, BrokerMessage, Outcome
-from .counts import DeliveryCounts
-from .delivery import Broadcast, Delivery
+from .answers import AnswerCache, BoundKey, answer_to, bound_key, has_begun
+from .contract import (
+    AGAIN,
+    AHEAD,
+    BROADCAST,
+    CANCEL,
+    DEADLINE,
+    DELIVERIES,
+    KEY,
+    KIND,
+    BrokerAdapter,
+    BrokerMessage,
+    Outcome,
+    number_in,
+)
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 repeats: Repeats = Repeats(log)
@@ -54,6 +65,15 @@ _SECRETS = frozenset({"authorization", "dpop"})
 OFFERS = (0.1, 1.0)
 """The first and the longest pause before requests for which there was no slot are offered again even if no exchange of
 this listener has ended: other wires share the slots."""
+AHEAD_QUEUE = 1_000
+"""Messages of one exchange that wait to be sent ahead of its answer; further ones are dropped."""
+_METRICS: Final[dict[Outcome, str]] = {
+    "answered": "deliveries_answered_total",
+    "nothing_owed": "deliveries_unanswered_total",
+    "retry": "deliveries_requeued_total",
+    "reject": "deliveries_rejected_total",
+}
+"""The metrics that count how deliveries were settled."""
 
 
 async def begin(adapter: BrokerAdapter, where: Url, served: Servable, options: Options, *, name: str) -> BrokerListener:
@@ -69,6 +89,138 @@ async def begin(adapter: BrokerAdapter, where: Url, served: Servable, options: O
             raise cannot_listen(where, fault) from None
         raise
     return listener
+
+
+class Delivery:
+    """The `Exchange` of one broker message and its answer."""
+
+    __slots__ = (
+        "_ahead",
+        "_over",
+        "_pump",
+        "_worker",
+        "began",
+        "caller",
+        "followers",
+        "gone",
+        "key",
+        "message",
+        "messages",
+        "name",
+        "request",
+    )
+
+    def __init__(
+        self, worker: BrokerListener, message: BrokerMessage, key: BoundKey, identity: Identity | None = None
+    ) -> None:
+        self.request: bytes = message.body
+        self.caller: Caller = Caller(
+            scheme=worker.scheme,
+            remote=message.mailbox or message.reply_to,
+            path=worker.path,
+            headers=worker.shown(message.headers),
+            tls=worker.tls,
+            identity=identity,
+            key=message.headers.get(KEY, ""),
+            redelivered=message.count + number_in(message.headers, AGAIN),
+        )
+        self.gone: Callable[[], None] | None = None
+        self.key: BoundKey = key
+        """The `bound_key` of the request; "" if it has no idempotency key."""
+        self.name: BoundKey = key or f" {id(self)}"
+        self.message: BrokerMessage = message
+        self.began: bool = False
+        """Its answer is that of a call that began, and that is new: it is kept under the key."""
+        self._worker = worker
+        self.messages = [message]
+        self.followers: list[BrokerMessage] = []
+        self._over = False
+        self._ahead: deque[bytes] = deque()
+        self._pump: asyncio.Task[None] | None = None
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self._over:
+            return
+        if refusal is not None and refusal.kind in ("busy", "draining"):
+            self._worker.put_off(self, refusal.kind)
+            return
+        self._over = True
+        self.began = refusal is None and has_begun(answer)
+        self._worker.answer(self, answer)
+
+    def repeat(self, answer: bytes | None) -> None:
+        """Respond with a recent answer, which is kept already."""
+        self._over = True
+        self._worker.answer(self, answer)
+
+    def stream(self, message: bytes) -> bool:
+        return not self._over and self.tell(message)
+
+    def tell(self, message: bytes) -> bool:
+        """Send a message to the caller's mailbox, at any time, even after the answer. False: the caller has none, or
+        too many messages already wait."""
+        if not self.message.reply_to or len(self._ahead) >= AHEAD_QUEUE or len(message) > self._worker.adapter.limit:
+            return False
+        self._ahead.append(message)
+        if self._pump is None or self._pump.done():
+            self._pump = self._worker.asides.begin(self._send_ahead())
+        return True
+
+    async def _send_ahead(self) -> None:
+        correlation = self.message.correlation
+        while self._ahead:
+            message = BrokerMessage(body=self._ahead.popleft(), correlation=correlation, headers={KIND: AHEAD})
+            try:
+                await self._worker.deliver(self.message.reply_to, message)
+            except Broken as why:
+                log.debug("%s: a message ahead of an answer is dropped: %s", self._worker.url, why)
+
+    async def sent_ahead(self) -> None:
+        """Wait until the messages ahead of the answer are sent."""
+        while self._pump is not None and not self._pump.done():
+            await asyncio.wait([self._pump])
+
+    def anew(self) -> Delivery:
+        """Return the delivery as a new exchange, instead of this one."""
+        again = Delivery(self._worker, self.message, self.key, self.caller.identity)
+        again.name, again.messages, again.followers = self.name, self.messages, self.followers
+        self._over = True
+        return again
+
+    def join(self, message: BrokerMessage) -> None:
+        """Add a copy of the request that came while it runs here: the broker lost our connection, or the caller sent
+        it again."""
+        if message.correlation == self.message.correlation:
+            self.messages.append(message)
+        else:
+            self.followers.append(message)
+
+    def drop(self) -> None:
+        """End the exchange: its caller does not wait any more."""
+        if self._over:
+            return
+        self._over = True
+        if self.gone is not None:
+            self.gone()
+        self._worker.settle(self, "nothing_owed")
+
+
+class Broadcast:
+    """The `Exchange` of a broadcast: no answer is owed."""
+
+    __slots__ = ("caller", "gone", "request")
+
+    def __init__(self, request: bytes, caller: Caller) -> None:
+        self.request: bytes = request
+        self.caller: Caller = caller
+        self.gone: Callable[[], None] | None = None
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        """The caller does not wait for it."""
+
+    def stream(self, message: bytes) -> bool:
+        """The caller would not receive it."""
+        return False
 
 
 class BrokerListener:
@@ -92,11 +244,12 @@ class BrokerListener:
         self._deliveries = number(where, "deliveries", DELIVERIES)
         default = min(options.limits.calls, options.limits.calls_per_channel)
         self._prefetch = number(where, "prefetch", default)
-        self.counts: DeliveryCounts = DeliveryCounts()
+        self._came_in = self._came_again = self._outages = 0
+        self._settled: dict[Outcome, int] = dict.fromkeys(_METRICS, 0)
         self.refused: int = 0
         """Requests that were rejected unread because of their reply address or their correlation id."""
         self._rejecting = OutageLog(self.url)
-        self._judged = 0
+        self._undecided = 0
         """Broadcasts about which the guard has not decided: no broker holds them back, as it does requests."""
         self._recent = AnswerCache(options.limits, options.store)
         self._forgetting: asyncio.Task[None] | None = None
@@ -116,12 +269,16 @@ class BrokerListener:
     async def begin(self) -> None:
         """Take broker messages from now on."""
         self.adapter.on_state = self._state
-        await self.adapter.hear(self._heard)
+        await self.adapter.hear(self._take_control)
         await self.adapter.work(self._came, self._prefetch)
 
     def measures(self) -> Mapping[str, float]:
         """For metrics: deliveries and how they were settled, those at work, and the connection."""
-        return self.counts.measures() | {
+        settled: dict[str, float] = {name: self._settled[outcome] for outcome, name in _METRICS.items()}
+        return settled | {
+            "deliveries_total": self._came_in,
+            "redeliveries_total": self._came_again,
+            "broker_outages_total": self._outages,
             "deliveries_refused_total": self.refused,
             "deliveries_unsettled": len(self._running),
             "deliveries_waiting": len(self._waiting),
@@ -159,31 +316,32 @@ class BrokerListener:
     # -- messages in ------------------------------------------------------------------------------
 
     def _came(self, message: BrokerMessage) -> None:
-        self.counts.take(message)
+        self._came_in += 1
+        self._came_again += bool(message.count or number_in(message.headers, AGAIN))
         self._take(message)
 
     def _take(self, message: BrokerMessage) -> None:
         try:
             if self._closing:
-                self.counts.settle(message, "retry")
+                self.settle_message(message, "retry")
             elif (wrong := self._wrong(message)) is not None:
                 self._refuse(message, "malformed", wrong)
-                self.counts.settle(message, "reject")
+                self.settle_message(message, "reject")
             elif self._guard is None:
                 self._taken(message, None)
             else:
                 self.asides.begin(self._admit(message, self._guard))
         except Exception:
             repeats.error("%s: a request could not be taken; it is set aside", self.url, exc_info=True)
-            self.counts.settle(message, "reject")
+            self.settle_message(message, "reject")
 
     def _refuse(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
         self.refused += 1
         self._tell(message, kind, words)
-        self._rejecting.tell(f"{self.refused} requests rejected unread; the last one {words}")
+        self._rejecting.report(f"{self.refused} requests rejected unread; the last one {words}")
 
     def _tell(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
-        """Tell the observers that a delivery goes no further."""
+        """Report to the observers that a delivery goes no further."""
         if self._rejected is not None:
             caller = Caller(
                 scheme=self.scheme, remote=message.mailbox or message.reply_to, path=self.path, tls=self.tls
@@ -192,22 +350,22 @@ class BrokerListener:
             self._rejected(Rejection(kind=kind, reason=words, place=self.url, caller=caller, size=size))
 
     async def _admit(self, message: BrokerMessage, guard: Guard) -> None:
-        """Ask the guard, and act on its decision."""
+        """Take or refuse a delivery as the guard decides."""
         try:
             verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
             if self._closing:
-                self.counts.settle(message, "retry")
+                self.settle_message(message, "retry")
             elif isinstance(verdict, Admitted):
                 self._taken(message, verdict.identity)
             else:
                 self._refuse(message, "denied", f"was denied: {printable(verdict.reason)}")
                 if message.reply_to:
-                    answer = BrokerMessage(body=told(verdict), correlation=message.correlation)
+                    answer = BrokerMessage(body=denial_error(verdict), correlation=message.correlation)
                     await self.deliver(message.reply_to, answer)
-                self.counts.settle(message, "answered" if message.reply_to else "nothing_owed")
+                self.settle_message(message, "answered" if message.reply_to else "nothing_owed")
         except Exception:
             repeats.error("%s: a request could not be judged; it is set aside", self.url, exc_info=True)
-            self.counts.settle(message, "reject")
+            self.settle_message(message, "reject")
 
     def _handshake(self, message: BrokerMessage) -> Handshake:
         fields = [
@@ -229,11 +387,11 @@ class BrokerListener:
             running.join(message)
             return
         if message.correlation in self._cancelled:
-            self.counts.settle(message, "nothing_owed")
+            self.settle_message(message, "nothing_owed")
             return
         if (deadline := headers.get(DEADLINE)) is not None and self._late(deadline):
             repeats.log(logging.INFO, "%s: a request came after its deadline and is not run", self.url)
-            self.counts.settle(message, "nothing_owed")
+            self.settle_message(message, "nothing_owed")
             return
         delivery = Delivery(self, message, key, identity)
         self._running[delivery.name] = delivery
@@ -272,7 +430,7 @@ class BrokerListener:
 
     def _again(self, delivery: Delivery, answer: object) -> bool:
         """Answer with a recent answer, if there is one."""
-        body = fitting(answer, delivery.message.correlation, delivery.request)  # type: ignore[arg-type]
+        body = answer_to(answer, delivery.message.correlation, delivery.request)  # type: ignore[arg-type]
         if body is None:
             return False
         delivery.repeat(body or None)
@@ -296,7 +454,7 @@ class BrokerListener:
         owed = delivery.message.reply_to and isinstance(message, Request | Batch)
         self._aside(delivery, self._finish(delivery, failure(id, error) if owed else None, "reject"))
 
-    def _heard(self, message: BrokerMessage) -> None:
+    def _take_control(self, message: BrokerMessage) -> None:
         """A message has come to the control address."""
         kind, correlation = message.headers.get(KIND), message.correlation
         if kind == CANCEL and correlation and len(correlation) <= self._limits.id_length:
@@ -308,17 +466,17 @@ class BrokerListener:
         elif kind == BROADCAST and not self._closing and len(message.body) <= self._limits.message_size:
             if self._guard is None:
                 self._broadcast(message, None)
-            elif self._judged >= self._limits.calls:
+            elif self._undecided >= self._limits.calls:
                 self._refuse(message, "busy", "was a broadcast while the guard decides about too many others")
             else:
-                self._judged += 1
+                self._undecided += 1
                 self.asides.begin(self._admit_broadcast(message, self._guard))
 
     async def _admit_broadcast(self, message: BrokerMessage, guard: Guard) -> None:
         try:
             verdict = await decide(guard, self._handshake(message), self._limits.guard_timeout, self.url)
         finally:
-            self._judged -= 1
+            self._undecided -= 1
         if isinstance(verdict, Admitted):
             self._broadcast(message, verdict.identity)
         else:
@@ -338,7 +496,7 @@ class BrokerListener:
     # -- answers out ------------------------------------------------------------------------------
 
     def put_off(self, delivery: Delivery, kind: str) -> None:
-        """There is no slot for it now. (A requeued request would come back here at once, and count as a delivery.)"""
+        """Keep a delivery for which there is no slot now. (A requeued request would come back at once, and count.)"""
         if kind == "draining" or self._closing:
             delivery._over = True
             self.settle(delivery, "retry")
@@ -373,7 +531,7 @@ class BrokerListener:
             self._offering = self._loop.call_later(next(self._offers), self._offer)
 
     def answer(self, delivery: Delivery, answer: bytes | None) -> None:
-        """The exchange has ended: answer, then settle."""
+        """Send the answer of an exchange, then settle its delivery."""
         key, message = delivery.key, delivery.message
         if key and delivery.began:
             self._recent.keep(key, message.correlation, answer or b"")
@@ -446,9 +604,16 @@ class BrokerListener:
             else:
                 await self._back.wait()
 
+    def settle_message(self, message: BrokerMessage, outcome: Outcome) -> None:
+        """Settle one message at the broker, and count it."""
+        self._settled[outcome] += 1
+        message.settle(outcome)
+
     def settle(self, delivery: Delivery, outcome: Outcome) -> None:
-        """The end of a delivery."""
-        delivery.settled(outcome)
+        """End a delivery: settle all its messages, and take what waited for it."""
+        for message in delivery.messages:
+            self.settle_message(message, outcome)
+        delivery.messages.clear()
         self._running.pop(delivery.name, None)
         for message in delivery.followers:
             self._take(message)
@@ -467,9 +632,9 @@ class BrokerListener:
     # -- its life ---------------------------------------------------------------------------------
 
     def _state(self, online: bool, why: str) -> None:
-        self.counts.outages += self.online and not online
+        self._outages += self.online and not online
         self.online = online
-        self._trouble.stands(online, self.adapter.name, why)
+        self._trouble.log_state(online, self.adapter.name, why)
         if online:
             self._back.set()
         else:

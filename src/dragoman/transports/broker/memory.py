@@ -11,9 +11,9 @@ Rules:
   `?limit=` is the longest message.
 - The first worker makes the queue, and it stays: without it a call fails at once (`Unroutable`), with it and without a
   worker calls wait, until their deadline passes.
-- A worker that leaves gives back what it has not settled, with one delivery more on its count. What is rejected is kept
+- A worker that stops returns what it has not settled, with one delivery more on its count. What is rejected is kept
   in `Queue.dead`, the newest of it.
-- An answer goes to whatever is at its address, as with RabbitMQ's default exchange: a mailbox, or another queue. So the
+- An answer goes to what is at its address, as with RabbitMQ's default exchange: a mailbox, or another queue. So the
   listener alone decides where answers may go.
 - Nothing is delivered from within a call of the adapter's: the loop delivers.
 """
@@ -31,8 +31,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...doors import listed
-from ...net.sharing import OnState, unwatched
-from ...net.urls import Url, address, asked, number, printable
+from ...net.sharing import OnState, ignore_state
+from ...net.urls import Url, address, number, printable, read_query
 from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable, mailbox_parts
 from .ends import ends
 
@@ -201,12 +201,12 @@ class MemoryAdapter:
     durable = True
 
     def __init__(self, where: Url) -> None:
-        asked(where, *_QUERY)
+        read_query(where, *_QUERY)
         last, before = address(where)
         self.queue: str = f"{before}/{last}" if before else last
         self.limit: int = number(where, "limit", LIMIT)
         self._mailboxes = Mailboxes(where, f"{self.queue}:to:*")
-        self.on_state: OnState = unwatched
+        self.on_state: OnState = ignore_state
         self._most = number(where, "max", MAX), number(where, "bytes", BYTES)
         self._broker = broker()
         self._loop = asyncio.get_running_loop()

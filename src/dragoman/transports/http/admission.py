@@ -1,4 +1,4 @@
-"""Asks the guard about an HTTP request by its head, before its body is read or a WebSocket accepted."""
+"""The guard's decision about an HTTP request by its head, before its body is read or a WebSocket accepted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .known_heads import RequestFields, Similar
 
 
-async def admitted(guard: Guard, handshake: Handshake, head: Head, timeout: float | None) -> Admitted | Answer:
+async def ask_guard(guard: Guard, handshake: Handshake, head: Head, timeout: float | None) -> Admitted | Answer:
     """The guard's decision about a request; if it denies, the answer."""
     verdict = await decide(guard, handshake, timeout, head.path)
     return _refused(head, verdict) if isinstance(verdict, Denied) else verdict
@@ -45,7 +45,8 @@ def handshake(
 
 
 def credentials_of(fields: Iterable[tuple[bytes, bytes]], query: str) -> bytes | None:
-    """The one `Authorization` field of a request, b"" without one, if nothing else in it tells the caller: `Head`."""
+    """The one `Authorization` field of a request, b"" without one, None if more in it says who
+    the caller is."""
     found = b""
     for name, value in fields:
         if name == b"authorization":
@@ -64,12 +65,12 @@ def credentials_in(lines: Iterable[bytes], query: str) -> bytes | None:
 
 
 def at_once(
-    head: Head, credentials: bytes | None, place: Similar | RequestFields | None = None
+    head: Head, credentials: bytes | None, known: Similar | RequestFields | None = None
 ) -> Admitted | Answer | None:
-    """The decision that the guard of a request has at hand; None: it has to be asked. `place`: what only requests that
-    are equal share, where it is kept for the next of them."""
-    if place is not None:
-        place.decided = None
+    """Return the decision that the guard of a request has at hand, or None. `known`: what only requests that are equal
+    share, where it is kept for the next of them."""
+    if known is not None:
+        known.decided = None
     if credentials is None or head.protection is None:
         return None
     standing = head.protection.at_once(credentials)
@@ -79,8 +80,8 @@ def at_once(
     if isinstance(found, Denied) and (named := _naming(head, found)) is not found:
         return _refusal(head, named)  # what is called may need something else tomorrow: it is not kept
     verdict = _refusal(head, found) if isinstance(found, Denied) else found
-    if place is not None and standing.holds is not None:
-        place.decided = Decided(verdict, standing.holds)
+    if known is not None and standing.holds is not None:
+        known.decided = Decided(verdict, standing.holds)
     return verdict
 
 
@@ -102,7 +103,7 @@ def _refusal(head: Head, denied: Denied) -> Answer:
     return refusal(head, denied.status, denied.reason, tuple(denied.headers))
 
 
-class Admission:
+class PendingAdmission:
     """A guard that is deciding about one request; `decided` is called with its verdict."""
 
     __slots__ = ("_task",)
@@ -119,7 +120,7 @@ class Admission:
             if not task.cancelled():
                 decided(task.result())
 
-        self._task = asyncio.get_running_loop().create_task(admitted(guard, handshake, head, timeout))
+        self._task = asyncio.get_running_loop().create_task(ask_guard(guard, handshake, head, timeout))
         self._task.add_done_callback(done)
 
     def cancel(self) -> None:

@@ -14,10 +14,10 @@ from ...jsonrpc.messages import NULL
 
 class HttpAlone:
     """A `Servable` that refuses calls and channels; its subclasses answer requests. `name`: its name in logs; `words`:
-    what a caller of methods is told."""
+    the error text for a caller of methods."""
 
     subprotocol: str | None = None
-    """As `Servable`: no WebSocket is spoken here."""
+    """None: there is no WebSocket."""
 
     def __init__(self, name: str, words: str) -> None:
         self.name: str = name
@@ -50,12 +50,12 @@ class HttpAlone:
         return {}
 
     def exchange(self, x: Exchange) -> None:
-        """Refused: there are no methods here."""
+        """Refuse: there are no methods here."""
         refusal = Refusal("unfit", self._words)
         x.respond(failure(NULL, PLAIN.error(refusal)), refusal)
 
     def attach(self, channel: Channel) -> None:
-        """Refused, as `exchange`."""
+        """Refuse: there are no methods here."""
         channel.abort(Closed(self._words))
 
     def _begin(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:

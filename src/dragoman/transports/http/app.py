@@ -33,29 +33,39 @@ from ...net.forwarded import TrustedProxies
 from ...observer import Rejection
 from ...routes import HasRoutes
 from . import asgi_socket
-from .admission import admitted, at_once, credentials_of, handshake
+from .admission import ask_guard, at_once, credentials_of, handshake
 from .asgi import (
+    AsgiExchange,
+    AsgiReply,
     Event,
     Receive,
-    ResponseWriter,
-    RpcExchange,
     Scope,
     Send,
-    answered,
-    answered_counted,
-    begin,
-    behind,
+    caller_of,
     forwarded_host,
+    is_secure,
     remote,
-    secure,
-    who,
+    scope_of_caller,
+    send_answer,
+    send_counted,
+    start_event,
 )
 from .documents import document_endpoint
 from .known_heads import KnownFields, RequestFields, length_of
 from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Reply, collect
 from .policy import OriginPolicy, is_json, is_loopback
-from .refusals import failure, kind_of, oversized, reason_of, refusal, to_endpoint, turned_away, uncoded, unsupported
-from .routes import Handler, table
+from .refusals import (
+    failure,
+    kind_of,
+    plain_refusal,
+    reason_of,
+    refusal,
+    refuse_coding,
+    rpc_refusal,
+    too_large_answer,
+    wrong_media_type,
+)
+from .routes import RouteEndpoint, table
 
 if TYPE_CHECKING:
     from ...jsonrpc.leniency import Leniency
@@ -93,7 +103,7 @@ class Lenient(Protocol):
         """Whether it accepts any media type is used here."""
 
 
-class Life(Protocol):
+class Lifecycle(Protocol):
     """Something that starts before the served objects and stops after them."""
 
     async def start(self) -> None:
@@ -123,7 +133,7 @@ class App:
         prefix: str = "",
         methods: bool = True,
         upgrade: bool = True,
-        before: Life | None = None,
+        before: Lifecycle | None = None,
         names: Iterable[str] | None = None,
     ) -> None:
         self.options: Options = Options() if options is None else options
@@ -143,7 +153,7 @@ class App:
         self.described: dict[str, Endpoint] = {}
         """Documents that are the result of a method."""
         self.sockets: dict[str, Servable] = {}
-        self.own: dict[str, dict[str, Handler]] = {}
+        self.own: dict[str, dict[str, RouteEndpoint]] = {}
         """Routes, by path and method."""
         self.known: KnownFields = KnownFields()
         """Of the ASGI interface: heads that were routed to an endpoint."""
@@ -206,13 +216,14 @@ class App:
 
     @property
     def header_size(self) -> int:
-        """As `parse.Rules`: with room for a token where one may come."""
+        """The most bytes of header fields that are read: with room for a token where one may come."""
         return self.limits.header_size + max((one.room for one in self._protections), default=0)
 
     def overlong(self) -> Answer:
-        """As `parse.Rules`. It comes before a path is known, so it has a challenge if there is one for all."""
+        """The answer to a request with more of them, which comes before a path is known: it has a challenge if there is
+        one for all."""
         lines = (self._protections[0].too_long(),) if len(self._protections) == 1 else ()
-        return turned_away(431, f"Too large: header_size allows {self.header_size} bytes, received more", lines)
+        return plain_refusal(431, f"Too large: header_size allows {self.header_size} bytes, received more", lines)
 
     def route(
         self,
@@ -238,20 +249,20 @@ class App:
             head.answer = self.guard.preflight(headers, head.extra, ", ".join(self.own.get(path, ())))
         if head.answer is not None:
             if head.answer.reason and self.methods and path in self.endpoints:
-                head.answer = to_endpoint(head.answer)
+                head.answer = rpc_refusal(head.answer)
             return head
         if upgrade and self.upgrade and path in self.sockets:
             self._socket(head)
         elif self.methods and (call := self.calls.get(path)) is not None:
             if method != "POST":
-                head.answer = turned_away(405, f"{method} is not for JSON-RPC; POST a message", (("Allow", "POST"),))
+                head.answer = plain_refusal(405, f"{method} is not for JSON-RPC; POST a message", (("Allow", "POST"),))
             elif ((kind := headers.get(b"content-type")) is None or not is_json(kind)) and not _any_media_type(call):
-                head.answer = unsupported(kind)
+                head.answer = wrong_media_type(kind)
             else:
-                head.answer = uncoded(headers)
+                head.answer = refuse_coding(headers)
                 head.served = call if head.answer is None else None
         elif self.methods and (endpoint := self.endpoints.get(path)) is not None:
-            head.answer = uncoded(headers)
+            head.answer = refuse_coding(headers)
             head.endpoint = endpoint if head.answer is None else None
         elif (own := self.own.get(path)) is not None:
             self._route(head, own)
@@ -261,9 +272,9 @@ class App:
             head.answer = self._document(method, path, document)
         elif not self.methods and path in self.sockets:
             lines = (("Upgrade", "websocket"), ("Connection", "Upgrade"))
-            head.answer = turned_away(426, "This URL speaks WebSocket alone", lines)
+            head.answer = plain_refusal(426, "This URL speaks WebSocket alone", lines)
         else:
-            head.answer = turned_away(404, f"There is nothing at {path}", advice=self._what_is_there())
+            head.answer = plain_refusal(404, f"There is nothing at {path}", advice=self._what_is_there())
         if self.guards and self._has_a_guard(head):
             head.guard = self.guards.get(path)
             head.guarded = head.guard is not None
@@ -276,25 +287,25 @@ class App:
             return head
         head.extra = (("Access-Control-Allow-Origin", "*"),)
         if head.method == "OPTIONS":
-            asked = head.headers.get(b"access-control-request-headers", b"*").decode("latin-1")
+            wanted = head.headers.get(b"access-control-request-headers", b"*").decode("latin-1")
             lines = [("Access-Control-Allow-Methods", "GET, HEAD"), ("Access-Control-Max-Age", "600")]
-            head.answer = Answer(204, (*lines, ("Access-Control-Allow-Headers", asked)))
+            head.answer = Answer(204, (*lines, ("Access-Control-Allow-Headers", wanted)))
         else:
             head.answer = self._document(head.method, head.path, document)
             if head.answer.status == 200:
                 head.extra = (*head.extra, _CACHED)
         return head
 
-    def _route(self, head: Head, own: Mapping[str, Handler]) -> None:
+    def _route(self, head: Head, own: Mapping[str, RouteEndpoint]) -> None:
         found = own.get(head.method)
         if found is None:
             words = f"{head.method} is not for {head.path}"
-            head.answer = turned_away(405, words, (("Allow", ", ".join(own)),))
+            head.answer = plain_refusal(405, words, (("Allow", ", ".join(own)),))
         else:
             head.endpoint, head.route, head.public = found.endpoint, True, found.public
 
     def _what_is_there(self) -> str:
-        """The paths that are served, for a caller with a wrong one; a guarded server does not tell a stranger."""
+        """The paths that are served, for a caller with a wrong one; a guarded server names none."""
         if self.guards or not self.methods:
             return ""
         served = [path for path in (*self.calls, *self.endpoints, *self.own) if path.isprintable()]
@@ -308,7 +319,7 @@ class App:
         return head.answer.status == 200 and head.path not in HEALTH
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        """The served objects start and stop with the ASGI server. What has started stops, whatever else fails."""
+        """Start and stop the served objects with the ASGI server. What has started stops, also where others fail."""
         await receive()
         moment = "startup"
         try:
@@ -329,14 +340,14 @@ class App:
 
     def _socket(self, head: Head) -> None:
         if head.method != "GET":
-            head.answer = turned_away(405, "A WebSocket begins with GET", (("Allow", "GET"),))
+            head.answer = plain_refusal(405, "A WebSocket begins with GET", (("Allow", "GET"),))
         elif head.headers.get(b"sec-websocket-version", b"13") != b"13":
-            head.answer = turned_away(426, "The WebSocket version here is 13", (("Sec-WebSocket-Version", "13"),))
+            head.answer = plain_refusal(426, "The WebSocket version here is 13", (("Sec-WebSocket-Version", "13"),))
         else:
             head.socket = self.sockets[head.path]
 
     def reject(self, head: Head, status: int, reason: str, remote: str, secure: bool = False) -> None:
-        """Tell the observers that a request is turned away, unless it is a health check."""
+        """Report to the observers that a request is turned away, unless it is a health check."""
         rejected = self.options.rejected
         if not rejected or head.path in HEALTH:
             return
@@ -354,7 +365,7 @@ class App:
 
     def _document(self, method: str, path: str, document: Document) -> Answer:
         if method not in ("GET", "HEAD"):
-            return turned_away(405, f"{method} is not for {path}; GET it", (("Allow", "GET, HEAD"),))
+            return plain_refusal(405, f"{method} is not for {path}; GET it", (("Allow", "GET, HEAD"),))
         if path == "/ready":
             status = "draining" if any(one.call_limit.draining for one in self.served) else ""
             if not status and self.options.unready is not None:
@@ -371,7 +382,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application: scopes `http`, `websocket` and `lifespan`."""
         if self.proxies is not None:
-            scope = behind(self.proxies, scope)
+            scope = scope_of_caller(self.proxies, scope)
         if scope["type"] == "http":
             await _http(self, scope, receive, send)
         elif scope["type"] == "websocket":
@@ -395,55 +406,55 @@ async def _idle(calls: CallLimit, timeout: float) -> None:
 
 
 async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    asked = _asked(app, scope)
-    head = told = asked.head
+    known = _known_fields(app, scope)
+    head = shown = known.head
     answer = head.answer
     body = b""
     verdict: Admitted | None = None
     if head.guarded:
-        found_out = _at_once(asked, scope) or await _admitted(app, head, scope)
+        found_out = _at_once(known, scope) or await _admitted(app, head, scope)
         if isinstance(found_out, Answer):
-            app.reject_with(head, found_out, remote(scope), secure(scope))
-            await answered(head, found_out, send)
+            app.reject_with(head, found_out, remote(scope), is_secure(scope))
+            await send_answer(head, found_out, send)
             return
         verdict = found_out
         if verdict.headers:
-            told = structs.replace(head, extra=(*head.extra, *verdict.headers))
+            shown = structs.replace(head, extra=(*head.extra, *verdict.headers))
     identity = None if verdict is None else verdict.identity
     if answer is None:
-        found = await _body(app, asked, receive)
+        found = await _body(app, known, receive)
         if found is None:
             return
         body, answer = found
     if answer is not None:
-        app.reject_with(head, answer, remote(scope), secure(scope))
-        await answered(told, answer, send)
+        app.reject_with(head, answer, remote(scope), is_secure(scope))
+        await send_answer(shown, answer, send)
     elif head.served is not None:
-        exchange = RpcExchange(asked, body, scope, app.options, identity)
+        exchange = AsgiExchange(known, body, scope, app.options, identity)
         exchanged(head.served, exchange)
         answer = exchange.answer or await exchange.wait(receive)
         if answer is not None:
-            await answered_counted(told, answer, send, app.budget, lambda: exchange.caller.owner)
+            await send_counted(shown, answer, send, app.budget, lambda: exchange.caller.owner)
     elif head.endpoint is not None:
-        reject = lambda status, why: app.reject(told, status, why, remote(scope), secure(scope))  # noqa: E731
-        request = HttpRequest(head.method, head.path, head.query, body, who(asked, scope, identity), head)
-        reply = ResponseWriter(told, app.limits, reject, app.budget, lambda: request.caller.owner)
+        reject = lambda status, why: app.reject(shown, status, why, remote(scope), is_secure(scope))  # noqa: E731
+        request = HttpRequest(head.method, head.path, head.query, body, caller_of(known, scope, identity), head)
+        reply = AsgiReply(shown, app.limits, reject, app.budget, lambda: request.caller.owner)
         try:
             head.endpoint(request, reply)
         except Exception:
             log.exception("The endpoint at %s raised", head.path)
             reply.fail()
         if reply.answer is not None:
-            await answered_counted(told, reply.answer, send, app.budget, lambda: request.caller.owner)
+            await send_counted(shown, reply.answer, send, app.budget, lambda: request.caller.owner)
         else:
             await reply.carry(receive, send)
 
 
-def _at_once(asked: RequestFields, scope: Scope) -> Admitted | Answer | None:
-    """The decision that the guard of a request has at hand; None: it has to be asked."""
-    if (kept := asked.decided) is not None and kept.holds():
+def _at_once(known: RequestFields, scope: Scope) -> Admitted | Answer | None:
+    """Return the decision that the guard of a request has at hand, or None."""
+    if (kept := known.decided) is not None and kept.holds():
         return kept.verdict
-    return at_once(asked.head, credentials_of(scope["headers"], asked.head.query), asked)
+    return at_once(known.head, credentials_of(scope["headers"], known.head.query), known)
 
 
 async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
@@ -452,14 +463,14 @@ async def _admitted(app: App, head: Head, scope: Scope) -> Admitted | Answer:
     assert guard is not None  # it is guarded
     host = forwarded_host(scope) or head.headers.get(b"host", b"")
     seen = handshake(head, scope.get("scheme", "http"), host, scope["headers"], remote(scope))
-    return await admitted(guard, seen, head, app.limits.guard_timeout)
+    return await ask_guard(guard, seen, head, app.limits.guard_timeout)
 
 
-def _asked(app: App, scope: Scope) -> RequestFields:
+def _known_fields(app: App, scope: Scope) -> RequestFields:
     """The decision for a head. Callers send the same head again and again, so decisions for calls are cached by the
     parts of the head that matter."""
     method, fields = scope["method"], scope["headers"]
-    asked = (
+    target = (
         method,
         scope["path"],
         scope.get("raw_path"),
@@ -469,14 +480,14 @@ def _asked(app: App, scope: Scope) -> RequestFields:
         forwarded_host(scope),
     )
     try:
-        known = app.known.find(asked, fields)
+        known = app.known.find(target, fields)
     except TypeError:  # a server that gives lists
         return RequestFields(_route(app, method, scope, upgrade=False), length_of(fields))
     if known is None:
         head = _route(app, method, scope, upgrade=False)
         known = RequestFields(head, length_of(fields))
         if head.served is not None or head.endpoint is not None:
-            app.known.learn(asked, fields, head)
+            app.known.learn(target, fields, head)
     return known
 
 
@@ -496,11 +507,11 @@ def _route(app: App, method: str, scope: Scope, *, upgrade: bool) -> Head:
     return head
 
 
-async def _body(app: App, asked: RequestFields, receive: Receive) -> tuple[bytes, Answer | None] | None:
+async def _body(app: App, known: RequestFields, receive: Receive) -> tuple[bytes, Answer | None] | None:
     """The body, or the answer to one that is too large or too slow; None when the caller went away."""
-    head, allowed = asked.head, app.limits.message_size
-    if asked.length > allowed:
-        return b"", oversized(head, allowed, asked.length)
+    head, allowed = known.head, app.limits.message_size
+    if known.length > allowed:
+        return b"", too_large_answer(head, allowed, known.length)
     steps = receive().__await__()
     try:
         first = next(steps)
@@ -510,7 +521,7 @@ async def _body(app: App, asked: RequestFields, receive: Receive) -> tuple[bytes
             return None
         if not event.get("more_body"):
             body: bytes = event.get("body", b"")
-            return body, oversized(head, allowed, None) if len(body) > allowed else None
+            return body, too_large_answer(head, allowed, None) if len(body) > allowed else None
         waiting: Awaitable[Event] | None = None
         parts = bytearray(event.get("body", b""))
     else:
@@ -527,7 +538,7 @@ async def _body(app: App, asked: RequestFields, receive: Receive) -> tuple[bytes
                 waiting = None
                 parts += event.get("body", b"")
                 more = bool(event.get("more_body"))
-            return b"", oversized(head, allowed, None)
+            return b"", too_large_answer(head, allowed, None)
     except TimeoutError:
         return b"", refusal(head, 408, "The body took too long", (("Connection", "close"),))
 
@@ -552,14 +563,14 @@ async def _websocket(app: App, scope: Scope, receive: Receive, send: Send) -> No
     if head.socket is not None:
         verdict = await _admitted(app, head, scope) if head.guarded else Admitted()
         if isinstance(verdict, Admitted):
-            caller = who(RequestFields(head), scope, verdict.identity)
+            caller = caller_of(RequestFields(head), scope, verdict.identity)
             await asgi_socket.run(head.socket, caller, app.options, scope, receive, send, verdict)
             return
         answer = verdict
-    answer = answer or turned_away(404, f"There is no WebSocket at {head.path}")
-    app.reject_with(head, answer, remote(scope), secure(scope))
+    answer = answer or plain_refusal(404, f"There is no WebSocket at {head.path}")
+    app.reject_with(head, answer, remote(scope), is_secure(scope))
     if "websocket.http.response" in (scope.get("extensions") or {}):
-        await send({**begin(head, answer), "type": "websocket.http.response.start"})
+        await send({**start_event(head, answer), "type": "websocket.http.response.start"})
         await send({"type": "websocket.http.response.body", "body": answer.body})
     else:
         await send({"type": "websocket.close", "code": 1008})

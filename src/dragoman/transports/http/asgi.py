@@ -33,7 +33,7 @@ Send: TypeAlias = Callable[[Event], Awaitable[None]]
 _JSON_LINE = (b"content-type", JSON.encode())
 
 
-def begin(head: Head, answer: Answer) -> Event:
+def start_event(head: Head, answer: Answer) -> Event:
     """The event that begins an answer."""
     lines = _encoded((*answer.headers, *head.extra))
     return {"type": "http.response.start", "status": answer.status, "headers": [*lines]}
@@ -45,13 +45,13 @@ def _encoded(lines: Lines) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((name.lower().encode(), value.encode("latin-1")) for name, value in lines)
 
 
-async def answered(head: Head, answer: Answer, send: Send) -> None:
+async def send_answer(head: Head, answer: Answer, send: Send) -> None:
     """Send a whole answer."""
     length = (b"content-length", b"%d" % len(answer.body))
     if answer.status == 200 and answer.headers == JSON_LINES and not head.extra:
         start: Event = {"type": "http.response.start", "status": 200, "headers": [_JSON_LINE, length]}
     else:
-        start = begin(head, answer)
+        start = start_event(head, answer)
         if answer.status not in (204, 304):
             start["headers"].append(length)
     await send(start)
@@ -62,15 +62,13 @@ _COUNTED = 16 * 1024
 """A whole answer from this length on counts in the budget while the server in front takes it."""
 
 
-async def answered_counted(
-    head: Head, answer: Answer, send: Send, budget: Budget | None, owner: Callable[[], str]
-) -> None:
+async def send_counted(head: Head, answer: Answer, send: Send, budget: Budget | None, owner: Callable[[], str]) -> None:
     """Send a whole answer, which counts in the budget until the server in front has taken it: servers take the body and
     return when their own buffer has room. How fast it leaves cannot be seen here, so it has all the time that there is
     room for it."""
     size, task = len(answer.body), asyncio.current_task()
     if size < _COUNTED or budget is None or task is None:
-        await answered(head, answer, send)
+        await send_answer(head, answer, send)
         return
     cut: list[str] = []
 
@@ -83,7 +81,7 @@ async def answered_counted(
     watch.beside = size
     watch.count()
     try:
-        await answered(head, answer, send)
+        await send_answer(head, answer, send)
     except asyncio.CancelledError:
         if not cut or task.uncancel():
             raise
@@ -94,11 +92,11 @@ async def answered_counted(
 _WITHOUT_CLOCKS = Limits(write_timeout=None, read_rate=None)
 
 
-class Watch:
+class DisconnectWatch:
     """Notices that a caller leaves while it is being answered.
 
-    The server is asked once. After the end of the body it may only send `http.disconnect`; a server that sends
-    another event at once would send it again and again, and a loop reading these would starve everything else.
+    The server's next event is awaited once. After the end of the body it may only send `http.disconnect`; a server that
+    sends another event at once would send it again and again, and a loop reading these would starve everything else.
     """
 
     __slots__ = ("_receive", "_task")
@@ -118,7 +116,7 @@ class Watch:
 
     @staticmethod
     def _stays(task: asyncio.Task[bool]) -> bool:
-        """Whether the watch ended for another reason than the caller's leaving."""
+        """Whether the watch ended for another reason than that the caller left."""
         return not task.cancelled() and task.exception() is None and not task.result()
 
     async def _watch(self) -> bool:
@@ -133,22 +131,30 @@ class Watch:
                 log.debug("While waiting for a caller to leave: %.200r", str(why))
 
 
-class RpcExchange:
+class AsgiExchange:
     """The exchange of one POST on the ASGI face."""
 
     __slots__ = (
-        "_asked", "_caller", "_empty_status", "_identity", "_scope", "_waiter", "acknowledges", "answer", "gone",
+        "_caller",
+        "_empty_status",
+        "_identity",
+        "_known",
+        "_scope",
+        "_waiter",
+        "acknowledges",
+        "answer",
+        "gone",
         "request",
     )  # fmt: skip
 
     def __init__(
-        self, asked: RequestFields, request: bytes, scope: Scope, options: Options, identity: Identity | None = None
+        self, known: RequestFields, request: bytes, scope: Scope, options: Options, identity: Identity | None = None
     ) -> None:
         self._empty_status = options.empty_status
         self.acknowledges: bool = not options.await_notifications
         """Whether a notification is answered when it was accepted."""
         self._identity = identity
-        self._asked = asked
+        self._known = known
         self.request: bytes = request
         self.gone: Callable[[], None] | None = None
         self.answer: Answer | None = None
@@ -160,7 +166,7 @@ class RpcExchange:
     def caller(self) -> Caller:
         """Made on first use: most handlers never use it."""
         if self._caller is None:
-            self._caller = who(self._asked, self._scope, self._identity)
+            self._caller = caller_of(self._known, self._scope, self._identity)
         return self._caller
 
     @caller.setter
@@ -181,7 +187,7 @@ class RpcExchange:
     async def wait(self, receive: Receive) -> Answer | None:
         """The answer; None if the caller went away before."""
         self._waiter = asyncio.get_running_loop().create_future()
-        watch = Watch(receive)
+        watch = DisconnectWatch(receive)
         try:
             await watch.wait(self._waiter)
         finally:
@@ -191,7 +197,7 @@ class RpcExchange:
         return self.answer
 
 
-class ResponseWriter:
+class AsgiReply:
     """The reply of an endpoint on the ASGI interface. `limits`: more unsent bytes than `send_queue` make it wait, and a
     server that does not take them in time ends it; `reject`: as `Reply.reject`; `owner`: whose part of the budget it
     takes."""
@@ -251,7 +257,7 @@ class ResponseWriter:
     def start(self, status: int, headers: Lines = ()) -> None:
         if not self._started:
             self._started = True
-            self._put(begin(self._head, Answer(status, headers)))
+            self._put(start_event(self._head, Answer(status, headers)))
 
     def write(self, chunk: bytes) -> None:
         if chunk and self._head.method != "HEAD":
@@ -296,7 +302,7 @@ class ResponseWriter:
 
     async def carry(self, receive: Receive, send: Send) -> None:
         """Send what is queued until the answer is over or the caller has gone."""
-        watch = Watch(receive)
+        watch = DisconnectWatch(receive)
         self._task = task = asyncio.current_task()
         try:
             while True:
@@ -309,7 +315,7 @@ class ResponseWriter:
                     if len(self.answer.body) >= _COUNTED:
                         self._unsent.beside = len(self.answer.body)
                         self._unsent.count()
-                    await answered(self._head, self.answer, send)
+                    await send_answer(self._head, self.answer, send)
                 if self._over:
                     return
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -342,7 +348,7 @@ def remote(scope: Scope) -> str:
     return "" if client is None else remote_name(tuple(client))
 
 
-def secure(scope: Scope) -> bool:
+def is_secure(scope: Scope) -> bool:
     """Whether the request came by TLS."""
     return is_tls(scope.get("scheme", ""))
 
@@ -350,7 +356,7 @@ def secure(scope: Scope) -> bool:
 _HOST = "dragoman.forwarded_host"
 
 
-def behind(proxies: TrustedProxies, scope: Scope) -> Scope:
+def scope_of_caller(proxies: TrustedProxies, scope: Scope) -> Scope:
     """The scope of a request as its caller made it, if a trusted proxy says so."""
     client = scope.get("client")
     if client is None or not proxies.trusts(client[0]):
@@ -361,12 +367,12 @@ def behind(proxies: TrustedProxies, scope: Scope) -> Scope:
             name, text = raw.decode(), value.decode("latin-1").strip()
             found[name] = f"{found[name]}, {text}" if name in found else text
     origin = proxies.origin_of(found)
-    told: Scope = {**scope, _HOST: origin.host.encode()}
+    changed: Scope = {**scope, _HOST: origin.host.encode()}
     if origin.address is not None:
-        told["client"] = origin.address
+        changed["client"] = origin.address
     if origin.scheme:
-        told["scheme"] = origin.scheme if scope["type"] == "http" else origin.scheme.replace("http", "ws")
-    return told
+        changed["scheme"] = origin.scheme if scope["type"] == "http" else origin.scheme.replace("http", "ws")
+    return changed
 
 
 _FORWARDED = frozenset(name.encode() for name in FORWARDED)
@@ -378,14 +384,14 @@ def forwarded_host(scope: Scope) -> bytes:
     return host
 
 
-def who(asked: RequestFields, scope: Scope, identity: Identity | None = None) -> Caller:
+def caller_of(known: RequestFields, scope: Scope, identity: Identity | None = None) -> Caller:
     """The caller of a request."""
     scheme: str = scope.get("scheme", "http")
-    headers, host = asked.told(scope["headers"]), forwarded_host(scope)
+    headers, host = known.header_texts(scope["headers"]), forwarded_host(scope)
     return Caller(
         scheme=scheme,
         remote=remote(scope),
-        path=asked.head.path,
+        path=known.head.path,
         headers=headers | {"host": host.decode()} if host else headers,
         tls=is_tls(scheme),
         identity=identity,

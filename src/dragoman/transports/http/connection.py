@@ -2,7 +2,7 @@
 
 Rules:
 
-- Requests are parsed on and started while earlier ones run; answers leave in the order of the
+- Requests are parsed on and started while earlier ones run; answers are sent in the order of the
   requests, all of one wake-up in one write. At most `PIPELINE` run at once; then reading stops.
   It also stops while the far end does not read.
 - Heads that are too long (431) or too slow (408), bodies that are too long (413) or too slow (408)
@@ -10,7 +10,7 @@ Rules:
 - Heads repeat, so what llhttp and `App.route` found out about a head is cached: see `known_heads`.
 - With a guard, requests are started one after another as it admits them. While it decides nothing is read, so
   a body that has not come by then is only requested ("100 Continue") and read once its request is admitted.
-- The state of waiting is a stage: one of `STAGES`, the table of time-outs.
+- What it waits for is a stage: `stage_times` has the seconds of each, `expired` what happens then.
 - A far end that closes its sending side still gets its answers. Whether it has closed the other side as well
   only shows when something is sent. So up to two interim responses ("100 Continue", which every
   client skips; RFC 9110, 15.2) are sent as probes, or in a begun answer what its endpoint has for that; then
@@ -22,28 +22,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
+
+from msgspec import Struct
 
 from ...channel import Admitted, Caller, Identity, exchanged
+from ...jsonrpc.errors import Refusal
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch
 from ...net.sockets import remote_name
 from ...net.urls import printable
-from .admission import Admission, handshake
+from .admission import PendingAdmission, handshake
 from .app import log
-from .known_heads import fields_of
-from .messages import Answer, Head, HttpRequest, collect, texts
-from .parse import BETWEEN, BODY, HEAD, OVER, Refused, Request, RequestParser
-from .parts import ConnectionOwner
-from .refusals import to_endpoint, turned_away
+from .messages import JSON_LINES, Answer, CommonLines, Head, HttpRequest, Lines, collect, texts
+from .parse import BETWEEN, BODY, HEAD, OVER, IncomingRequest, RefusedRequest, RequestParser
+from .refusals import failure, plain_refusal, rpc_answer, rpc_refusal
 from .request_queue import RequestQueue
-from .responses import PipelinedResponse, ResponseWriter, RpcExchange, joining
-from .stages import CONTINUE, FLUSHING, IDLE, LINGERING, NEVER, NO_LOOK_YET, NOTHING, PROBING, STAGES, probe, stage_of
+from .responses import compose
+from .stages import (
+    AT_WORK,
+    CONTINUE,
+    FLUSHING,
+    IDLE,
+    IN_BODY,
+    IN_HEAD,
+    LINGERING,
+    NEVER,
+    NO_LOOK_YET,
+    NOTHING,
+    PROBES,
+    PROBING,
+    UNREAD,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from ...net.forwarded import TrustedProxies
+    from ..partial import PartialMessages
     from .app import App
     from .known_heads import KnownHeads
+    from .websocket import WebSocket
 
 PIPELINE = 64
 """Requests of one connection that run at once."""
@@ -51,6 +69,25 @@ _FEW = 4 * 1024
 """Bytes that wait beside the transport and are not counted."""
 _BATCH = 256 * 1024
 """Bytes of answers that are written at once rather than at the end of the wake-up."""
+
+
+class ConnectionOwner(Protocol):
+    """The listener of a connection."""
+
+    app: App
+    tls: bool
+    loopback: bool
+    heads: KnownHeads
+    heads_behind: KnownHeads
+    partial: PartialMessages
+    now: float
+    """The time of its last check of the deadlines."""
+    waits: Sequence[float]
+    """Seconds for each stage."""
+
+    def admit(self, connection: ServerConnection) -> bool: ...
+    def became(self, connection: ServerConnection, socket: WebSocket) -> None: ...
+    def gone(self, wire: ServerConnection | WebSocket) -> None: ...
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -103,29 +140,25 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The position within a request."""
         return OVER if self._over else BETWEEN if self.parser is None else self.parser.state
 
-    def caller(self, head: Head, length: int, asked: Request | None = None, scheme: str = "http") -> Caller:
+    def caller(self, head: Head, length: int, incoming: IncomingRequest | None = None, scheme: str = "http") -> Caller:
         """The caller of a request with a body of this length."""
-        admitted = None if asked is None else asked.admitted
-        texts = head.told(length) if asked is None or asked.known is None else asked.known.told()
+        identity = None if incoming is None or incoming.admitted is None else incoming.admitted.identity
+        known = None if incoming is None else incoming.known
+        texts = head.header_texts(length) if known is None else known.header_texts()
         remote, tls = self.remote, self.owner.tls
         if self.proxies is not None:
-            remote, tls = self.origin(head, asked)
+            remote, tls = self.origin(head, incoming)
             if host := self.proxies.origin_of(texts).host:
                 texts = texts | {"host": host}
-        return Caller(
-            scheme=scheme + "s" if tls else scheme,
-            remote=remote,
-            path=head.path,
-            headers=texts,
-            tls=tls,
-            identity=None if admitted is None else admitted.identity,
-        )
+        scheme += "s" * tls
+        return Caller(scheme=scheme, remote=remote, path=head.path, headers=texts, tls=tls, identity=identity)
 
-    def origin(self, head: Head, asked: Request | None = None) -> tuple[str, bool]:
+    def origin(self, head: Head, incoming: IncomingRequest | None = None) -> tuple[str, bool]:
         """The address of a request's caller, and whether the caller sent it by TLS."""
         if self.proxies is None:
             return self.remote, self.owner.tls
-        found = self.proxies.origin_of(head.told() if asked is None or asked.known is None else asked.known.told())
+        known = None if incoming is None else incoming.known
+        found = self.proxies.origin_of(head.header_texts() if known is None else known.header_texts())
         return found.remote or self.remote, found.scheme == "https" if found.scheme else self.owner.tls
 
     # -- the transport
@@ -137,11 +170,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.remote = remote_name(peer) if isinstance(peer, tuple) else ""
         if (proxies := self.app.proxies) is not None and isinstance(peer, tuple) and proxies.trusts(str(peer[0])):
             self.proxies, self.heads = proxies, self.owner.heads_behind
-        transport.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
+        transport.set_write_buffer_limits(high=1, low=0)  # reports when anything stays behind, and when all is sent
         if self.owner.admit(self):
             self._settle()
         else:
-            self.refuse(turned_away(503, "Busy: limit channels is reached", (("Retry-After", "1"),)))
+            self.refuse(plain_refusal(503, "Busy: limit channels is reached", (("Retry-After", "1"),)))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._into
@@ -175,7 +208,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         for event in parser.feed(data):
             if self.last or self._over:
                 break
-            if isinstance(event, Refused):
+            if isinstance(event, RefusedRequest):
                 self.refuse(event.answer, event.head)
             elif event.upgrade is not None and not event.head.guarded:
                 self._upgrade(event, *event.upgrade)
@@ -250,10 +283,8 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _owner(self) -> str:
         """Whose part of the budget what is unsent takes."""
-        remote = self.remote
-        if self.proxies is not None and self.owed:  # whose turn it is
-            turn = self.owed[0]
-            remote = self.origin(turn.head, turn.asked)[0]
+        turn = self.owed[0] if self.owed else None
+        remote = self.remote if turn is None else self.origin(turn.head, turn.incoming)[0]
         return Caller(remote=remote, identity=self.who).owner
 
     def _too_slow(self, why: str) -> None:
@@ -263,9 +294,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _hold(self) -> None:
         """Count what the transport cannot be given yet: responses that wait for an earlier one or for the far end to
         read, and requests that wait for these."""
-        held = self._out_size + sum([len(turn.out) for turn in self.owed])
-        if self.waiting:
-            held += self.waiting.size
+        held = self._out_size + sum([len(turn.out) for turn in self.owed]) + (self.waiting.size if self.waiting else 0)
         if held < _FEW:  # a request of the usual size that waits for the guard says nothing of how its caller reads
             held = 0
         if held or self.watch is not None:
@@ -274,7 +303,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             watch.count()
 
     def _resume(self) -> None:
-        """Tell the endpoint of the first response that it may go on."""
+        """Let the endpoint of the first response go on."""
         turn = self.owed[0] if self.owed else None
         if isinstance(turn, ResponseWriter) and turn.resumed is not None and not self.full:
             turn.resumed()
@@ -293,7 +322,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 break
             head, body = found.head, data[end + 4 : stop]
             if head.guarded or found.varied is not None:
-                self.take(head, body, Request(head, body, None if found.varied is None else raw, found))
+                self.take(head, body, IncomingRequest(head, body, None if found.varied is None else raw, found))
             else:
                 self.take(head, body)
             at = stop
@@ -302,38 +331,37 @@ class ServerConnection(asyncio.BufferedProtocol):
             end = data.find(b"\r\n\r\n", at)
         return data[at:] if at else data
 
-    def _upgrade(self, asked: Request, raw: bytes, rest: bytes) -> None:
+    def _upgrade(self, incoming: IncomingRequest, raw: bytes, rest: bytes) -> None:
         """Hand the transport over to a WebSocket; `raw` is its handshake, `rest` the bytes after it."""
-        transport, head = self.transport, asked.head
+        transport, head = self.transport, incoming.head
         if transport is None or head.socket is None:
             return
         if self.owed or self.waiting:
-            self.refuse(turned_away(400, "A WebSocket begins after the answers to what was asked before"))
+            self.refuse(plain_refusal(400, "A WebSocket begins after the answers to what was asked before"))
             return
         try:
             from .websocket import upgrade  # noqa: PLC0415 - an optional extra
         except ImportError:
-            self.refuse(turned_away(501, "WebSocket needs the extra dragoman[websocket] on this server"))
+            self.refuse(plain_refusal(501, "WebSocket needs the extra dragoman[websocket] on this server"))
             return
         owner, subprotocol = self.owner, head.socket.subprotocol
-        caller = self.caller(head, 0, asked, "ws")
-        more, budget = joining(asked), head.socket.call_limit.budget
+        caller = self.caller(head, 0, incoming, "ws")
+        more, budget = incoming.more, head.socket.call_limit.budget
         made = upgrade(raw, caller, self.app.options, owner.gone, owner.partial.kept, subprotocol, more, budget)
         if not isinstance(made, tuple):
-            self.refuse(turned_away(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
+            self.refuse(plain_refusal(made.status_code, bytes(made.body or b"").decode("utf-8", "replace").strip()))
             return
         self._flush()
         socket, accepted = made
         self._over = True
         self.transport, self.deadline = None, NEVER
         transport.write(accepted)
-        transport.set_protocol(socket)
-        socket.take(transport)
+        socket.take_over(transport)
         owner.became(self, socket)
         if rest:
             socket.take_bytes(rest)
-        if asked.admitted is not None and asked.admitted.expires is not None:
-            socket.expires(asked.admitted.expires)
+        if incoming.admitted is not None and incoming.admitted.expires is not None:
+            socket.expires(incoming.admitted.expires)
         head.socket.attach(socket)
 
     # -- requests
@@ -342,65 +370,64 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Answer a request that cannot be served, after the answers to the requests before it, and accept no further
         request."""
         if answer.reason and head is not None and head.speaks_rpc:
-            answer = to_endpoint(answer)
+            answer = rpc_refusal(answer)
         log.debug("%s refused with %d: %s", self.remote, answer.status, printable(answer.body.decode("latin-1")))
         if self.waiting:
             self.waiting.drop_part()
         self._fault = self._over = True
         if self.parser is not None:
             self.parser.stop()
-        head = Head(method="GET") if head is None else head
-        told = Head(method=head.method, path=head.path, length=head.length, socket=head.socket)
-        if self.proxies is not None:
-            told.headers = head.headers
-        told.answer, told.extra, told.keep = answer, head.extra, False
-        self.take(told, b"")
+        head = head or Head()
+        headers = {} if self.proxies is None else head.headers
+        refused = Head(method=head.method, path=head.path, headers=headers, length=head.length, socket=head.socket)
+        refused.answer, refused.extra, refused.keep = answer, head.extra, False
+        self.take(refused, b"")
         if not self._busy:
             self._settle()
 
-    def take(self, head: Head, body: bytes, asked: Request | None = None) -> None:
-        """A complete request has come. `asked`: the request itself, if it is more than head and body."""
+    def take(self, head: Head, body: bytes, incoming: IncomingRequest | None = None) -> None:
+        """A complete request has come. `incoming`: the request itself, if it is more than head and body."""
         if not head.keep:
             self.last = True
         if head.guarded:
-            asked = asked or Request(head, body)
+            incoming = incoming or IncomingRequest(head, body)
         if self.waiting or self.full or len(self.owed) >= PIPELINE:
-            self._wait(asked or Request(head, body))
-        elif asked is None or asked.decide():
-            self._start(head, body, asked)
-        elif asked.denied is not None:
-            self._deny(asked, asked.denied)
+            self._wait(incoming or IncomingRequest(head, body))
+        elif incoming is None or incoming.decide():
+            self._start(head, body, incoming)
+        elif incoming.denied is not None:
+            self._deny(incoming, incoming.denied)
         else:
-            self._wait(asked)
+            self._wait(incoming)
 
-    def _wait(self, request: Request) -> None:
+    def _wait(self, request: IncomingRequest) -> None:
         if self.waiting is None:
             self.waiting = RequestQueue(self._ask)
         self.waiting.add(request)
         self._hold()
 
-    def _start(self, head: Head, body: bytes, asked: Request | None) -> None:
+    def _start(self, head: Head, body: bytes, incoming: IncomingRequest | None) -> None:
         self.stage = NOTHING  # the stage's event has come
-        if asked is not None and asked.admitted is not None:
-            self.who = asked.admitted.identity
-        more = () if asked is None else joining(asked)
+        if incoming is not None and incoming.admitted is not None:
+            self.who = incoming.admitted.identity
+        more = () if incoming is None else incoming.more
         if head.served is not None:
-            exchange = RpcExchange(self, head, body, asked, more)
+            exchange = RpcExchange(self, head, body, incoming, more)
             self.owed.append(exchange)
             exchanged(head.served, exchange)
             return
-        told = ResponseWriter(self, head, more, asked)
-        self.owed.append(told)
+        response = ResponseWriter(self, head, more, incoming)
+        self.owed.append(response)
         if head.answer is not None:
-            self.app.reject_with(head, head.answer, *self.origin(head, asked))
-            told.respond(head.answer.status, head.answer.headers, head.answer.body)
+            self._turn_away(response, head.answer)
         elif head.endpoint is not None:
-            request = HttpRequest(head.method, head.path, head.query, body, self.caller(head, len(body), asked), head)
+            caller = self.caller(head, len(body), incoming)
+            request = HttpRequest(head.method, head.path, head.query, body, caller, head)
             try:
-                head.endpoint(request, told)
+                head.endpoint(request, response)
             except Exception:
                 log.exception("The endpoint at %s raised", head.path)
-                told.fail()
+                response.fail()
 
     def _start_waiting(self, waiting: RequestQueue) -> None:
         """Start the waiting requests that may start and that the guard has admitted."""
@@ -413,14 +440,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             else:
                 self._start(request.head, request.body or b"", request)
 
-    def _ask(self, request: Request) -> Admission:
+    def _ask(self, request: IncomingRequest) -> PendingAdmission:
         """Ask the guard about a request."""
         head, limits, guard = request.head, self.app.limits, request.head.guard
         assert guard is not None  # it is guarded
-        if request.raw is None:
-            fields = head.fields if request.body is None else head.sent(len(request.body))
-        else:
-            fields = fields_of(request.raw)
+        fields = request.fields
         (remote, tls), host, transport = self.origin(head, request), head.headers.get(b"host", b""), self.transport
         if self.proxies is not None:
             host = self.proxies.origin_of(texts(collect(fields))).host.encode() or host
@@ -432,18 +456,21 @@ class ServerConnection(asyncio.BufferedProtocol):
             request.decided(verdict)
             self._settle()
 
-        return Admission(guard, seen, head, limits.guard_timeout, decided)
+        return PendingAdmission(guard, seen, head, limits.guard_timeout, decided)
 
-    def _deny(self, request: Request, answer: Answer) -> None:
+    def _deny(self, request: IncomingRequest, answer: Answer) -> None:
         """The guard denies a request; its body is not read if it has not come."""
         if request.body is None or request.upgrade is not None:
             self.refuse(answer, request.head)
             return
         self.stage = NOTHING  # the stage's event has come
-        told = ResponseWriter(self, request.head, (), request)
-        self.owed.append(told)
-        self.app.reject_with(request.head, answer, *self.origin(request.head, request))
-        told.respond(answer.status, answer.headers, answer.body)
+        response = ResponseWriter(self, request.head, (), request)
+        self.owed.append(response)
+        self._turn_away(response, answer)
+
+    def _turn_away(self, turn: ResponseWriter, answer: Answer) -> None:
+        self.app.reject_with(turn.head, answer, *self.origin(turn.head, turn.incoming))
+        turn.respond(answer.status, answer.headers, answer.body)
 
     def keeps(self, turn: PipelinedResponse) -> bool:
         """Whether another request may follow this response."""
@@ -507,12 +534,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self.waiting = None
             if self.transport is None:  # it belongs to a WebSocket now
                 return
-        parser = self.parser
-        if (
-            parser is not None
-            and parser.expecting
-            and not (self.owed or (self.waiting and not self.waiting.wants_body))
-        ):
+        parser, first = self.parser, not (self.owed or (self.waiting and not self.waiting.wants_body))
+        if parser is not None and parser.expecting and first:
             parser.expecting = False
             if not parser.received:
                 self._out.append(CONTINUE)
@@ -528,7 +551,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if self.stage != IDLE:  # nearly every wake-up ends so
                 self.stage = IDLE
                 self.deadline = self.owner.now + self.owner.waits[IDLE]
-        elif (stage := stage_of(self)) != self.stage:
+        elif (stage := self._stage()) != self.stage:
             self.enter(stage)
         waiting = self.waiting
         held_back = self.full or (waiting is not None and len(waiting) > 0 and not waiting.reads_on)
@@ -536,10 +559,38 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._paused = held_back
             (self.transport.pause_reading if held_back else self.transport.resume_reading)()
 
+    def _stage(self) -> int:
+        """The stage at the end of a wake-up."""
+        if self.full:
+            return UNREAD
+        state, waiting = self.state, self.waiting
+        if waiting:
+            if state == BODY and waiting.wants_body:
+                return IN_BODY
+        elif state == HEAD:
+            return IN_HEAD
+        elif state == BODY:
+            return IN_BODY
+        if self.owed or waiting:
+            return PROBING if self.eof and self.probes < PROBES else AT_WORK
+        return IDLE
+
+    def _probe(self) -> None:
+        """Find out whether the far end has closed both sides: then the second probe fails."""
+        self.probes += 1
+        turn = self.owed[0] if self.owed else None
+        if self.transport is None or not (turn or self.waiting):
+            return
+        head = turn.head if turn is not None else cast(RequestQueue, self.waiting).first.head
+        if not head.old and (turn is None or not turn.begun):
+            self.transport.write(CONTINUE)
+        elif isinstance(turn, ResponseWriter) and turn.doubted is not None:
+            turn.doubted()
+
     def enter(self, stage: int) -> None:
         """Enter a stage."""
         if stage == PROBING:
-            probe(self)
+            self._probe()
         self.stage = stage
         self.deadline = self.owner.now + self.owner.waits[stage]
 
@@ -572,7 +623,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def cut_off(self, why: str) -> None:
-        self.refuse(turned_away(503, f"Busy: {why}", (("Retry-After", "1"),)))
+        self.refuse(plain_refusal(503, f"Busy: {why}", (("Retry-After", "1"),)))
 
     def retire(self, grace: bool = False) -> None:
         """The listener is closing. With `grace` one more request may come, until this is called again without."""
@@ -582,9 +633,168 @@ class ServerConnection(asyncio.BufferedProtocol):
     def dismiss(self) -> None:
         """The listener waits for the end: incomplete requests are not waited for."""
         if self.state in (HEAD, BODY):
-            self.refuse(turned_away(503, "Draining: this server is closing", (("Retry-After", "1"),)))
+            self.refuse(plain_refusal(503, "Draining: this server is closing", (("Retry-After", "1"),)))
 
     def expired(self) -> None:
-        """The deadline has passed."""
-        if self.transport is not None:
-            STAGES[self.stage].expired(self)
+        """The deadline of the stage has passed."""
+        stage, transport = self.stage, self.transport
+        if transport is None:
+            return
+        if stage in (IDLE, LINGERING):
+            self.close()
+        elif stage == IN_HEAD:
+            self.refuse(plain_refusal(408, "The head took longer than limit header_timeout allows"))
+        elif stage == IN_BODY:
+            head = None if self.parser is None else self.parser.under_way
+            self.refuse(plain_refusal(408, "The body took longer than limit body_timeout allows"), head)
+        elif stage == PROBING:
+            self.enter(PROBING if self.probes < PROBES else AT_WORK)
+        elif stage == FLUSHING:
+            if (unsent := transport.get_write_buffer_size()) >= self.unsent:
+                log.debug("%s reads nothing: cut off", self.remote)
+                transport.abort()
+                return
+            self.unsent = unsent
+            self.enter(FLUSHING)
+
+
+class RpcExchange(Struct, eq=False):
+    """The exchange of one POST, and its position in the order of the answers."""
+
+    front: ServerConnection
+    head: Head
+    request: bytes
+    incoming: IncomingRequest | None = None
+    """What is known of this request beside its head."""
+    more: Lines = ()
+    """Header fields with which the guard admits the request."""
+    gone: Callable[[], None] | None = None
+    out: bytes = b""
+    over: bool = False
+    made: Caller | None = None
+    """Its caller, after its first use."""
+    begun: ClassVar[bool] = False
+    """False: nothing is sent before the whole answer."""
+
+    @property
+    def caller(self) -> Caller:
+        """Made on first use: most handlers never use it."""
+        if self.made is None:
+            self.made = self.front.caller(self.head, len(self.request), self.incoming)
+        return self.made
+
+    @caller.setter
+    def caller(self, caller: Caller) -> None:
+        self.made = caller
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether a notification is answered when it was accepted."""
+        return not self.front.app.options.await_notifications
+
+    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+        if self.over:
+            return
+        front, head = self.front, self.head
+        if refusal is None and head.plain and not front.retiring and not self.more:
+            self.out = front.app.nothing if answer is None else JSON_LINES.ok % (len(answer), answer)
+        else:
+            whole = rpc_answer(answer, refusal, front.app.options.empty_status)
+            self.out = compose(head, self.more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
+        self.over = True
+        front.answered(self)
+
+    def queued(self) -> None:
+        """The answer waits for earlier ones: what it answers, which no limit counts any more, is not kept for that."""
+        self.request, self.gone = b"", None
+        if self.incoming is not None:
+            self.incoming.body = b""
+
+    def stream(self, message: bytes) -> bool:
+        """False: an answer in JSON cannot have messages ahead of it."""
+        return False
+
+
+class ResponseWriter(Struct, eq=False):
+    """The reply of any other endpoint, and its position in the order of the answers."""
+
+    front: ServerConnection
+    head: Head
+    more: Lines = ()
+    """Header fields with which the guard admits the request."""
+    incoming: IncomingRequest | None = None
+    """What is known of this request beside its head."""
+    gone: Callable[[], None] | None = None
+    resumed: Callable[[], None] | None = None
+    doubted: Callable[[], None] | None = None
+    out: bytes = b""
+    over: bool = False
+    begun: bool = False
+    chunked: bool = False
+
+    @property
+    def writable(self) -> bool:
+        front = self.front
+        return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
+
+    def reject(self, status: int, reason: str) -> None:
+        """Report to observers that the request is turned away."""
+        self.front.app.reject(self.head, status, reason, *self.front.origin(self.head, self.incoming))
+
+    def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
+        if self.over:
+            return
+        if self.begun:
+            self.finish(body)
+            return
+        front, head = self.front, self.head
+        if status == 200 and type(headers) is CommonLines and head.plain and not (front.retiring or self.more):
+            self.out = headers.ok % (len(body), body)
+        else:
+            self.out = compose(head, self.more, Answer(status, headers), keep=front.keeps(self), length=len(body))
+            if head.method != "HEAD":
+                self.out += body
+        self.over = True
+        self.gone = None
+        front.answered(self)
+
+    def start(self, status: int, headers: Lines = ()) -> None:
+        if self.begun or self.over:
+            return
+        bodiless = status in (204, 304)
+        self.chunked = not self.head.old and not bodiless
+        if not self.chunked and not bodiless:
+            self.head.keep = False  # without chunks only the end of the connection ends the body
+            self.front.last = True
+        keep = self.front.keeps(self)
+        self.out = compose(self.head, self.more, Answer(status, headers), keep=keep, chunked=self.chunked)
+        self.begun = True
+        self.front.answered(self)
+
+    def write(self, chunk: bytes) -> None:
+        if chunk and not self.over and self.head.method != "HEAD":
+            self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self.chunked else chunk
+            self.front.answered(self)
+
+    def finish(self, chunk: bytes = b"") -> None:
+        if self.over:
+            return
+        if self.head.method != "HEAD":
+            if chunk:
+                self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self.chunked else chunk
+            if self.chunked:
+                self.out += b"0\r\n\r\n"
+        self.over = True
+        self.gone = self.resumed = self.doubted = None
+        self.front.answered(self)
+
+    def fail(self) -> None:
+        """The endpoint raised: 500, or if an answer has begun, the end of the connection."""
+        if self.begun or self.over:
+            self.front.abort()
+        else:
+            answer = failure()
+            self.respond(answer.status, answer.headers, answer.body)
+
+
+PipelinedResponse: TypeAlias = RpcExchange | ResponseWriter

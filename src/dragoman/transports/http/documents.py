@@ -24,13 +24,13 @@ class _Answer(Struct):
 def document_endpoint(served: Servable, document: Document) -> Endpoint:
     """The endpoint of a document with a `method`: 200 with its result; otherwise the error as JSON, with 404 if there
     is no such method, 503 if calls are refused, 500 if it failed, and 403 if it was denied."""
-    request = msgspec.json.encode({"jsonrpc": "2.0", "method": document.method, "id": 1})
+    call = msgspec.json.encode({"jsonrpc": "2.0", "method": document.method, "id": 1})
 
-    def get(asked: HttpRequest, reply: Reply) -> None:
-        if asked.method not in ("GET", "HEAD"):
+    def get(request: HttpRequest, reply: Reply) -> None:
+        if request.method not in ("GET", "HEAD"):
             reply.respond(405, (("Allow", "GET, HEAD"),))
             return
-        x = _Get(request, asked.caller, reply, document.media_type)
+        x = _Get(call, request.caller, reply, document.media_type)
         reply.gone = x.left
         exchanged(served, x)
 

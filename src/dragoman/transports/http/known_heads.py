@@ -1,9 +1,8 @@
 """A cache of what was found out about the heads of requests, by their bytes. Pure.
 
 Clients send the same head before each body, except for the body's length and for lines that change with every request
-and are not used here: a `traceparent`, a date, an id. So a head is found by its bytes; by its *shape*, its bytes
-without the `Content-Length` line; or by its lines without that one and those that do not matter. A cached head costs
-one look-up, two, or two and a check of each such line.
+and are not used here: a `traceparent`, a date, an id. So a head is found by its bytes; or by its lines without the
+`Content-Length` line and those that do not matter, each of which is checked.
 
 An ASGI server has read the head already: there it is known by its fields that matter (`KnownFields`).
 
@@ -43,7 +42,6 @@ MATTERS = (
 )
 """The names of lines that decide something, here or at an endpoint, as a regular expression."""
 
-_LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 _LENGTH_NAMES = (b"Content-Length", b"content-length")
 _LENGTH_LINE = re.compile(rb"[Cc]ontent-[Ll]ength: ([0-9]{1,15})")
 BEHIND = MATTERS + "|x-forwarded-host|forwarded"
@@ -86,10 +84,10 @@ class Similar(Struct, gc=False):
     texts: dict[str, str] | None = None
     """Its own headers as `Caller.headers` has them, if lines of it vary, after their first use."""
 
-    def told(self) -> dict[str, str]:
+    def header_texts(self) -> dict[str, str]:
         """The headers of a request with this head as `Caller.headers` has them."""
         if self.varied is None:
-            return self.head.told(self.length)
+            return self.head.header_texts(self.length)
         if self.texts is None:
             self.texts = own_texts(self.head, self.varied)
         return self.texts
@@ -107,8 +105,6 @@ class KnownHeads:
         "_names",
         "_once",
         "_seen",
-        "_shapes",
-        "_varies",
         "exact",
         "kept",
     )
@@ -118,9 +114,8 @@ class KnownHeads:
         self._indifferent = _indifferent(matters)
         self.exact: dict[bytes, Similar] = {}
         """By all their bytes, without the blank line."""
-        self._shapes: dict[bytes, Head] = {}
-        self.kept: dict[_Kept, Head] = {}
-        """By the remaining lines and the positions of the others."""
+        self.kept: dict[_Kept, tuple[Head, list[bytes]]] = {}
+        """By the remaining lines and the positions of the others; and the others, without the length."""
         self._layouts: dict[tuple[bytes, int], tuple[tuple[int, ...], ...]] = {}
         """The positions of the lines that do not matter, the last first; by the request line and the number of
         lines."""
@@ -128,8 +123,6 @@ class KnownHeads:
         """Lines that do not matter and came more than once."""
         self._names: set[bytes] = set()
         """The names of lines that do not matter."""
-        self._varies = False
-        """The last similar head differed in more than its length."""
         self._seen: set[int] = set()
         self._once: set[int] = set()
         self._largest = min(TOKEN_HEAD_SIZE if tokens else KNOWN_HEAD_SIZE, header_size)
@@ -137,29 +130,15 @@ class KnownHeads:
 
     def similar(self, raw: bytes) -> Similar | None:
         """The cached entry for a head that differs from a cached one only in what does not matter."""
-        if self._varies:  # so did the last one
-            return self._by_lines(raw) or self._by_shape(raw)
-        return self._by_shape(raw) or self._by_lines(raw)
-
-    def _by_shape(self, raw: bytes) -> Similar | None:
-        shape = shaped(raw)
-        if shape is None or not 0 < shape[1] <= self._most or (head := self._shapes.get(shape[0])) is None:
-            return None
-        self._varies = False
-        found = Similar(head, shape[1])
-        if len(raw) <= self._largest:
-            _keep(self.exact, raw, found)
-        return found
-
-    def _by_lines(self, raw: bytes) -> Similar | None:
         if len(raw) > self._largest:
             return None
         lines = raw.split(b"\r\n")
         for layout in self._layouts.get((lines[0], len(lines)), ()):
-            left, varied, lengths = lines.copy(), [], []
+            left, varied, others, lengths = lines.copy(), [], [], []
             for at in layout:
                 varied.append(line := left.pop(at))
                 if line in self._harmless:
+                    others.append(line)
                     continue
                 name, colon, value = line.partition(b":")
                 if name in _LENGTH_NAMES and (length := _LENGTH_LINE.fullmatch(line)) is not None:
@@ -168,12 +147,16 @@ class KnownHeads:
                     self._indifferent.fullmatch(line) is None  # as what is before it, of any line, but slower
                 ):
                     break
+                else:
+                    others.append(line)
             else:
-                head = self.kept.get((layout, tuple(left)))
+                known = self.kept.get((layout, tuple(left)))
                 # two lengths would be two messages for two readers
-                if head is not None and len(lengths) == 1 and 0 < lengths[0] <= self._most:
-                    self._varies = True
-                    return self._repeated(raw, Similar(head, lengths[0], varied))
+                if known is not None and len(lengths) == 1 and 0 < lengths[0] <= self._most:
+                    if known[1] != others:
+                        return self._repeated(raw, Similar(known[0], lengths[0], varied))
+                    _keep(self.exact, raw, found := Similar(known[0], lengths[0]))
+                    return found
         return None
 
     def _repeated(self, raw: bytes, found: Similar) -> Similar:
@@ -202,13 +185,13 @@ class KnownHeads:
     def learn(self, raw: bytes, head: Head) -> None:
         """Cache what was found out about a head."""
         _keep(self.exact, raw, Similar(head, head.length))
-        if (shape := shaped(raw)) is None:
-            return
-        _keep(self._shapes, shape[0], head)
         layout, left = self._left(raw)
-        _keep(self.kept, (layout, left), head)
-        head.settled = texts_of(left[1:])
         lines = raw.split(b"\r\n")
+        rest = [lines[at] for at in layout if _LENGTH_LINE.fullmatch(lines[at]) is None]
+        if len(rest) != len(layout) - 1:  # its length has another form, or there are two
+            return
+        _keep(self.kept, (layout, left), (head, rest))
+        head.settled = texts_of(left[1:])
         if len(self._harmless) >= KNOWN_HEADS:
             self._harmless.clear()
             self._names.clear()
@@ -217,9 +200,9 @@ class KnownHeads:
         self._names.update(line.partition(b":")[0] for line in indifferent)
         if len(self._layouts) >= KNOWN_HEADS:
             self._layouts.clear()
-        place = left[0], len(left) + len(layout)
-        others = tuple(one for one in self._layouts.get(place, ()) if one != layout)
-        self._layouts[place] = (layout, *others[: _LAYOUTS - 1])
+        lines_of = left[0], len(left) + len(layout)
+        others = tuple(one for one in self._layouts.get(lines_of, ()) if one != layout)
+        self._layouts[lines_of] = (layout, *others[: _LAYOUTS - 1])
 
     def _left(self, raw: bytes) -> _Kept:
         """The positions of the lines that do not matter, the last first, and the remaining lines of a head."""
@@ -236,7 +219,6 @@ class KnownHeads:
     def forget(self) -> None:
         """The listener is closed."""
         self.exact.clear()
-        self._shapes.clear()
         self.kept.clear()
         self._layouts.clear()
         self._harmless.clear()
@@ -255,11 +237,11 @@ class RequestFields(Struct, gc=False):
     texts: dict[str, str] | None = None
     """All of them as `Caller.headers` has them, after their first use."""
 
-    def told(self, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    def header_texts(self, fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         """The headers as `Caller.headers` has them; `fields`: of this request."""
         if self.texts is None:
             head = self.head
-            self.texts = head.told() if head.settled is None else with_own(head, fields)
+            self.texts = head.header_texts() if head.settled is None else with_own(head, fields)
         return self.texts
 
 
@@ -276,13 +258,13 @@ class KnownFields:
         self._decide: dict[bytes, bool] = {}
         self._seen: set[int] = set()
 
-    def find(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> RequestFields | None:
+    def find(self, target: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> RequestFields | None:
         """What is known about a request for this with these fields. TypeError where they are not hashable."""
-        key = (asked, tuple(fields))
+        key = (target, tuple(fields))
         found = self.exact.get(key)
         if found is None:
             decide = self._decide
-            head = self.heads.get((asked, tuple([field for field in fields if decide.get(field[0], True)])))
+            head = self.heads.get((target, tuple([field for field in fields if decide.get(field[0], True)])))
             if head is not None:
                 found = RequestFields(head, length_of(fields))
                 self._keep(key, found)
@@ -298,7 +280,7 @@ class KnownFields:
         elif _size(key[1]) <= KNOWN_HEAD_SIZE:
             _keep(self.exact, key, found)
 
-    def learn(self, asked: Hashable, fields: Sequence[tuple[bytes, bytes]], head: Head) -> None:
+    def learn(self, target: Hashable, fields: Sequence[tuple[bytes, bytes]], head: Head) -> None:
         """Keep it, without the fields that do not matter: those are the request's own."""
         kept = tuple([field for field in fields if _DECIDES.fullmatch(field[0]) is not None])
         if _size(kept) > KNOWN_HEAD_SIZE:
@@ -309,8 +291,8 @@ class KnownFields:
                     self._decide.clear()
                 self._decide[name] = _DECIDES.fullmatch(name) is not None
         head.headers = {name: value for name, value in head.headers.items() if _DECIDES.fullmatch(name) is not None}
-        head.settled = head.told()
-        _keep(self.heads, (asked, kept), head)
+        head.settled = head.header_texts()
+        _keep(self.heads, (target, kept), head)
 
 
 def _size(fields: Iterable[tuple[bytes, bytes]]) -> int:
@@ -347,23 +329,6 @@ def _keep(kept: dict[_Key, _Found], key: _Key, found: _Found) -> None:
     if len(kept) >= KNOWN_HEADS:
         kept.clear()
     kept[key] = found
-
-
-def shaped(head: bytes) -> tuple[bytes, int] | None:
-    """A head without its `Content-Length` line, and the number in that; None if the line does not have the usual form.
-
-    If one of two heads with the same shape is acceptable, so is the other: a second such line, or another that
-    affects the length, stays in the shape.
-    """
-    for name in _LENGTHS:
-        at = head.find(name)
-        if at >= 0:
-            end = head.find(b"\r\n", at + 2)
-            number = head[at + len(name) :] if end < 0 else head[at + len(name) : end]
-            if not number.isdigit() or len(number) > 15:
-                return None
-            return head[:at] if end < 0 else head[:at] + head[end:], int(number)
-    return None
 
 
 def texts_of(lines: Iterable[bytes], found: dict[str, str] | None = None) -> dict[str, str]:

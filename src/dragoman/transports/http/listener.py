@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 from ...channel import Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...net import urls
-from ...net.accept import ON_ITS_WAY, Acceptor
+from ...net.accept import ON_ITS_WAY, SocketAcceptor
 from ...net.sending import Waiters
-from ...net.sockets import bind, inherited, names_of_this_machine
+from ...net.sockets import bind, inherited_sockets, names_of_this_machine
 from ..partial import PartialMessages
 from .app import App
 from .connection import ServerConnection
 from .known_heads import BEHIND, KnownHeads
 from .policy import is_loopback
-from .stages import NEVER, STAGES
+from .stages import NEVER, stage_times
 
 if TYPE_CHECKING:
     from .websocket import WebSocket
@@ -50,13 +50,12 @@ class HttpListener:
         limits = app.limits
         times = [one for one in (limits.header_timeout, limits.body_timeout, limits.idle_timeout) if one is not None]
         self._tick = min([1.0, *(one / 4 for one in times)])
-        times_of = [stage.seconds(limits) for stage in STAGES]
-        self.waits: Sequence[float] = [NEVER if time is None else time + self._tick for time in times_of]
+        self.waits: Sequence[float] = [NEVER if one is None else one + self._tick for one in stage_times(limits)]
         """Time for each stage of a connection, plus one tick because `now` may be a tick old."""
         self.partial: PartialMessages = PartialMessages(limits)
         self._fronts: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
-        self.acceptors: list[Acceptor] = []
+        self.acceptors: list[SocketAcceptor] = []
         self._closing = False
         self._expects = True
         """Requests may be on their way: false at the end of `close`."""
@@ -80,7 +79,7 @@ class HttpListener:
 
     def accept(self, listening: socket.socket, options: Options) -> None:
         """Accept connections from this socket."""
-        acceptor = Acceptor(
+        acceptor = SocketAcceptor(
             listening,
             lambda: ServerConnection(self),
             self.carried,
@@ -174,26 +173,26 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     Raises LocalError for a URL of another wire, https or wss without `options.server_tls`, or a socket that cannot be
     opened.
     """
-    place = urls.parse(url)
-    if place.plain not in ("http", "ws"):
-        raise LocalError(f"{place}: an HTTP server's URL begins with http://, https://, ws:// or wss://")
-    if place.tls and not isinstance(options.server_tls, ssl.SSLContext):
+    where = urls.parse(url)
+    if where.plain not in ("http", "ws"):
+        raise LocalError(f"{where}: an HTTP server's URL begins with http://, https://, ws:// or wss://")
+    if where.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(
-            f"{place}: a server needs a certificate: give tls=an ssl.SSLContext with one (on the command: --tls-cert FILE)"
+            f"{where}: a server needs a certificate: give tls=an ssl.SSLContext with one (on the command: --tls-cert FILE)"
         )
-    if place.plain == "ws":
+    if where.plain == "ws":
         from . import websocket  # noqa: F401, PLC0415 - an optional extra: now, not when the first one calls
-    prefix = "" if place.path == "/" else place.path  # exactly: a caller that was given /api/ uses /api/
-    here = is_loopback(place.host) or options.hosts is not None
-    ours = () if here else (place.host, *await names_of_this_machine())
-    app = App(served, options, prefix=prefix, methods=place.plain == "http", names=ours)
-    shared = inherited(url, options)
-    bound = shared or await bind(place, socket.SOCK_STREAM)
+    prefix = "" if where.path == "/" else where.path  # exactly: a caller that was given /api/ uses /api/
+    here = is_loopback(where.host) or options.hosts is not None
+    ours = () if here else (where.host, *await names_of_this_machine())
+    app = App(served, options, prefix=prefix, methods=where.plain == "http", names=ours)
+    shared = inherited_sockets(url, options)
+    bound = shared or await bind(where, socket.SOCK_STREAM)
     names = [one.getsockname() for one in bound]
     loopback = all(is_loopback(name[0]) for name in names)
-    host = f"[{place.host}]" if ":" in place.host else place.host or "0.0.0.0"
-    real = f"{place.scheme}://{host}:{names[0][1]}{prefix}"
-    listener = HttpListener(app, real, tls=place.tls, loopback=loopback, shared=bool(shared))
+    host = f"[{where.host}]" if ":" in where.host else where.host or "0.0.0.0"
+    real = f"{where.scheme}://{host}:{names[0][1]}{prefix}"
+    listener = HttpListener(app, real, tls=where.tls, loopback=loopback, shared=bool(shared))
     for listening in bound:
         listener.accept(listening, options)
     return listener

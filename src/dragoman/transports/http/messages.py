@@ -74,7 +74,7 @@ class Reply(Protocol):
     """
 
     gone: Callable[[], None] | None
-    """Set by the endpoint: called once when the caller went away before the end. Whatever is sent then is dropped."""
+    """Set by the endpoint: called once when the caller went away before the end. What is sent then is dropped."""
     resumed: Callable[[], None] | None
     """Set by the endpoint: called when `writable` is True again."""
     doubted: Callable[[], None] | None
@@ -89,7 +89,7 @@ class Reply(Protocol):
         """Send the complete answer."""
 
     def reject(self, status: int, reason: str) -> None:
-        """Tell observers that the request is turned away, and no service sees it; `respond` follows."""
+        """Report to observers that the request is turned away before a service sees it; `respond` follows."""
 
     def start(self, status: int, headers: Lines = ()) -> None:
         """Begin an answer of unknown length."""
@@ -163,7 +163,7 @@ class Head(Struct, kw_only=True):
     memo: Any = None
     """For the endpoint: what it found out about this head."""
     texts: dict[str, str] | None = None
-    """The headers as text, after their first use: see `told`."""
+    """The headers as text, after their first use."""
     sized: dict[int, dict[str, str]] = {}
     """The same with other lengths of the body, by these."""
     settled: dict[str, str] | None = None
@@ -171,15 +171,16 @@ class Head(Struct, kw_only=True):
     route: bool = False
     """Its endpoint is a route, whose callers expect no JSON-RPC."""
     public: bool = False
-    """The guard is not asked."""
+    """No guard decides about it."""
     guarded: bool = False
     """A guard decides about it first: `guard`."""
     guard: Guard | None = None
     """That of what it goes to."""
     protection: Protection | None = None
-    """The same, if it is one of tokens: then what they say stands in no `Caller.headers`."""
+    """The same, if it is one of tokens: then `Caller.headers` does not have them."""
     credentials: bytes | None = None
-    """Its one `Authorization` field, b"" without one, if nothing else tells the caller; None: the guard has to look."""
+    """Its one `Authorization` field, b"" without one, if nothing else says who the caller is; None: the guard has to
+    decide."""
     target: bytes = b"/"
     """Path and query as they were sent."""
     fields: Sequence[tuple[bytes, bytes]] = ()
@@ -197,7 +198,7 @@ class Head(Struct, kw_only=True):
             return self.headers
         return {name: value for name, value in self.headers.items() if name not in SECRETS}
 
-    def told(self, length: int | None = None) -> dict[str, str]:
+    def header_texts(self, length: int | None = None) -> dict[str, str]:
         """The headers as `Caller.headers` has them. `length`: of the body, where the head may be that of an earlier
         request with a body of another length."""
         if self.texts is None:
@@ -212,7 +213,7 @@ class Head(Struct, kw_only=True):
         return found
 
     def sent(self, length: int) -> Sequence[tuple[bytes, bytes]]:
-        """Its header fields as they came with a body of this length, see `told`."""
+        """Its header fields as they came with a body of this length, as for `header_texts`."""
         if length == self.length or not self.length:
             return self.fields
         own = b"%d" % length

@@ -6,26 +6,29 @@ folded lines, bare CR or LF, a bad chunk, no Host or two are 400 and the end of 
 the beginning of the next request is then unknown (RFC 9112, 6.3 and 11.2). llhttp finds most of these; this module the
 rest, and all sizes.
 
-`Rules.route` decides about a head before its body comes; `feed` returns what the bytes completed, in order.
+`App.route` decides about a head before its body comes; `feed` returns what the bytes completed, in order.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 import httptools
 from msgspec import Struct
 
 from ...channel import Admitted
-from ...jsonrpc.limits import Limits
 from ...net.forwarded import TrustedProxies
-from .admission import Admission, at_once, credentials_in, credentials_of
-from .known_heads import KnownHeads, Similar
-from .messages import Answer, Head, collect, texts
-from .refusals import oversized, turned_away
+from .admission import PendingAdmission, at_once, credentials_in, credentials_of
+from .known_heads import KnownHeads, Similar, fields_of
+from .messages import Answer, Head, Lines, collect, texts
+from .refusals import plain_refusal, too_large_answer
+
+if TYPE_CHECKING:
+    from .app import App
 
 BETWEEN, HEAD, BODY, OVER = range(4)
 """The position of a connection within a request."""
@@ -34,35 +37,7 @@ _HOST_VALUE = re.compile(rb"([A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(:[0
 _NONE = Head()
 
 
-class Rules(Protocol):
-    """Decides about requests."""
-
-    limits: Limits
-    upgrade: bool
-    """WebSocket upgrades are accepted."""
-
-    @property
-    def header_size(self) -> int:
-        """Bytes of header fields that are read."""
-
-    def overlong(self) -> Answer:
-        """The answer to a request with more of them."""
-
-    def route(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        headers: dict[bytes, bytes],
-        *,
-        loopback: bool,
-        upgrade: bool = False,
-        forwarded: bytes = b"",
-    ) -> Head:
-        """The route of a request, from its head. `forwarded`: see `OriginPolicy.check`."""
-
-
-class Request(Struct, eq=False):
+class IncomingRequest(Struct, eq=False):
     """One request."""
 
     head: Head
@@ -74,8 +49,8 @@ class Request(Struct, eq=False):
     """What is known of requests with an equal head; None where it was parsed."""
     upgrade: tuple[bytes, bytes] | None = None
     """It becomes a WebSocket: its head, and the bytes behind it."""
-    admission: Admission | None = None
-    """The guard is asked."""
+    admission: PendingAdmission | None = None
+    """The guard is deciding about it."""
     admitted: Admitted | None = None
     """What the guard admitted it with; None: there is no guard, or it has not admitted it."""
     denied: Answer | None = None
@@ -103,11 +78,23 @@ class Request(Struct, eq=False):
         return False
 
     def decided(self, verdict: Admitted | Answer) -> None:
-        """The guard has decided."""
+        """Record what the guard has decided."""
         if isinstance(verdict, Answer):
             self.denied = verdict
         else:
             self.admitted = verdict
+
+    @property
+    def fields(self) -> Sequence[tuple[bytes, bytes]]:
+        """Its header fields as they came, names in lower case."""
+        if self.raw is not None:
+            return fields_of(self.raw)
+        return self.head.fields if self.body is None else self.head.sent(len(self.body))
+
+    @property
+    def more(self) -> Lines:
+        """Header fields with which the guard admits it, to be added to its answer."""
+        return () if self.admitted is None or not self.admitted.headers else tuple(self.admitted.headers)
 
     @property
     def undecided(self) -> bool:
@@ -115,14 +102,14 @@ class Request(Struct, eq=False):
         return self.head.guarded and self.admitted is None and self.denied is None
 
 
-class Refused(Struct, frozen=True):
+class RefusedRequest(Struct, frozen=True):
     """A request that cannot be served; nothing follows it."""
 
     answer: Answer
     head: Head | None = None
 
 
-Event: TypeAlias = Request | Refused
+Event: TypeAlias = IncomingRequest | RefusedRequest
 
 
 class Stop(Exception):
@@ -133,6 +120,7 @@ class RequestParser:
     """Parses the requests of one connection. Made for the first request whose head is not cached."""
 
     __slots__ = (
+        "_app",
         "_begun",
         "_body",
         "_events",
@@ -145,7 +133,6 @@ class RequestParser:
         "_parser",
         "_proxies",
         "_replay",
-        "_rules",
         "_silent",
         "_size",
         "_target",
@@ -155,23 +142,21 @@ class RequestParser:
         "state",
     )
 
-    def __init__(
-        self, rules: Rules, known: KnownHeads, *, loopback: bool, proxies: TrustedProxies | None = None
-    ) -> None:
+    def __init__(self, app: App, known: KnownHeads, *, loopback: bool, proxies: TrustedProxies | None = None) -> None:
         """`known`: the cache of heads, which is filled here; `loopback`: the bytes were sent to a loopback address;
         `proxies`: they come from one of these."""
         self._proxies = proxies
-        self._rules = rules
+        self._app = app
         self._known = known
         self._loopback = loopback
-        self._header_size, self._message_size = rules.header_size, rules.limits.message_size
+        self._header_size, self._message_size = app.header_size, app.limits.message_size
         self._parser = httptools.HttpRequestParser(self)
         self._events: list[Event] = []
         self._target = b""
         self._fields: list[tuple[bytes, bytes]] = []
         self._head = _NONE
         self._body: bytes | bytearray = b""
-        self._begun: Request | None = None
+        self._begun: IncomingRequest | None = None
         """The request that was reported before its body."""
         self._size = 0
         """Bytes of header fields."""
@@ -185,7 +170,7 @@ class RequestParser:
         self.expecting: bool = False
         """The far end waits for "100 Continue"."""
         self._replay = False
-        """The client asked for an upgrade that does not exist here."""
+        """The client requires an upgrade that does not exist here."""
 
     @property
     def held(self) -> int:
@@ -198,8 +183,8 @@ class RequestParser:
         return self._head if self.state == BODY else None
 
     def feed(self, data: bytes) -> list[Event]:
-        """What these bytes complete. A head that has come before is fed separately, so that its bytes can be told from
-        the following ones."""
+        """What these bytes complete. A head that has come before is fed separately, so that its bytes are
+        known apart from the following ones."""
         events = self._events = []
         end = data.find(b"\r\n\r\n") + 4 if self.state == BETWEEN else 0
         if end > 4 and self._known.worth(raw := data[: end - 4]):
@@ -212,7 +197,7 @@ class RequestParser:
             data = data[end:]
         if data and self.state != OVER:
             self._feed(data)
-        elif data and events and isinstance(upgraded := events[-1], Request) and upgraded.upgrade is not None:
+        elif data and events and isinstance(upgraded := events[-1], IncomingRequest) and upgraded.upgrade is not None:
             upgraded.upgrade = (upgraded.upgrade[0], upgraded.upgrade[1] + data)
         return events
 
@@ -222,7 +207,7 @@ class RequestParser:
         self.expecting = False
 
     def _refuse(self, answer: Answer, head: Head | None = None) -> Stop:
-        self._events.append(Refused(answer, head))
+        self._events.append(RefusedRequest(answer, head))
         self.state = OVER
         return Stop()
 
@@ -242,21 +227,21 @@ class RequestParser:
             self.state = OVER
         else:
             if self.state in (HEAD, BODY) and self._silent > self._header_size:
-                self._refuse(self._rules.overlong())
+                self._refuse(self._app.overlong())
         if rest is None:
             return
         if self._replay:  # not in the `except`, or the upgrade would be the context of faults in what follows
             self._without_upgrade(rest)
         elif self.state != OVER and self._head.socket is not None:
-            request = Request(self._head, b"")
+            request = IncomingRequest(self._head, b"")
             request.upgrade = (self._raw_head(), rest)
             self._events.append(request)
             self.state = OVER
 
     def _unreadable(self, why: str) -> Answer:
         if (self._target == b"*" and "PRI" in why) or "HTTP version" in why:
-            return turned_away(505, "This server speaks HTTP/1.1")
-        return turned_away(400, f"This is not an HTTP request: {why}")
+            return plain_refusal(505, "This server speaks HTTP/1.1")
+        return plain_refusal(400, f"This is not an HTTP request: {why}")
 
     # -- the parser's callbacks
 
@@ -272,12 +257,12 @@ class RequestParser:
     def on_url(self, target: bytes) -> None:
         self._target += target
         if len(self._target) > self._header_size:
-            raise self._refuse(turned_away(414, "Too large: the target is over limit header_size"))
+            raise self._refuse(plain_refusal(414, "Too large: the target is over limit header_size"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._size += len(name) + len(value) + 4
         if self._size > self._header_size:
-            raise self._refuse(self._rules.overlong())
+            raise self._refuse(self._app.overlong())
         if self.state == HEAD:  # trailers are ignored
             self._fields.append((name.lower(), value.strip()))
 
@@ -289,20 +274,20 @@ class RequestParser:
         headers = collect(self._fields)
         method, version = self._parser.get_method().decode("ascii"), self._parser.get_http_version()
         upgrade = self._parser.should_upgrade() and method != "CONNECT"
-        socket = upgrade and self._rules.upgrade and headers.get(b"upgrade", b"").lower() == b"websocket"
+        socket = upgrade and self._app.upgrade and headers.get(b"upgrade", b"").lower() == b"websocket"
         if upgrade and not socket:
             self._replay = True
             return
         try:
             path, query, authority = split_target(self._target)
         except ValueError as why:
-            raise self._refuse(turned_away(400, f"The target is unreadable: {why}")) from None
+            raise self._refuse(plain_refusal(400, f"The target is unreadable: {why}")) from None
         if (fault := _ambiguous(version, headers)) is not None:
             raise self._refuse(fault)
         if authority is not None:
             headers[b"host"] = authority
         forwarded = b"" if self._proxies is None else self._proxies.origin_of(texts(headers)).host.encode()
-        head = self._rules.route(
+        head = self._app.route(
             method, path, query, headers, loopback=self._loopback, upgrade=socket, forwarded=forwarded
         )
         head.target = self._target
@@ -319,16 +304,16 @@ class RequestParser:
         head.plain = ours and head.keep and not (head.old or head.extra or expects)
         self._head = head
         if head.length > self._message_size:
-            raise self._refuse(head.answer or oversized(head, self._message_size, head.length), head)
+            raise self._refuse(head.answer or too_large_answer(head, self._message_size, head.length), head)
         if expects:
             self._expect(head, headers[b"expect"])
         if head.guarded and not socket:
-            self._begun = Request(head, None)
+            self._begun = IncomingRequest(head, None)
             self._events.append(self._begun)
 
     def _expect(self, head: Head, expected: bytes) -> None:
         if expected.lower() != b"100-continue":
-            raise self._refuse(turned_away(417, "The one expectation that is met here is 100-continue"), head)
+            raise self._refuse(plain_refusal(417, "The one expectation that is met here is 100-continue"), head)
         if head.answer is not None:  # answered before the client sends a body for nothing
             raise self._refuse(head.answer, head)
         self.expecting = True
@@ -337,7 +322,7 @@ class RequestParser:
         self._silent = 0
         self.received += len(data)
         if self.received > (allowed := self._message_size):
-            raise self._refuse(self._head.answer or oversized(self._head, allowed, None), self._head)
+            raise self._refuse(self._head.answer or too_large_answer(self._head, allowed, None), self._head)
         if not self._body:
             self._body = data
         elif isinstance(self._body, bytearray):
@@ -357,7 +342,7 @@ class RequestParser:
         if self._begun is not None:
             self._begun.body = body
         else:
-            self._events.append(Request(self._head, body))
+            self._events.append(IncomingRequest(self._head, body))
 
     def _raw_head(self, *, without: bool = False) -> bytes:
         """The head that was read; or the same without the request for an upgrade."""
@@ -407,17 +392,17 @@ def split_target(target: bytes) -> tuple[str, str, bytes | None]:
 def _ambiguous(version: str, headers: dict[bytes, bytes]) -> Answer | None:
     """Faults of a head that llhttp does not find, apart from its path."""
     if version not in ("1.1", "1.0"):
-        return turned_away(505, "This server speaks HTTP/1.1")
+        return plain_refusal(505, "This server speaks HTTP/1.1")
     host = headers.get(b"host")
     if host is None and version == "1.1":
-        return turned_away(400, "HTTP/1.1 needs a Host")
+        return plain_refusal(400, "HTTP/1.1 needs a Host")
     if host is not None and not _is_host(host):
-        return turned_away(400, "The Host is unreadable, or there are two")
+        return plain_refusal(400, "The Host is unreadable, or there are two")
     coding = headers.get(b"transfer-encoding")
     if coding is not None and version == "1.0":
-        return turned_away(400, "HTTP/1.0 knows no Transfer-Encoding")
+        return plain_refusal(400, "HTTP/1.0 knows no Transfer-Encoding")
     if coding is not None and coding.lower() != b"chunked":
-        return turned_away(501, "The one Transfer-Encoding that is read here is chunked")
+        return plain_refusal(501, "The one Transfer-Encoding that is read here is chunked")
     return None
 
 

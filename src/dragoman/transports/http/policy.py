@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from ...channel import Options
 from .messages import JSON, Answer, Lines
-from .refusals import turned_away
+from .refusals import plain_refusal
 
 _SUFFIX = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+\+json")
 _LOOPBACK_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?")
@@ -115,9 +115,11 @@ class OriginPolicy:
                 allowed = self._host(ours, loopback)
             ours = outer or ours
             if not allowed:
-                return turned_away(421, f"This server does not answer for the host {ours!r}; option hosts allows more")
+                return plain_refusal(
+                    421, f"This server does not answer for the host {ours!r}; option hosts allows more"
+                )
         if origin is not None and not self._origin(origin.decode("latin-1").lower(), ours, loopback, forwarded != b""):
-            return turned_away(403, "Pages of this origin may not call this server; option origins allows more")
+            return plain_refusal(403, "Pages of this origin may not call this server; option origins allows more")
         return None
 
     def _host(self, host: str, loopback: bool) -> bool:
@@ -126,7 +128,7 @@ class OriginPolicy:
         return self._is_known(host, loopback)
 
     def _is_known(self, host: str, loopback: bool) -> bool:
-        """Whether this is a name or address at which nobody but this machine's own server can be meant."""
+        """Whether this is a name or address that can only mean this machine's own server."""
         name = _name(host)
         # A page cannot rebind a numeric address (DNS rebinding needs a name).
         return name in LOOPBACK if loopback else name in (self.names or ()) or _is_address(name)
@@ -160,9 +162,9 @@ class OriginPolicy:
         `methods`: those of a route; else the ones of an endpoint."""
         if len(extra) < 2 or b"access-control-request-method" not in headers:
             return None
-        asked = headers.get(b"access-control-request-headers", b"content-type").decode("latin-1")
+        wanted = headers.get(b"access-control-request-headers", b"content-type").decode("latin-1")
         lines = [("Access-Control-Allow-Methods", methods or "GET, POST, DELETE"), ("Access-Control-Max-Age", "600")]
-        return Answer(204, (*lines, ("Access-Control-Allow-Headers", asked)))
+        return Answer(204, (*lines, ("Access-Control-Allow-Headers", wanted)))
 
 
 def _strings(value: Iterable[str]) -> Iterable[str]:

@@ -40,15 +40,15 @@ def kind_of(status: int) -> RejectionKind:
     return _KINDS.get(status, "unsupported")
 
 
-class _Told(Struct):
-    error: str | _Fault
+class _RefusalBody(Struct):
+    error: str | _RefusalError
 
 
-class _Fault(Struct):
+class _RefusalError(Struct):
     message: str
 
 
-_told = msgspec.json.Decoder(_Told).decode
+_decode_refusal = msgspec.json.Decoder(_RefusalBody).decode
 
 
 def reason_of(answer: Answer) -> str:
@@ -56,7 +56,7 @@ def reason_of(answer: Answer) -> str:
     if answer.reason:
         return answer.reason
     try:
-        error = _told(answer.body).error
+        error = _decode_refusal(answer.body).error
     except (msgspec.DecodeError, UnicodeError):
         return ""
     return error if isinstance(error, str) else error.message
@@ -64,19 +64,19 @@ def reason_of(answer: Answer) -> str:
 
 def rpc_error(error: RpcError) -> bytes:
     """A JSON-RPC error for a request whose id was not read."""
-    told: dict[str, Any] = {"code": error.code, "message": error.message}
+    members: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
-        told["data"] = error.data
-    return msgspec.json.encode({"jsonrpc": "2.0", "error": told, "id": None})
+        members["data"] = error.data
+    return msgspec.json.encode({"jsonrpc": "2.0", "error": members, "id": None})
 
 
-def turned_away(status: int, text: str, headers: Lines = (), advice: str = "") -> Answer:
+def plain_refusal(status: int, text: str, headers: Lines = (), advice: str = "") -> Answer:
     """A plain HTTP refusal with a text, and with advice for the caller alone."""
     body = msgspec.json.encode({"error": f"{text}; {advice}" if advice else text})
     return Answer(status, (("Content-Type", JSON), *headers), body, text)
 
 
-def to_endpoint(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Answer:
+def rpc_refusal(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Answer:
     """A refusal for an endpoint whose callers expect JSON-RPC.
 
     "The HTTP response body MAY comprise a JSON-RPC error response that has no `id`" (MCP 2026-07-28, Streamable HTTP)
@@ -90,19 +90,19 @@ def to_endpoint(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Ans
 def refusal(head: Head | None, status: int, text: str, headers: Lines = ()) -> Answer:
     """A refusal in the form for the request's head: JSON-RPC if its endpoint speaks that."""
     if head is not None and head.speaks_rpc:
-        return to_endpoint(turned_away(status, text, headers))
+        return rpc_refusal(plain_refusal(status, text, headers))
     if head is not None and head.served is not None:
         return Answer(status, (*JSON_LINES, *headers), rpc_error(RpcError.of(INVALID_REQUEST, text)))
-    return turned_away(status, text, headers)
+    return plain_refusal(status, text, headers)
 
 
-def oversized(head: Head, allowed: int, received: int | None) -> Answer:
+def too_large_answer(head: Head, allowed: int, received: int | None) -> Answer:
     """413, as a JSON-RPC error if the request was for a JSON-RPC endpoint."""
     refusal = too_large("message_size", allowed, received)
     if head.speaks_rpc:
-        return to_endpoint(turned_away(413, refusal.reason), refusal.data)
+        return rpc_refusal(plain_refusal(413, refusal.reason), refusal.data)
     if head.served is None:
-        return turned_away(413, refusal.reason)
+        return plain_refusal(413, refusal.reason)
     return Answer(413, JSON_LINES, rpc_error(PLAIN.error(refusal)))
 
 
@@ -114,7 +114,7 @@ def rpc_answer(answer: bytes | None, refusal: Refusal | None, empty_status: int)
     return Answer(STATUSES[refusal.kind], (*kind, *retry_after(refusal)), answer or b"")
 
 
-def unsupported(kind: bytes | None) -> Answer:
+def wrong_media_type(kind: bytes | None) -> Answer:
     """415, as a JSON-RPC error that says what would be right."""
     got = "there is none" if kind is None else f"not {kind.decode('latin-1')!r}"
     text = f"Content-Type must be {MEDIA}; {got} (a server with the option any_media_type accepts others)"
@@ -122,7 +122,7 @@ def unsupported(kind: bytes | None) -> Answer:
     return Answer(415, JSON_LINES, rpc_error(error))
 
 
-def uncoded(headers: Mapping[bytes, bytes]) -> Answer | None:
+def refuse_coding(headers: Mapping[bytes, bytes]) -> Answer | None:
     """415 for a body with a content coding: none is supported, and ignoring it would be wrong (RFC 9110, 8.4). The
     answer says what would be right (15.5.16)."""
     coding = headers.get(b"content-encoding", b"identity")

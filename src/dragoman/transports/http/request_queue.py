@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from .admission import Admission
+from .admission import PendingAdmission
 from .messages import Answer
-from .parse import Request
+from .parse import IncomingRequest
 
 _REQUEST = 512
 """Bytes that a request takes beside its body: one read may bring some three thousand."""
@@ -20,9 +20,9 @@ class RequestQueue:
 
     __slots__ = ("_ask", "_requests")
 
-    def __init__(self, ask: Callable[[Request], Admission]) -> None:
+    def __init__(self, ask: Callable[[IncomingRequest], PendingAdmission]) -> None:
         self._ask = ask
-        self._requests: deque[Request] = deque()
+        self._requests: deque[IncomingRequest] = deque()
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -33,15 +33,15 @@ class RequestQueue:
         return sum([len(one.body or b"") for one in self._requests]) + _REQUEST * len(self._requests)
 
     @property
-    def first(self) -> Request:
+    def first(self) -> IncomingRequest:
         return self._requests[0]
 
-    def add(self, request: Request) -> None:
+    def add(self, request: IncomingRequest) -> None:
         """Add a request. If its body is None, nothing follows before the body has come."""
         request.decide()
         self._requests.append(request)
 
-    def next(self) -> tuple[Request, Answer | None] | None:
+    def next(self) -> tuple[IncomingRequest, Answer | None] | None:
         """Remove the first request: to be started, or to be denied with this answer. None: it must still wait. A denied
         request may lack its body."""
         if not self._requests:
@@ -91,6 +91,6 @@ class RequestQueue:
             self._cancel(request)
         self._requests.clear()
 
-    def _cancel(self, request: Request) -> None:
+    def _cancel(self, request: IncomingRequest) -> None:
         if request.admission is not None:
             request.admission.cancel()

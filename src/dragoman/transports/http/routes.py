@@ -1,4 +1,4 @@
-"""Routes of served objects as endpoints: which handler a path has for a method, and a request to it as an exchange."""
+"""Routes of served objects as endpoints: which one answers a method at a path, and how it is answered."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ...routes import HasRoutes, Route, RouteRequest
 from .messages import JSON_LINES, STATUSES, Endpoint, HttpRequest, Reply, retry_after
 
 
-class Handler(Struct, frozen=True):
-    """What answers one method at one path."""
+class RouteEndpoint(Struct, frozen=True):
+    """The endpoint of one method at one path."""
 
     endpoint: Endpoint
     public: bool
 
 
-def table(served: Iterable[Servable], taken: Collection[str]) -> dict[str, dict[str, Handler]]:
+def table(served: Iterable[Servable], taken: Collection[str]) -> dict[str, dict[str, RouteEndpoint]]:
     """The handlers by path and method. `taken`: the paths of endpoints and documents. LocalError for a route at one of
     those, and for two routes that would answer the same."""
-    found: dict[str, dict[str, Handler]] = {}
+    found: dict[str, dict[str, RouteEndpoint]] = {}
     for one in {id(one): one for one in served}.values():
         if not isinstance(one, HasRoutes):
             continue
@@ -37,28 +37,28 @@ def table(served: Iterable[Servable], taken: Collection[str]) -> dict[str, dict[
             for method in route.methods:
                 if method in by_method:
                     raise LocalError(f"{one.name}: there is a route for {method} {route.path} already")
-                by_method[method] = Handler(_endpoint(one, route), route.public)
+                by_method[method] = RouteEndpoint(_endpoint(route), route.public)
     return found
 
 
-def _endpoint(served: HasRoutes, route: Route) -> Endpoint:
-    def endpoint(asked: HttpRequest, reply: Reply) -> None:
-        x = _Exchange(asked, reply)
+def _endpoint(route: Route) -> Endpoint:
+    def endpoint(request: HttpRequest, reply: Reply) -> None:
+        x = _RouteRequest(request, reply)
         reply.gone = x.left
-        served.take_route(route, x)
+        route.answer(x)
 
     return endpoint
 
 
-class _Exchange:
-    """A `RouteExchange`."""
+class _RouteRequest:
+    """The `RouteExchange` of a request."""
 
     __slots__ = ("_reply", "caller", "gone", "request")
 
-    def __init__(self, asked: HttpRequest, reply: Reply) -> None:
-        self.caller = asked.caller
+    def __init__(self, request: HttpRequest, reply: Reply) -> None:
+        self.caller = request.caller
         self.request = RouteRequest(
-            method=asked.method, path=asked.path, query=asked.query, body=asked.body, caller=asked.caller
+            method=request.method, path=request.path, query=request.query, body=request.body, caller=request.caller
         )
         self.gone: Callable[[], None] | None = None
         self._reply = reply

@@ -8,8 +8,9 @@ The rules are those of the HTML standard, section 9.2 (event streams):
 - `id` lasts until the next one, and one with NUL in it is ignored; `retry` counts when it is all digits; what the
   end of the stream cuts off is dropped.
 
-Our addition: an event has a limit of bytes. A longer one is reported as `TooLong` as soon as that shows, and is dropped
-as it arrives; the following events are read as usual. Time is linear in the input, however it is cut into chunks.
+Our addition: an event has a limit of bytes. A longer one is reported as `EventTooLong` as soon as that shows, and
+dropped as it arrives; the following events are read as usual. Time is linear in the input, however it is cut into
+chunks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SEPARATOR = b"\xe2\x80"
 _LF, _CR = b"\n\r"  # numbers: `in` takes bytes for one at first, and raises and drops an error within
 
 
-class Event(Struct, frozen=True, gc=False):
+class SseEvent(Struct, frozen=True, gc=False):
     """One event, as it was dispatched."""
 
     data: bytes
@@ -35,8 +36,8 @@ class Event(Struct, frozen=True, gc=False):
     """The last event ID of the stream at this event, "" for none."""
 
 
-class TooLong(Struct, frozen=True, gc=False):
-    """Takes the place of an event of more than `allowed` bytes."""
+class EventTooLong(Struct, frozen=True, gc=False):
+    """Stands for an event of more than `allowed` bytes."""
 
     allowed: int
 
@@ -76,9 +77,9 @@ class Parser:
         self.last_id: str = last_id
         self.retry: int | None = None
 
-    def feed(self, chunk: bytes) -> list[Event | TooLong]:
+    def feed(self, chunk: bytes) -> list[SseEvent | EventTooLong]:
         """The events that `chunk` completes, in order."""
-        found: list[Event | TooLong] = []
+        found: list[SseEvent | EventTooLong] = []
         if self._returned and chunk:
             self._returned = False
             if chunk[:1] == b"\n":  # of a CRLF that was cut in two
@@ -105,7 +106,7 @@ class Parser:
             self._keep(tail, found)
         return found
 
-    def _keep(self, tail: bytes, found: list[Event | TooLong]) -> None:
+    def _keep(self, tail: bytes, found: list[SseEvent | EventTooLong]) -> None:
         """Keep the beginning of an incomplete line."""
         if not self._partial:
             self._partial = tail
@@ -122,13 +123,13 @@ class Parser:
             return len(self._rest)
         return 0 if self._data is None else len(self._data) + 1
 
-    def _drop(self, found: list[Event | TooLong]) -> None:
+    def _drop(self, found: list[SseEvent | EventTooLong]) -> None:
         if not self._skip:
             self._skip = True
             self._data = self._rest = None
-            found.append(TooLong(self._limit))
+            found.append(EventTooLong(self._limit))
 
-    def _line(self, line: bytes, found: list[Event | TooLong]) -> None:
+    def _line(self, line: bytes, found: list[SseEvent | EventTooLong]) -> None:
         start, self._start = self._start, False
         if self._size() + len(line) > self._limit + _FIELD:
             self._drop(found)
@@ -151,7 +152,7 @@ class Parser:
         elif name == b"retry" and value.isdigit():
             self.retry = int(value.lstrip(b"0")[:_DIGITS] or b"0")
 
-    def _add(self, value: bytes, found: list[Event | TooLong]) -> None:
+    def _add(self, value: bytes, found: list[SseEvent | EventTooLong]) -> None:
         if self._skip:
             return
         if self._size() + len(value) > self._limit:
@@ -165,7 +166,7 @@ class Parser:
             self._rest += value
             self._rest += b"\n"
 
-    def _dispatch(self, found: list[Event | TooLong]) -> None:
+    def _dispatch(self, found: list[SseEvent | EventTooLong]) -> None:
         self._start = self._skip = False
         self.last_id = self._id
         data = self._data
@@ -174,7 +175,7 @@ class Parser:
                 data = bytes(memoryview(self._rest)[:-1])
             kind = self._type
             name = "message" if not kind or kind == b"message" else kind.decode("utf-8", "replace")
-            found.append(Event(data, name, self._id))
+            found.append(SseEvent(data, name, self._id))
         self._data = self._rest = None
         self._type = b""
 

@@ -35,7 +35,7 @@ from ...net.fields import fields
 from ...net.guarding import EXPIRED, LetsFinish
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch, Waiters
-from ...net.sockets import cannot_dial, connected, remote_name
+from ...net.sockets import cannot_dial, open_connection, remote_name
 from ...net.urls import Url, printable
 
 _CLOSE_TIMEOUT = 10.0
@@ -165,12 +165,16 @@ class WebSocket(asyncio.BufferedProtocol):
     # -- the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.take(cast(asyncio.Transport, transport))
+        self._start(cast(asyncio.Transport, transport))
 
-    def take(self, transport: asyncio.Transport) -> None:
-        """Start on a connected transport."""
+    def take_over(self, transport: asyncio.Transport) -> None:
+        """Start on the transport of another protocol."""
+        transport.set_protocol(self)
+        self._start(transport)
+
+    def _start(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        transport.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
+        transport.set_write_buffer_limits(high=1, low=0)  # reports when anything stays behind, and when all is sent
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._into
@@ -495,38 +499,37 @@ class _Handshake(asyncio.Protocol):
 async def dial(url: str, options: Options) -> WebSocket:
     """Connect to a `ws://` or `wss://` URL. Raises Broken when the handshake fails; it may take `limits.header_timeout`
     in all. Redirects and proxies are not followed."""
-    place = urls.parse(url)
-    if place.plain != "ws":
-        raise LocalError(f"{place}: a WebSocket's URL begins with ws:// or wss://")
-    path, _, query = place.target.partition("?")
+    where = urls.parse(url)
+    if where.plain != "ws":
+        raise LocalError(f"{where}: a WebSocket's URL begins with ws:// or wss://")
+    path, _, query = where.target.partition("?")
     wire = ClientProtocol(
-        WebSocketURI(place.tls, place.host, place.port, path, query),
+        WebSocketURI(where.tls, where.host, where.port, path, query),
         subprotocols=None if options.subprotocol is None else [Subprotocol(options.subprotocol)],
         max_size=options.limits.message_size,
         logger=_silent,
     )
     request = wire.connect()
-    for name, value in fields(place, options).items():
+    for name, value in fields(where, options).items():
         if name in request.headers:
             del request.headers[name]
         request.headers[name] = value
     handshake = _Handshake(wire, request)
     try:
         async with asyncio.timeout(options.limits.header_timeout):
-            await connected(lambda: handshake, place, options.client_tls)
+            await open_connection(lambda: handshake, where, options.client_tls)
             await handshake.answered
     except BaseException as fault:
         _drop(handshake)
         if isinstance(fault, OSError | UnicodeError):  # TimeoutError is an OSError
-            raise cannot_dial(place, fault) from fault
+            raise cannot_dial(where, fault) from fault
         raise
     transport = handshake.transport
     if wire.state is State.CONNECTING or wire.handshake_exc is not None or transport is None:
         _drop(handshake)
-        raise Broken(f"Cannot connect to {place}: {_refused(wire)}").because(_reason(wire)) from wire.handshake_exc
-    channel = WebSocket(wire, _far(place, transport), options)
-    transport.set_protocol(channel)
-    channel.take(transport)
+        raise Broken(f"Cannot connect to {where}: {_refused(wire)}").because(_reason(wire)) from wire.handshake_exc
+    channel = WebSocket(wire, _far(where, transport), options)
+    channel.take_over(transport)
     if transport.is_closing():  # closed before it began
         channel.connection_lost(None)
     return channel
@@ -556,7 +559,7 @@ def _reason(wire: ClientProtocol) -> Reason:
     return "not_websocket" if isinstance(fault, InvalidHandshake) else "hung_up"
 
 
-def _far(place: Url, transport: asyncio.Transport) -> Caller:
+def _far(where: Url, transport: asyncio.Transport) -> Caller:
     peer = transport.get_extra_info("peername")
-    remote = remote_name(peer) if isinstance(peer, tuple) else place.address
-    return Caller(scheme=place.scheme, remote=remote, path=place.path, tls=place.tls)
+    remote = remote_name(peer) if isinstance(peer, tuple) else where.address
+    return Caller(scheme=where.scheme, remote=remote, path=where.path, tls=where.tls)

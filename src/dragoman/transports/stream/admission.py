@@ -1,4 +1,4 @@
-"""The guard on the listeners of TCP, TLS and Unix sockets: asked about each channel once its handshake is done.
+"""The guard on the listeners of TCP, TLS and Unix sockets: it decides about each channel after its handshake.
 
 Rules:
 
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from ...channel import Admitted, ChannelError, Closed, Denied, Guard, Handshake, Outgoing, UnixCredentials
 from ...jsonrpc.messages import Malformed
-from ...net.guarding import EXPIRED, certificate_of, decide, told
+from ...net.guarding import EXPIRED, certificate_of, decide, denial_error
 from ...net.reconnect import BackgroundTasks
 from ...net.urls import printable
 from ...observer import Rejection
@@ -110,18 +110,20 @@ class Admissions:
         """What runs may finish, then the channel ends as that of one who is turned away."""
         del self._expiring[channel]
         why = Closed(f"{channel.caller.remote} turned away: {EXPIRED.reason}")
-        if channel.lapse(told(EXPIRED), why):
+        if channel.lapse(denial_error(EXPIRED), why):
             self._tell(channel, EXPIRED)
         else:
             self._turn_away(channel, EXPIRED)
 
     def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
-        """Tell why, and end: what is queued before it still goes out."""
+        """Send the reason, and end: what is queued before it still goes out."""
         self._tell(channel, denied)
-        self._ends.begin(channel.end(told(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}")))
+        self._ends.begin(
+            channel.end(denial_error(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}"))
+        )
 
     def _tell(self, channel: StreamChannel, denied: Denied) -> None:
-        """Tell the observers and the log."""
+        """Report it to the observers and the log."""
         if self._rejected is not None:
             caller = replace(channel.caller, identity=None)
             self._rejected(Rejection(kind="denied", reason=denied.reason, place=self._url, caller=caller))

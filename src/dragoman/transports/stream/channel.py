@@ -5,10 +5,10 @@ Rules:
 - One small object a channel, no task of its own: an idle channel costs its socket and a few hundred bytes.
 - Reading is never paused for calls in flight: answers, cancels and pings are always taken.
 - All that is sent in one turn of the loop goes out in one write.
-- The far end's end of file ends what it says, not what it hears: `Receiver.finished`. Our own end is decent too:
+- The far end's end of file ends what it sends, not what it receives: `Receiver.finished`. Our own end is orderly too:
   after the last byte we say so and wait a moment for the far end to do the same, since closing a socket with
   unread bytes resets it, which can destroy answers still under way.
-- What is kept of a message whose rest has not come is told to the listener, which bounds it in time and in all.
+- What is kept of a message whose rest has not come is reported to the listener, which bounds it in time and in all.
 - What the far end does not read in time breaks the channel, and counts in the server's budget (`net.sending`).
 - A half-closed far end may have died, which its silence does not tell. While calls run for it, white space is written
   in front of their answers where the framing allows that: who is gone resets the channel. Where it does not, and at the
@@ -29,17 +29,21 @@ from ...net.guarding import LetsFinish
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch, Waiters
 from ...net.sockets import in_words, reason_of
-from .half_closed import HalfClosedWatch
 
 _AT_ONCE = 64 * 1024
 """So many bytes waiting for the end of this turn of the loop are written before it."""
 _LINGER = 1.0
 """Seconds for the far end to end its side after we have ended ours."""
 _RELEASE = 10.0
-"""Seconds for a wire to let go once it was told to close; then it is cut."""
+"""Seconds for a wire to end once it is being closed; then it is cut."""
+PROBE = 1.0
+"""Seconds from the end of file to the first probe, and between the first two: a reset comes as the answer to one, and
+is noticed at the next."""
+LONGEST_PAUSE = 10.0
+"""The longest pause between two probes, in seconds."""
 
 
-class Wire(Protocol):
+class StreamWire(Protocol):
     """What a channel needs of an asyncio transport; `pipe.Pipe` is one too."""
 
     def write(self, data: bytes) -> None: ...
@@ -56,11 +60,11 @@ class Wire(Protocol):
 
 
 class ChannelOwner(Protocol):
-    """By what a channel came in. `budget`: of the server."""
+    """The listener of a channel. `budget`: of the server."""
 
     budget: Budget
 
-    def admit(self, channel: StreamChannel, wire: Wire) -> None:
+    def admit(self, channel: StreamChannel, wire: StreamWire) -> None:
         """Its wire has come: serve it, or abort it."""
 
     def kept(self, channel: StreamChannel, size: int, message: int) -> None:
@@ -107,7 +111,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._room = read_buffer()
-        self._wire: Wire | None = None  # None before it is there and after it is gone
+        self._wire: StreamWire | None = None  # None before it is there and after it is gone
         self._receiver: Receiver | None = None
         self._early: list[bytes] | None = None  # what came before `open`
         self._pending: list[bytes] = []
@@ -216,11 +220,11 @@ class StreamChannel(asyncio.BufferedProtocol):
     def cut_off(self, why: str) -> None:
         self.abort(Broken(f"The channel to {self.caller.remote} was cut off: {why}"))
 
-    # -- asyncio.Protocol: what the wire tells us --
+    # -- asyncio.Protocol --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        wire = self._wire = cast(Wire, transport)
-        wire.set_write_buffer_limits(high=1, low=0)  # it tells when anything stays behind, and when all has left
+        wire = self._wire = cast(StreamWire, transport)
+        wire.set_write_buffer_limits(high=1, low=0)  # reports when anything stays behind, and when all is sent
         if self._listener is not None:
             self._listener.admit(self, wire)
         if self._receiver is None and not wire.is_closing():
@@ -245,7 +249,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         if self._receiver is None or self._early is not None:
             self._early = [*(self._early or ()), data]
             if self._receiver is None and self._wire is not None and self._wire.is_reading():
-                self._wire.pause_reading()  # uvloop forgets what it was told in connection_made
+                self._wire.pause_reading()  # uvloop forgets the pause of connection_made
             return
         framing = self._framing
         self._deliver(framing.feed(data))
@@ -399,3 +403,29 @@ class StreamChannel(asyncio.BufferedProtocol):
 
     def _owner(self) -> str:
         return self.caller.owner
+
+
+class HalfClosedWatch:
+    """Probes a half-closed channel with `gap`, and cuts it off after `seconds`, until `end`."""
+
+    __slots__ = ("_channel", "_gap", "_last", "_loop", "_pause", "_timer")
+
+    def __init__(self, seconds: float | None, gap: bytes, channel: StreamChannel) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._gap = gap
+        self._pause = PROBE
+        self._timer = self._loop.call_later(PROBE, self._probe) if gap else None
+        words = f"it had closed its sending side for {seconds} s (limit half_closed_timeout)"
+        self._last = None if seconds is None else self._loop.call_later(seconds, channel.cut_off, words)
+
+    def end(self) -> None:
+        """The channel is over."""
+        for timer in (self._timer, self._last):
+            if timer is not None:
+                timer.cancel()
+
+    def _probe(self) -> None:
+        self._channel.probe(self._gap)
+        self._timer = self._loop.call_later(self._pause, self._probe)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)

@@ -29,7 +29,7 @@ repeats: Repeats = Repeats(log)
 _PATIENCE = 2.0
 """Seconds between closing the input, SIGTERM and SIGKILL."""
 _GRACE = 0.5
-"""Seconds for a child that closed a pipe to exit, so that its status can be told."""
+"""Seconds for a child that closed a pipe to exit, so that its status is known."""
 _GROUP = 0.02
 """Seconds between two looks whether the rest of a child's group has ended."""
 _LINE = 8 * 1024
@@ -77,7 +77,7 @@ def _why_not(program: str, folder: str | None, fault: Exception) -> str:
 
 
 class Child:
-    """A running command: watches its exit, reads its standard error, ends it. The `Owner` of its channel's pipe."""
+    """A running command: watches its exit, reads its standard error, ends it. The `PipeOwner` of its channel's pipe."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], channel: StreamChannel, words: str, stderr: Callable[[str], None] | None
@@ -100,7 +100,7 @@ class Child:
         self._watch_exit()
         self._pipe.start()
 
-    # -- Owner --
+    # -- PipeOwner --
 
     def input_ended(self) -> None:
         if self._ending:

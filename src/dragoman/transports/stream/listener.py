@@ -20,24 +20,24 @@ from typing import cast
 from ...channel import Budget, Caller, Channel, Closed, Guard, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import FRAMINGS, FramingName, framing
-from ...net.accept import Acceptor, LoadBoard, arrived
+from ...net.accept import LoadBoard, SocketAcceptor, wait_for_arrivals
 from ...net.sending import Waiters
 from ...net.sockets import (
     bind,
     bind_unix,
+    bound_url,
     cannot_dial,
     cannot_listen,
-    connected,
-    inherited,
-    place,
+    inherited_sockets,
+    open_connection,
     remote_name,
-    sole,
+    sole_service,
 )
 from ...net.urls import Url, parse, printable
 from ...observer import Rejection
 from ..partial import PartialMessages
 from .admission import Admissions
-from .channel import StreamChannel, Wire
+from .channel import StreamChannel, StreamWire
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
@@ -48,7 +48,7 @@ _NOBODY = Caller()
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `tcp://`, `tls://` and `unix:`. `limits.call_timeout` is the time for it."""
+    """Connect to a `tcp://`, `tls://` or `unix:` URL, within `limits.call_timeout`. Raises Broken, LocalError."""
     where = parse(url)
     limits = options.limits
     remote = where.path if where.scheme == "unix" else where.address
@@ -59,7 +59,7 @@ async def dial(url: str, options: Options) -> Channel:
             if where.scheme == "unix":
                 await asyncio.get_running_loop().create_unix_connection(lambda: channel, where.path)
             else:
-                await connected(lambda: channel, where, options.client_tls)
+                await open_connection(lambda: channel, where, options.client_tls)
     except (OSError, UnicodeError) as fault:
         raise cannot_dial(where, fault) from fault
     return channel
@@ -91,7 +91,7 @@ class StreamListener:
         self._rejected = options.rejected
         self._framing = framing_name(url, options)
         self._tls: ssl.SSLContext | None = options.server_tls if url.tls else None
-        self._acceptors: list[Acceptor] = []
+        self._acceptors: list[SocketAcceptor] = []
         self._remove: Callable[[], None] | None = None  # the socket file
         self._channels: set[StreamChannel] = set()
         self._partial = PartialMessages(options.limits)
@@ -111,19 +111,19 @@ class StreamListener:
         elif not given:
             bound = await bind(url, socket.SOCK_STREAM)
         if not unix:
-            self.url = place(url, bound)
+            self.url = bound_url(url, bound)
         if guard is not None:
             self._guard = Admissions(guard, self._limits.guard_timeout, self.url, self._served.attach, self._rejected)
         self._counting = bool(given) or self._tls is not None
         self._acceptors = [self._accepting(listening, bool(given)) for listening in bound]
 
-    def _accepting(self, listening: socket.socket, shared: bool) -> Acceptor:
-        return Acceptor(
+    def _accepting(self, listening: socket.socket, shared: bool) -> SocketAcceptor:
+        return SocketAcceptor(
             listening,
             self._arrive,
             self._channels.__len__,
             self._load_board,
-            full=self._full if self._counting else lambda: False,  # without TLS it is told why it is turned away
+            full=self._full if self._counting else lambda: False,  # without TLS the caller gets the reason
             url=self.url,
             tls=self._tls,
             handshake=self._limits.header_timeout,
@@ -136,7 +136,7 @@ class StreamListener:
             self._remove = None
         for acceptor in self._acceptors:
             acceptor.close()
-        await arrived(self._acceptors, self._limits.drain_timeout)
+        await wait_for_arrivals(self._acceptors, self._limits.drain_timeout)
         self._open = False
         if self._guard is not None:
             self._guard.close()
@@ -153,7 +153,7 @@ class StreamListener:
     def _arrive(self) -> StreamChannel:
         return StreamChannel(framing(self._framing, self._limits), self._limits, _NOBODY, self)
 
-    def admit(self, channel: StreamChannel, wire: Wire) -> None:
+    def admit(self, channel: StreamChannel, wire: StreamWire) -> None:
         """Serve a channel whose wire has come, unless there are too many."""
         transport = cast(asyncio.Transport, wire)
         name = transport.get_extra_info("peername")
@@ -190,13 +190,13 @@ class StreamListener:
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """As `channel.Listen`: `tcp://`, `tls://` and `unix:`."""
+    """Serve one object at a `tcp://`, `tls://` or `unix:` URL. Raises LocalError."""
     where = parse(url)
     if where.tls and not isinstance(options.server_tls, ssl.SSLContext):
         raise LocalError(f"{where.shown}: a TLS server needs its certificate: give an ssl.SSLContext as tls=")
-    listener = StreamListener(where, sole(where, served), options)
+    listener = StreamListener(where, sole_service(where, served), options)
     try:
-        await listener.start(where, options.mode, inherited(url, options), options.guard)
+        await listener.start(where, options.mode, inherited_sockets(url, options), options.guard)
     except OSError as fault:
         await listener.close()
         raise fault if isinstance(fault, LocalError) else cannot_listen(where, fault) from fault

@@ -5,7 +5,7 @@ Rules:
 - It works on what standard input and output may be: pipes, sockets, terminals, and regular files, which no
   event loop can watch; those are read a piece a turn.
 - A descriptor is not blocking where it can be watched; the caller sees to that.
-- What an end means, the owner decides: a child's end of output is not yet its exit, a dead reader not yet a reason.
+- The owner decides what an end means: a child's end of output is not yet its exit, a dead reader not yet a reason.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _CHUNK = 64 * 1024
 
 
-class Owner(Protocol):
-    """Who owns the descriptors' far ends, as it were: a child process, or our own standard input and output."""
+class PipeOwner(Protocol):
+    """The owner of the far ends of the descriptors: a child process, or our own standard input and output."""
 
     def input_ended(self) -> None:
         """There is nothing more to read."""
@@ -39,7 +39,7 @@ class Owner(Protocol):
         """All is written and the output is closed: see to the rest and then call `Pipe.over`."""
 
     def aborting(self) -> None:
-        """The same at once, whatever was written."""
+        """The same at once, although not all is written."""
 
 
 def watchable(fd: int) -> bool:
@@ -49,7 +49,7 @@ def watchable(fd: int) -> bool:
 
 
 class Pipe:
-    """A wire, see `channel.Wire`, over descriptors it owns and closes."""
+    """A wire, see `channel.StreamWire`, over descriptors it owns and closes."""
 
     __slots__ = (
         "_buffer",
@@ -65,11 +65,11 @@ class Pipe:
         "_paused",
         "_protocol",
         "_reading",
-        "_told",
+        "_reported",
         "_written",
     )
 
-    def __init__(self, protocol: StreamChannel, owner: Owner, input: int, output: int) -> None:
+    def __init__(self, protocol: StreamChannel, owner: PipeOwner, input: int, output: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._owner = owner
@@ -83,7 +83,7 @@ class Pipe:
         self._paused = False  # the writer
         self._reading = False
         self._closing = False
-        self._told = False  # the protocol was told that it is over
+        self._reported = False  # the protocol knows that it is over
         self._written = 0
 
     def start(self) -> None:
@@ -120,9 +120,9 @@ class Pipe:
             self._protocol.rest_received()
 
     def end_input(self) -> None:
-        """The far end says no more: tell the protocol, and close if it wants that."""
+        """The far end says no more: report it to the protocol, and close if it wants that."""
         self.stop_reading()
-        if not self._told and not self._protocol.eof_received():
+        if not self._reported and not self._protocol.eof_received():
             self.close()
 
     def stop_reading(self) -> None:
@@ -254,7 +254,7 @@ class Pipe:
         return self._closing
 
     def close(self) -> None:
-        """Write what is left, close the output, and leave the rest to the owner."""
+        """Write what is left and close the output; the owner does the rest."""
         if self._closing:
             return
         self._closing = True
@@ -268,10 +268,10 @@ class Pipe:
         self._loop.call_soon(self._owner.aborting)
 
     def over(self, why: Exception | None, then: Callable[[], None] | None = None) -> None:
-        """Let go of everything and tell the protocol why, at the next turn of the loop; once."""
-        if self._told:
+        """Release everything and report the reason to the protocol, at the next turn of the loop; once."""
+        if self._reported:
             return
-        self._told = self._closing = True
+        self._reported = self._closing = True
         self._close_output()
         self.stop_reading()
         self._loop.call_soon(self._say_over, why, then)

@@ -2,8 +2,8 @@
 
 Rules for our own:
 
-- The wire is kept for the wire: while the channel lives, and while somebody says `keep`, whatever prints (this program,
-  a library in C, a child) prints to standard error, and whatever reads standard input finds it empty. Both come back
+- The wire is kept for the wire: while the channel lives, and while `keep` holds, what prints (this program,
+  a library in C, a child) prints to standard error, and what reads standard input finds it empty. Both come back
   when it is over.
 - It ends at end of file, and when the parent has died, for then end of file may never come.
 
@@ -13,7 +13,7 @@ Rules for a child:
   children can be ended with it.
 - It is over when it has exited, even if another process still holds its pipes; what it had written by then is
   delivered before.
-- It is ended by closing its input, after two seconds by SIGTERM to the group, after two more by SIGKILL. Whatever
+- It is ended by closing its input, after two seconds by SIGTERM to the group, after two more by SIGKILL. What
   is left of the group of a child that ended by itself is killed.
 """
 
@@ -29,7 +29,7 @@ from typing import Any, TextIO
 from ...channel import Broken, Caller, Channel, Ended, Listener, Options, Servable
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import framing
-from ...net.sockets import in_words, sole
+from ...net.sockets import in_words, sole_service
 from ...net.urls import Url, parse
 from .channel import StreamChannel
 from .child import start
@@ -64,7 +64,7 @@ class _Kept:
             sys.stdout = sys.stderr
 
     def give_back(self) -> None:
-        """They are everybody's again."""
+        """Restore standard input and output."""
         for stream in (sys.stdout, self._stdout):  # code that took the old one has written into its buffer
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
@@ -82,7 +82,7 @@ _holders: list[object] = []
 
 def keep() -> Callable[[], None]:
     """Keep standard input and output for the wire, also before there is one and after it, so that nothing which runs
-    then prints there. Gives what lets go of them; they are given back when the last one has. LocalError where there
+    then prints there. Returns the function that releases them; the last one gives them back. LocalError where there
     are none."""
     if not _kept:
         _kept.append(_Kept())
@@ -99,7 +99,7 @@ def keep() -> Callable[[], None]:
 
 
 class _Own:
-    """Our standard input and output while they are a wire. Makes the pipe of its channel, and is its `Owner`."""
+    """Our standard input and output while they are a wire. Makes the pipe of its channel, and is its `PipeOwner`."""
 
     taken = False
 
@@ -169,7 +169,7 @@ def _take(url: str, options: Options) -> StreamChannel:
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `stdio:`, the process that started this one."""
+    """A channel to the process that started this one (`stdio:`). Raises LocalError where it is taken."""
     return _take(url, options)
 
 
@@ -181,16 +181,16 @@ class OwnListener:
         self._channel = channel
 
     async def close(self) -> None:
-        """As `Listener.close`: no other caller can come anyway."""
+        """Do nothing: no other caller can come."""
 
     async def closed(self) -> None:
         await self._channel.gone()
 
 
 async def listen(url: str, served: Mapping[str, Servable], options: Options) -> Listener:
-    """As `channel.Listen`: `stdio:`. Serves one channel, and is over when that is."""
+    """Serve one channel, to the process that started this one (`stdio:`); the listener is over when that is."""
     where = parse(url)
-    what = sole(where, served)
+    what = sole_service(where, served)
     channel = _take(url, options)
     what.attach(channel)
     return OwnListener(where, channel)

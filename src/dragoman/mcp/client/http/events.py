@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from ....channel import Broken
 from ....jsonrpc.errors import BadAnswer
 from ....repeats import Repeats
-from ....transports.http.client.connection import Reply
-from ....transports.http.sse import Parser, TooLong
+from ....transports.http.client.connection import ClientReply
+from ....transports.http.sse import EventTooLong, Parser
 
 RETRY = 1.0
 """Seconds before a stream is resumed, unless the server says otherwise."""
@@ -41,7 +41,7 @@ class Events:
         self.retry: float | None = None
         """Seconds, as set by the server."""
 
-    async def read(self, reply: Reply, take: Callable[[bytes | TooLong], bool]) -> bool:
+    async def read(self, reply: ClientReply, take: Callable[[bytes | EventTooLong], bool]) -> bool:
         """Call `take` with each message of this connection, until it returns True or the connection ends.
 
         Raises Broken if it breaks.
@@ -51,7 +51,7 @@ class Events:
         try:
             while not enough and (chunk := await reply.chunk()):
                 for event in parser.feed(chunk):
-                    if isinstance(event, TooLong):
+                    if isinstance(event, EventTooLong):
                         enough = take(event) or enough
                     elif event.data and event.event == "message":  # without data it only primes
                         enough = take(event.data) or enough
@@ -75,8 +75,8 @@ async def stay(
     name: str,
     events: Events,
     *,
-    get: Callable[[str], Awaitable[Reply]],
-    take: Callable[[bytes | TooLong], bool],
+    get: Callable[[str], Awaitable[ClientReply]],
+    take: Callable[[bytes | EventTooLong], bool],
     lost: Callable[[], object],
 ) -> None:
     """Read the home stream, and reconnect to it, until the server refuses it.
@@ -107,7 +107,7 @@ async def stay(
         await asyncio.sleep(events.pause())
 
 
-def is_stream(reply: Reply) -> bool:
+def is_stream(reply: ClientReply) -> bool:
     """Whether the response is an event stream, as requested."""
     return reply.kind == "text/event-stream" and 200 <= reply.status < 300
 

@@ -22,10 +22,10 @@ from ....jsonrpc.messages import NULL, Malformed
 from ....net.replies import excerpt
 from ....net.urls import Url, parse, printable
 from ....repeats import Repeats
-from ....transports.http.client.authorized import Requests, requests_to
-from ....transports.http.client.connection import Reply
+from ....transports.http.client.authorized import RequestSender, requests_to
+from ....transports.http.client.connection import ClientReply
 from ....transports.http.client.posts import Lane, PendingPost, Posts
-from ....transports.http.sse import Event, Parser, TooLong
+from ....transports.http.sse import EventTooLong, Parser, SseEvent
 from ..authorization import operation
 from .events import is_stream
 from .posts import EVENTS
@@ -44,7 +44,7 @@ async def dial_2024(url: str, options: Options) -> HttpSse:
     place = parse(url)
     pool = requests_to(place, options, EVENTS, operation)
     limits = options.limits
-    reply: Reply | None = None
+    reply: ClientReply | None = None
     try:
         async with asyncio.timeout(limits.call_timeout):
             reply = await pool.ask("GET")
@@ -59,7 +59,7 @@ async def dial_2024(url: str, options: Options) -> HttpSse:
         raise
 
 
-async def _begin(place: Url, reply: Reply, limits: Limits) -> tuple[Parser, list[Event | TooLong]]:
+async def _begin(place: Url, reply: ClientReply, limits: Limits) -> tuple[Parser, list[SseEvent | EventTooLong]]:
     """Read the stream up to its first event."""
     if not is_stream(reply):
         body = b"" if reply.kind == EVENTS else await reply.body(limits.message_size)
@@ -73,10 +73,10 @@ async def _begin(place: Url, reply: Reply, limits: Limits) -> tuple[Parser, list
     raise BadAnswer(f"{place}: the event stream ended before it named an endpoint")
 
 
-def _endpoint(place: Url, first: Event | TooLong) -> str:
+def _endpoint(place: Url, first: SseEvent | EventTooLong) -> str:
     """Path and query to POST to."""
     # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"
-    if isinstance(first, TooLong) or first.event != "endpoint":
+    if isinstance(first, EventTooLong) or first.event != "endpoint":
         raise BadAnswer(f"{place}: the first event is not an endpoint")
     said = first.data.decode("utf-8", "replace")
     try:
@@ -95,11 +95,11 @@ class HttpSse:
         self,
         place: Url,
         limits: Limits,
-        pool: Requests,
+        pool: RequestSender,
         target: str,
-        reply: Reply,
+        reply: ClientReply,
         parser: Parser,
-        early: list[Event | TooLong],
+        early: list[SseEvent | EventTooLong],
     ) -> None:
         self.caller: Caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.duplex = True
@@ -156,9 +156,9 @@ class HttpSse:
             why = Broken(str(error))
         self._posts.abort(why)
 
-    def _take(self, events: list[Event | TooLong], receiver: Receiver) -> None:
+    def _take(self, events: list[SseEvent | EventTooLong], receiver: Receiver) -> None:
         for event in events:
-            if isinstance(event, TooLong):
+            if isinstance(event, EventTooLong):
                 refusal = too_large("message_size", event.allowed, None)
                 receiver.refused(Malformed("too_large", refusal.reason, NULL, refusal=refusal, answerable=False))
             elif event.event != "message" or not event.data:

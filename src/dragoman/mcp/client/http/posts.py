@@ -25,21 +25,21 @@ from urllib.parse import urljoin
 from ....channel import Broken, Caller, ChannelError, Closed, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer, LocalError, RpcError, too_large
 from ....jsonrpc.limits import Limits
-from ....net.replies import excerpt, unanswered
-from ....net.scheme import lacking
+from ....net.replies import excerpt, no_answer_error
+from ....net.scheme import missing_package_error
 from ....net.urls import Url, parse, printable
 from ....repeats import Repeats
 from ....transports.http.client.posts import Lane, PendingPost, Posts
-from ....transports.http.sse import TooLong
+from ....transports.http.sse import EventTooLong
 from ..authorization import operation
 from .refusals import HttpRefused, Look, SessionLost, StreamLost, error_of, look
 
 try:
-    from ....transports.http.client.authorized import AuthorizedPool, Requests, requests_to
-    from ....transports.http.client.connection import Reply
+    from ....transports.http.client.authorized import AuthorizedPool, RequestSender, requests_to
+    from ....transports.http.client.connection import ClientReply
     from .events import Events, is_stream, passing, stay
 except ModuleNotFoundError as _missing:
-    raise lacking("http", _missing) from _missing
+    raise missing_package_error("http", _missing) from _missing
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -94,7 +94,7 @@ class StreamableHttp:
     overrides it.
     """
 
-    def __init__(self, place: Url, limits: Limits, pool: Requests) -> None:
+    def __init__(self, place: Url, limits: Limits, pool: RequestSender) -> None:
         self.caller: Caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
         self.writable: bool = True
         self.duplex: bool = True
@@ -212,7 +212,7 @@ class StreamableHttp:
                 headers[name.lower()] = value
         return headers
 
-    def _learn(self, sent: Sent, reply: Reply) -> None:
+    def _learn(self, sent: Sent, reply: ClientReply) -> None:
         """Take the session id of an answered `initialize`."""
         if not sent.first or sent.stateless:
             return
@@ -284,7 +284,9 @@ class StreamableHttp:
         except (Broken, BadAnswer) as error:
             return error
 
-    async def _ask(self, method: str, headers: dict[str, str], body: bytes | None, timeout: float | None) -> Reply:
+    async def _ask(
+        self, method: str, headers: dict[str, str], body: bytes | None, timeout: float | None
+    ) -> ClientReply:
         reply = await self._pool.ask(method, body, headers, timeout=timeout)
         for _ in range(REDIRECTS):
             if reply.status not in (307, 308):
@@ -306,7 +308,7 @@ class StreamableHttp:
         same = location and (there.scheme, there.address) == (here.scheme, here.address)
         return there.target if same else None
 
-    def _judge(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
+    def _judge(self, sent: Sent, reply: ClientReply, body: bytes) -> Exception | None:
         """Deliver the body of a success; returns why it is not an answer to this call."""
         if not body:
             return BadAnswer(f"{reply.line} without a body, which answers no call")
@@ -320,9 +322,9 @@ class StreamableHttp:
         if not _settles(sent, looks):
             return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
         self._deliver(body, sent.call)
-        return unanswered(body)  # where it did not settle the call
+        return no_answer_error(body)  # where it did not settle the call
 
-    def _refused(self, sent: Sent, reply: Reply, body: bytes) -> Exception | None:
+    def _refused(self, sent: Sent, reply: ClientReply, body: bytes) -> Exception | None:
         """Deliver a JSON-RPC error in a refusal, or return what the refusal is."""
         if reply.status == 404 and sent.session is not None:
             return self._session_lost(sent.session)
@@ -346,7 +348,7 @@ class StreamableHttp:
 
     # -- a call's event stream --------------------------------------------------------------------
 
-    async def _follow(self, sent: Sent, reply: Reply) -> Exception | None:
+    async def _follow(self, sent: Sent, reply: ClientReply) -> Exception | None:
         """Deliver the messages of a call's stream until the call is answered, over as many connections as that
         takes."""
         events = Events(self._limits.message_size)
@@ -376,7 +378,7 @@ class StreamableHttp:
             own = False
             reply = await self._resumed(sent, events, how)
 
-    async def _resumed(self, sent: Sent, events: Events, how: str) -> Reply:
+    async def _resumed(self, sent: Sent, events: Events, how: str) -> ClientReply:
         """The stream resumed from where it ended. Raises StreamLost."""
         for _ in range(TRIES):
             await asyncio.sleep(events.pause())
@@ -395,9 +397,9 @@ class StreamableHttp:
                 break
         raise StreamLost(f"{how}, and cannot be taken up again: {why}")
 
-    def _said(self, sent: Sent, data: bytes | TooLong, own: bool) -> bool:
+    def _said(self, sent: Sent, data: bytes | EventTooLong, own: bool) -> bool:
         """One event of a call's stream (`own`: of its POST); True when no more are needed."""
-        if isinstance(data, TooLong):
+        if isinstance(data, EventTooLong):
             sent.why = BadAnswer(f"an event: {too_large('message_size', data.allowed, None).reason}")
             return True
         looks = look(data)
@@ -439,7 +441,7 @@ class StreamableHttp:
         self._deliver(data, owners[0] if len(owners) == 1 else None)
         return sent is not None and not sent.owed
 
-    def _leave(self, reply: Reply) -> None:
+    def _leave(self, reply: ClientReply) -> None:
         """The last message of a stream has come: let it end by itself, so that its connection can be reused."""
         if reply.ended:
             return
@@ -450,16 +452,16 @@ class StreamableHttp:
         self._lingering.add(task)
         task.add_done_callback(self._lingering.discard)
 
-    def _unasked(self, data: bytes | TooLong) -> bool:
+    def _unasked(self, data: bytes | EventTooLong) -> bool:
         """One event of the home stream; always False, because it never ends."""
-        looks = None if isinstance(data, TooLong) else look(data)
-        if looks is None or isinstance(data, TooLong) or (len(looks) == 1 and looks[0].kind == "orphan"):
+        looks = None if isinstance(data, EventTooLong) else look(data)
+        if looks is None or isinstance(data, EventTooLong) or (len(looks) == 1 and looks[0].kind == "orphan"):
             repeats.warning("%s: an event of the home stream makes no sense and is passed over", self._place)
         else:
             self._hear(data, looks, None, None)
         return False
 
-    async def _get(self, session: str | None, last_id: str) -> Reply:
+    async def _get(self, session: str | None, last_id: str) -> ClientReply:
         headers = self._headers(False, None) | {"accept": EVENTS}
         headers.pop("mcp-session-id", None)
         if session is not None:
@@ -502,7 +504,7 @@ def _passing(why: Exception | None) -> bool:
     return type(why) is Broken
 
 
-async def _to_its_end(reply: Reply) -> None:
+async def _to_its_end(reply: ClientReply) -> None:
     try:
         async with asyncio.timeout(LINGER):
             while await reply.chunk():

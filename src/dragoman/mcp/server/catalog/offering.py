@@ -16,12 +16,12 @@ from ....jsonrpc.limits import Limits
 from ....jsonrpc.options import TEXT, check, many
 from ....rpc.binding.dependencies import Dependencies
 from ....rpc.binding.signature import defined_again
-from ....rpc.including import acyclic
+from ....rpc.including import check_acyclic
 from ....rpc.lifespan import Lifespan
 from ....rpc.method import DEMANDS, RUNNING
 from ....rpc.middleware import Middleware
-from ....rpc.registering.service_core import ServiceCore
 from ....rpc.routing.registering import RoutedServer
+from ....rpc.service import Service
 from ...asking.request_state import Seal
 from ...protocol.admission import Admitted
 from ...protocol.extension import Extensions
@@ -51,7 +51,7 @@ class Offering(RoutedServer):
     `stamp` and `seal` are the library's.
     """
 
-    service: ServiceCore
+    service: Service
     catalog: Registry
     table: MethodTable
     extensions: Extensions
@@ -77,7 +77,7 @@ class Offering(RoutedServer):
     @property
     def lenient(self) -> Leniency:
         """What is accepted beyond the specifications."""
-        return self.service.lenient
+        return self.service._lenient
 
     @property
     def debug(self) -> bool:
@@ -91,29 +91,29 @@ class Offering(RoutedServer):
     @property
     def auth(self) -> Any:
         """What says who is calling, as it was given."""
-        return self.service.auth
+        return self.service._auth
 
     @property
     def demanded(self) -> frozenset[str] | None:
         """As `Protectable`."""
-        return self.service.demanded
+        return self.service._demanded
 
     @property
     def protection(self) -> Protection | None:
         """As `Protectable`."""
-        return self.service.protection
+        return self.service._protection
 
     def protect(self, protection: Protection) -> None:
         """As `Protectable`."""
-        self.service.protect(protection)
-        self.service.challenge = lambda refusal, caller, params: protection.challenged(
+        self.service._protect(protection)
+        self.service._challenge = lambda refusal, caller, params: protection.challenged(
             refusal, caller, granted=not isinstance(params, Admitted) or params.revision.stateful
         )
 
     @property
     def life(self) -> Lifespan | None:
         """Its lifespan: None while there is nothing to open, neither of its own nor of what it includes."""
-        return self.service.life
+        return self.service._lifespan
 
     @property
     def state(self) -> Any:
@@ -137,20 +137,20 @@ class Offering(RoutedServer):
         self._functions[name] = function
         if again:
             logger.info("the method %s is defined again, and replaced", name)
-        self.service.link(method)
+        self.service._link(method)
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
         """As `Server.include`."""
         check("Server.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
         added = frozenset(tags)
         if isinstance(other, Offering):
-            acyclic(self, other)
+            check_acyclic(self, other)
             self.catalog.include_server(other, other.catalog, namespace, prefix, added)
         else:
             self.catalog.include(other, namespace, prefix, added)
 
     @property
-    def included(self) -> Sequence[Any]:
+    def _included(self) -> Sequence[Any]:
         """The servers and services that it includes."""
         return self.catalog.included
 
@@ -171,7 +171,7 @@ class Offering(RoutedServer):
         """As `Server.use`."""
         self.service.use(middleware)
         for method in (*self.table.methods(), *self.catalog.methods()):
-            self.service.link(method)
+            self.service._link(method)
         for includer in self.catalog.includers:
             includer.chained()
         return middleware

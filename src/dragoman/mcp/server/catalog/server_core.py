@@ -1,6 +1,6 @@
 """What is behind an MCP `Server`: its parts, and what wires serve of it.
 
-It owns a `ServiceCore` whose router knows the rows of `protocol.methods`: it admits a message
+It owns a `Service` whose router knows the rows of `protocol.methods`: it admits a message
 (`protocol.admission`) and finds the method that answers it, a row's own or that of the named tool, resource or prompt.
 Both eras use this.
 """
@@ -24,8 +24,8 @@ from ....observer import Observer
 from ....rpc.method import LongResult
 from ....rpc.middleware import Call, Middleware, Next
 from ....rpc.peering.channel_peer import ChannelPeer
-from ....rpc.registering.service_core import ServiceCore
 from ....rpc.runner import Runner
+from ....rpc.service import Service
 from ....secret import SECRET
 from ...asking.request_state import Seal
 from ...protocol.admission import EVERYTHING, offer
@@ -120,14 +120,14 @@ class ServerCore(Offering):
         self.cache_scope: CacheScope = cache_scope
         self.argument_errors: ArgumentErrors = argument_errors
         lenient = without_v1(f"Server {name!r}", chosen(lenient))
-        service = ServiceCore(
+        service = Service(
             name, version=version, limits=limits, middleware=middleware, lenient=lenient, debug=debug, discover=False
         )
-        self.service: ServiceCore = service
-        self.service.auth = auth
-        self.service.finishing = self._finished
-        self.dependencies: Dependencies = self.service.dependencies
-        self.service.answers = msgspec.structs.replace(self.service.answers, dialect=MCP)
+        self.service: Service = service
+        self.service._auth = auth
+        self.service._finishing = self._finished
+        self.dependencies: Dependencies = self.service._dependencies
+        self.service._answers = msgspec.structs.replace(self.service._answers, dialect=MCP)
         self._logs = logging
         declared = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
         self._declared = frozenset(kind for kind, said in declared.items() if said)
@@ -144,17 +144,17 @@ class ServerCore(Offering):
         self.extensions: Extensions = declared_by(extensions)
         self.outcomes: dict[type, Finished] = outcomes(self, self.stamp, self.extensions)
         self.catalog: Registry = Registry(
-            self, page_size=page_size, changed=self._changed, link=self.service.link, removed=self._removed
+            self, page_size=page_size, changed=self._changed, link=self.service._link, removed=self._removed
         )
         own = builtin.methods(self)
         self.table: MethodTable = MethodTable(self.extensions.methods, own, self.catalog.lookups(own))
         for method in self.table.methods():
-            self.service.link(method)
+            self.service._link(method)
         for one in extensions:
             if isinstance(one, ServerExtension):
                 for wanted, function in one.handlers.items():
                     self.add_method(function, wanted)
-        self.service.router = Router(self).route
+        self.service._router = Router(self).route
         self._users = 0
         self._common = _Common()
 
@@ -197,7 +197,7 @@ class ServerCore(Offering):
         self.subscriptions.changed(kind, entry.id, entry.shown_to)
 
     def _removed(self, kind: str, key: str) -> None:
-        if (watch := self.service.watch) is not None:
+        if (watch := self.service._watch) is not None:
             watch.removed(_CALLED[kind], key)
 
     def capabilities(self) -> ServerCapabilities:
@@ -233,10 +233,10 @@ class ServerCore(Offering):
 
     def exchange(self, x: Exchange) -> None:
         """Take one exchange: of the stateless era, or of a session where its caller has a mailbox (brokers)."""
-        protection = self.service.protection
+        protection = self.service._protection
         if protection is not None:
             x.caller = protection.known(x.caller)
-        message = read(x.request, self.limits, self.service.lenient)
+        message = read(x.request, self.limits, self.service._lenient)
         tell = getattr(x, "tell", None)
         if tell is None or not self._mailboxes.take(x, message, tell):
             self.host.take(x, message)
@@ -265,7 +265,7 @@ class ServerCore(Offering):
     def restrict(self, limits: Limits) -> None:
         """Serve under other limits from now on; for `serve(limits=...)`."""
         self.limits = limits
-        self.service.restrict(limits)
+        self.service._restrict(limits)
         self.call_limit.restrict(limits)
 
     async def join(self, bus: Bus) -> None:
@@ -273,7 +273,7 @@ class ServerCore(Offering):
 
         Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.
         """
-        from ....bus.sealed import sealed_bus, tell_unsealed  # noqa: PLC0415  (start-up: what only replicas need)
+        from ....bus.sealed import sealed_bus, warn_unsealed  # noqa: PLC0415  (start-up: what only replicas need)
 
         bus = sealed_bus(bus, self.seal.keys)
         if self.shared is not None:
@@ -292,7 +292,7 @@ class ServerCore(Offering):
         from ...session.shared import Shared  # noqa: PLC0415  (start-up: what only replicas need)
 
         if not self.seal.keys:
-            tell_unsealed(bus)
+            warn_unsealed(bus)
         self._common.shared = await Shared.open(bus, self.name, self.subscriptions)
         if bus.store is None and self.offered.stateful:
             logger.warning(

@@ -1,5 +1,5 @@
 """Requests that need a token: each goes out with one, and goes out again after a 401 or 403 that something can be done
-about. Where the token comes from is told by a value of `Options.auth`; this module knows no OAuth.
+about. A value of `Options.auth` says where the token comes from; this module knows no OAuth.
 
 A request that was refused so was not run, so it may be sent again, which nothing else here ever is.
 """
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ....channel import Options
 from ....net.urls import Url
-from .connection import Reply
+from .connection import ClientReply
 from .pool import Pool
 from .posts import Posts
 
@@ -28,7 +28,7 @@ class RequestAttempt(Protocol):
         """The header fields of authorization, names in lower case. Raises Broken if there can be none."""
 
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Told of each answer: whether to send the request again. Raises Broken."""
+        """Return whether to send the request again after this answer. Raises Broken."""
 
 
 class RequestAuthorization(Protocol):
@@ -42,7 +42,7 @@ class RequestAuthorization(Protocol):
         """No request will come any more."""
 
 
-class Requests(Protocol):
+class RequestSender(Protocol):
     """What sends requests to one server: a `Pool`, or one that authorizes them."""
 
     async def ask(
@@ -53,7 +53,7 @@ class Requests(Protocol):
         *,
         target: str | None = None,
         timeout: float | None = None,
-    ) -> Reply:
+    ) -> ClientReply:
         """Send a request; see `Pool.ask`."""
 
     async def close(self) -> None:
@@ -64,7 +64,7 @@ class AuthorizedPool:
     """A pool whose requests are authorized. `operation(body)`: what a request does."""
 
     def __init__(
-        self, pool: Pool, place: Url, authorization: RequestAuthorization, operation: Callable[[bytes], str]
+        self, pool: Pool, where: Url, authorization: RequestAuthorization, operation: Callable[[bytes], str]
     ) -> None:
         self.posts: Posts | None = None
         """Whose calls wait without a time-out while a person logs in."""
@@ -72,8 +72,8 @@ class AuthorizedPool:
         """Called before a request that has another token than the one before it."""
         self._sent: str | None = None
         self._pool = pool
-        self._origin = f"{place.scheme}://{place.address}"
-        self._target = place.target
+        self._origin = f"{where.scheme}://{where.address}"
+        self._target = where.target
         self._authorization = authorization
         self._operation = operation
 
@@ -85,8 +85,8 @@ class AuthorizedPool:
         *,
         target: str | None = None,
         timeout: float | None = None,
-    ) -> Reply:
-        """As `Pool.ask`, with authorization. Raises Broken, BadAnswer."""
+    ) -> ClientReply:
+        """Send a request with authorization and return its reply. Raises Broken, BadAnswer."""
         url = self._origin + (self._target if target is None else target)
         attempt = self._authorization.begin(method if not body else self._operation(body), self._patience)
         for tries in range(MOST):
@@ -136,12 +136,12 @@ def _by_method(body: bytes) -> str:
 
 
 def requests_to(
-    place: Url, options: Options, accept: str, operation: Callable[[bytes], str] = _by_method
+    where: Url, options: Options, accept: str, operation: Callable[[bytes], str] = _by_method
 ) -> Pool | AuthorizedPool:
     """A pool for a server, whose requests are authorized if `options.auth` says how to."""
-    pool = Pool(place, options, accept)
+    pool = Pool(where, options, accept)
     authorizing = getattr(options.auth, "authorizing", None)
     if authorizing is None:
         return pool
-    url = f"{place.scheme}://{place.address}{place.target}"
-    return AuthorizedPool(pool, place, authorizing(url, options.client_tls), operation)
+    url = f"{where.scheme}://{where.address}{where.target}"
+    return AuthorizedPool(pool, where, authorizing(url, options.client_tls), operation)

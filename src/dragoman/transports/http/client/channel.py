@@ -5,7 +5,7 @@ Rules:
 - The channel is not one connection but a pool (kept alive, at most `limits.connections` POSTs at once, further
   ones wait in order). Dialling does not connect yet; a refused POST fails its own call, and the next one connects
   again.
-- A body that contains JSON-RPC is the answer whatever the HTTP status (400, 413, 500, 503 carry JSON-RPC errors). A
+- A body that contains JSON-RPC is the answer with any HTTP status (400, 413, 500, 503 carry JSON-RPC errors). A
   body that does not fails the call at once, with the status, the media type, and one line of the body.
 - A POST is never repeated and a redirect never followed, because only the caller knows whether a method may run twice.
 - Notifications have no order except the sender's own: `flush` returns when the server has accepted those
@@ -25,10 +25,10 @@ from msgspec import Struct
 from ....channel import Broken, Caller, Channel, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer
 from ....jsonrpc.limits import Limits
-from ....net.replies import excerpt, holds_response, orphan, unanswered
+from ....net.replies import excerpt, holds_response, no_answer_error, orphan
 from ....net.urls import Url, parse, printable
-from .authorized import AuthorizedPool, Requests, requests_to
-from .connection import Reply
+from .authorized import AuthorizedPool, RequestSender, requests_to
+from .connection import ClientReply
 from .posts import Lane, PendingPost, Posts
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -40,23 +40,23 @@ async def dial(url: str, options: Options) -> Channel:
     `options`: limits, tls, headers, auth (which goes before the URL's user and password). Raises
     LocalError for a URL, a header or a secret that cannot be sent.
     """
-    place = parse(url)
-    return _HttpChannel(place, options.limits, requests_to(place, options, "application/json"))
+    where = parse(url)
+    return _HttpChannel(where, options.limits, requests_to(where, options, "application/json"))
 
 
 class _HttpChannel:
     """The calling end of JSON-RPC over HTTP."""
 
-    def __init__(self, place: Url, limits: Limits, pool: Requests) -> None:
-        self.caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
+    def __init__(self, where: Url, limits: Limits, pool: RequestSender) -> None:
+        self.caller = Caller(scheme=where.scheme, remote=where.address, path=where.path, tls=where.tls)
         self.duplex = False
         self.writable = True
-        self._place = place
+        self._where = where
         self._limits = limits
         self._pool = pool
         self._lane = Lane(limits.connections)
         self._posts = Posts(
-            str(place), limits, (self._lane,), run=self._run, writable=self._set_writable, release=pool.close
+            str(where), limits, (self._lane,), run=self._run, writable=self._set_writable, release=pool.close
         )
         self.flush, self.close, self.abort = self._posts.flush, self._posts.close, self._posts.abort
         if isinstance(pool, AuthorizedPool):
@@ -87,7 +87,7 @@ class _HttpChannel:
             why = error
         if call is None:
             if why is not None:
-                log.debug("%s: a notification was not taken: %s", self._place, why)
+                log.debug("%s: a notification was not taken: %s", self._where, why)
             return why
         call.abandon = None
         if why is None:
@@ -95,11 +95,11 @@ class _HttpChannel:
                 self._posts.receiver.received(body, call)
             if call.settled:
                 return None
-            why = unanswered(body)
+            why = no_answer_error(body)
         call.failed(why)
         return None
 
-    async def _exchange(self, post: PendingPost) -> tuple[Reply, bytes]:
+    async def _exchange(self, post: PendingPost) -> tuple[ClientReply, bytes]:
         """POST and read the whole answer; the connection goes back to the pool, or is closed."""
         limits = self._limits
         call = post.call
@@ -138,14 +138,14 @@ class _Named(Struct):
     method: str = "an answer"
 
 
-def _answered(post: PendingPost, reply: Reply) -> str:
-    """The status that came back, behind what was asked and where."""
+def _answered(post: PendingPost, reply: ClientReply) -> str:
+    """The status that came back, behind the request and its URL."""
     batch = post.message.startswith(b"[")
     method = "a batch" if batch else msgspec.json.decode(post.message, type=_Named).method
     return f"{printable(method)}: POST {post.posts.name} answered {reply.line}"
 
 
-def _unusable(post: PendingPost, reply: Reply, body: bytes) -> Broken | BadAnswer | None:
+def _unusable(post: PendingPost, reply: ClientReply, body: bytes) -> Broken | BadAnswer | None:
     """Why a body cannot be the answer to a call; None if the peer must decide that."""
     status = reply.status
     if 200 <= status < 300:
@@ -157,9 +157,9 @@ def _unusable(post: PendingPost, reply: Reply, body: bytes) -> Broken | BadAnswe
     if holds_response(body):
         return None
     if status in (401, 403):
-        asked = printable(reply.headers.get("www-authenticate", ""))
+        challenge = printable(reply.headers.get("www-authenticate", ""))
         said = excerpt(body)
-        parts = [_answered(post, reply), said, asked and f"it asks for {asked}"]
+        parts = [_answered(post, reply), said, challenge and f"it asks for {challenge}"]
         return NotAdmitted(": ".join(part for part in parts if part), status, reply.headers.get("www-authenticate", ""))
     if 300 <= status < 400:
         said = f"it redirects to {printable(reply.headers.get('location', 'nowhere'))}, which is not followed; connect there"
@@ -168,7 +168,7 @@ def _unusable(post: PendingPost, reply: Reply, body: bytes) -> Broken | BadAnswe
     return Broken(f"{_answered(post, reply)}: {said}" if said else _answered(post, reply))
 
 
-def _refused_note(post: PendingPost, reply: Reply, body: bytes) -> Exception | None:
+def _refused_note(post: PendingPost, reply: ClientReply, body: bytes) -> Exception | None:
     """Why a notification was not accepted, or None."""
     if body and (error := orphan(body)) is not None:
         return error

@@ -17,7 +17,7 @@ from ....channel import Broken, Reason, again
 from ....jsonrpc.errors import BadAnswer, too_large
 from ....net.read_buffer import read_buffer, take_turns
 from ....net.sockets import reason_of
-from ....net.strangers import recognised
+from ....net.strangers import recognise_stranger
 from ....net.urls import printable
 
 HIGH = 256 * 1024
@@ -40,7 +40,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         *,
         unknown: bool = True,
     ) -> None:
-        """`unknown`: nothing has been heard of the far end, which may speak something else than HTTP."""
+        """`unknown`: nothing has come from the far end yet, which may not speak HTTP."""
         self.where = where
         """The far end's address as text."""
         self.usable: bool = False
@@ -52,8 +52,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[Reply] | None = None
-        self._reply: Reply | None = None
+        self._waiter: asyncio.Future[ClientReply] | None = None
+        self._reply: ClientReply | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._headers: dict[str, str] = {}
         self._reason = b""
@@ -63,7 +63,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Bytes of header fields."""
         self._interim = False
 
-    async def ask(self, head: bytes, body: bytes, timeout: float | None) -> Reply:
+    async def ask(self, head: bytes, body: bytes, timeout: float | None) -> ClientReply:
         """Send a request and return its reply, whose body is still to come. Raises Broken, BadAnswer."""
         transport = self._transport
         self.usable = False
@@ -151,7 +151,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif isinstance(said, BadAnswer):
             self._fail(said)
         else:
-            guess = recognised(came, "http") if self._unknown else None
+            guess = recognise_stranger(came, "http") if self._unknown else None
             why = guess or f"{said}; the server, or a proxy before it, must send a head as RFC 9112 has it"
             self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {why}")))
 
@@ -205,7 +205,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         headers = self._headers
         until_end = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()
         self._unknown = False
-        self._reply = Reply(self, status, self._reason, headers, until_end)
+        self._reply = ClientReply(self, status, self._reason, headers, until_end)
         if not self._waiter.done():
             self._waiter.set_result(self._reply)
 
@@ -235,7 +235,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._free(self)
 
 
-class Reply:
+class ClientReply:
     """A reply: the head, and the body as it comes."""
 
     __slots__ = (
@@ -344,7 +344,7 @@ class Reply:
             self._over = True
             self._wire.abort()
 
-    # -- told by the wire -------------------------------------------------------------------------
+    # -- called by the connection -------------------------------------------------------------------------
 
     def more(self, data: bytes) -> None:
         self._chunks.append(data)

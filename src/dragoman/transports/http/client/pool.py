@@ -24,9 +24,9 @@ from ....channel import Broken, Options
 from ....jsonrpc.errors import LocalError
 from ....net.fields import FRAMING, NAME, VALUE, fields
 from ....net.scheme import SCHEMES
-from ....net.sockets import cannot_dial, connected
+from ....net.sockets import cannot_dial, open_connection
 from ....net.urls import Url, printable
-from .connection import ClientConnection, Reply
+from .connection import ClientConnection, ClientReply
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to connect, TLS included."""
@@ -47,31 +47,31 @@ class Pool:
         "_lines",
         "_live",
         "_loop",
-        "_place",
         "_spoken",
         "_sweeping",
         "_target",
         "_tls",
+        "_where",
     )
 
-    def __init__(self, place: Url, options: Options, accept: str, *, address: str | None = None) -> None:
+    def __init__(self, where: Url, options: Options, accept: str, *, address: str | None = None) -> None:
         """`accept`: the media types that are understood. `options`: limits, tls, headers, auth. `address`: the IP
         address to connect to, whatever the host's name resolves to by then; certificates are checked for the name.
         LocalError for what `fields` refuses, and for other schemes."""
-        if place.plain != "http":
-            raise LocalError(f"{place}: this wire takes http:// and https://")
-        headers = {"host": _host(place), "content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
-        headers |= fields(place, options)  # the user's own replace ours
-        self._place = place
+        if where.plain != "http":
+            raise LocalError(f"{where}: this wire takes http:// and https://")
+        headers = {"host": _host(where), "content-type": "application/json", "accept": accept, "user-agent": "dragoman"}
+        headers |= fields(where, options)  # the user's own replace ours
+        self._where = where
         self._address = address or ""
         self._loop = asyncio.get_running_loop()
-        self._target = _target(place.target)
+        self._target = _target(where.target)
         self._limit = options.limits.header_size
         self._tls: ssl.SSLContext | None = options.client_tls
         self._kind = b"content-type: %b\r\n" % headers.pop("content-type").encode()
         self._headers = headers
         self._lines = _lines(headers)
-        self._spoken = False  # a reply has come: at this place is HTTP
+        self._spoken = False  # a reply has come: the server speaks HTTP
         self._live: set[ClientConnection] = set()
         self._idle: list[tuple[float, ClientConnection]] = []
         self._sweeping: asyncio.TimerHandle | None = None
@@ -85,10 +85,10 @@ class Pool:
         *,
         target: str | None = None,
         timeout: float | None = None,
-    ) -> Reply:
+    ) -> ClientReply:
         """Send a request; returns when the head of its reply has come. `close` the reply, or read it to the end.
 
-        `headers` override the pool's. `target`: path and query at the same place, default the URL's own.
+        `headers` override the pool's. `target`: path and query at the same origin, default the URL's own.
         `timeout`: seconds from when there is a connection to the end of the body. Raises Broken, BadAnswer.
         """
         head = self._head(method, self._target if target is None else _target(target), body, headers)
@@ -144,17 +144,17 @@ class Pool:
         return None
 
     async def _connect(self) -> ClientConnection:
-        place = self._place
-        if place.tls and self._tls is None:
+        where = self._where
+        if where.tls and self._tls is None:
             self._tls = ssl.create_default_context()  # once: it is slow to make
         make = lambda: ClientConnection(  # noqa: E731
-            place.address, self._limit, self._free, self._lost, unknown=not self._spoken
+            where.address, self._limit, self._free, self._lost, unknown=not self._spoken
         )
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                _, wire = await connected(make, place, self._tls, self._address)
+                _, wire = await open_connection(make, where, self._tls, self._address)
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
-            raise cannot_dial(place, error) from error
+            raise cannot_dial(where, error) from error
         self._live.add(wire)
         return wire
 
@@ -199,13 +199,13 @@ class Pool:
         await asyncio.shield(self._emptied)
 
 
-def _host(place: Url) -> str:
-    host = f"[{place.host}]" if ":" in place.host else place.host or "localhost"
+def _host(where: Url) -> str:
+    host = f"[{where.host}]" if ":" in where.host else where.host or "localhost"
     try:
         host = host if host.isascii() else host.encode("idna").decode()
     except UnicodeError:
-        raise LocalError(f"{place}: {printable(place.host)!r} is not a name of a host") from None
-    return host if place.port == SCHEMES[place.scheme].port else f"{host}:{place.port}"
+        raise LocalError(f"{where}: {printable(where.host)!r} is not a name of a host") from None
+    return host if where.port == SCHEMES[where.scheme].port else f"{host}:{where.port}"
 
 
 def _target(target: str) -> str:

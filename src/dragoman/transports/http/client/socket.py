@@ -24,9 +24,9 @@ async def dial(url: str, options: Options) -> WebSocket:
     authorizing = getattr(options.auth, "authorizing", None)
     if authorizing is None:
         return await dial_plainly(url, options)
-    place = urls.parse(url)
+    where = urls.parse(url)
     # tokens are for the resource, whose URL has the scheme of HTTP (RFC 6455 section 4.1: the handshake is a GET of it)
-    resource = f"http{'s' if place.tls else ''}://{place.address}{place.target}"
+    resource = f"http{'s' if where.tls else ''}://{where.address}{where.target}"
     authorization = authorizing(resource, options.client_tls)
     try:
         attempt = authorization.begin("connect", nullcontext)

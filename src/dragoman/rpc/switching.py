@@ -3,10 +3,10 @@
 Rules:
 
 - What is named last counts: `enable("tool", "erase")` over a disabled tag, and a tag that is disabled later over that.
-- A disabled tag or kind holds for what is registered later too. What has two disabled tags is there again when both are
-  enabled.
-- Each app switches for itself. What an app disabled stays so there, whatever an included app enables; what an included
-  app disabled is in no app around it, whatever those enable.
+- A disabled tag or kind holds for what is registered later too. What has two disabled tags is enabled again when both
+  are.
+- Each app switches for itself. What an app disabled stays so there, also where an included app enables it; what an
+  included app disabled is in no app around it, also where those enable it.
 - What is disabled by its name stays so when it is defined again, or taken out of an included app and put there again.
   An app that removes a name of its own forgets it.
 """
@@ -26,7 +26,7 @@ class Switch(Struct, eq=False):
     tags: frozenset[str]
     given: bool
     named: bool | None = None
-    """What was said of it by its name; None: nothing that still counts."""
+    """Whether it was enabled or disabled by its name; None: neither, or it counts no more."""
 
 
 class Switches:
@@ -35,13 +35,13 @@ class Switches:
     def __init__(self) -> None:
         self._tags: frozenset[str] = frozenset()
         self._kinds: frozenset[str] = frozenset()
-        """Those that are disabled."""
+        """The kinds that are disabled."""
         self._of: dict[Hashable, Switch] = {}
         self._gone: dict[Hashable, Switch] = {}
-        """Of those that may come back: each was disabled by its name."""
+        """The switches of names that may be added again: each was disabled by its name."""
 
     def takes(self, key: Hashable, kind: str, tags: Collection[str]) -> bool:
-        """Whether a name of this kind with these tags is enabled when it comes, or comes back."""
+        """Whether a name of this kind with these tags is enabled when it is added, or added again."""
         return key not in self._gone and self.allows(kind, tags)
 
     def allows(self, kind: str, tags: Collection[str]) -> bool:
@@ -49,11 +49,11 @@ class Switches:
         return kind not in self._kinds and self._tags.isdisjoint(tags)
 
     def add(self, key: Hashable, kind: str, tags: frozenset[str], given: bool) -> None:
-        """Have a name that comes, or comes back."""
+        """Add a name, which may have been removed before."""
         self._of[key] = Switch(kind, tags, given, None if self._gone.pop(key, None) is None else False)
 
     def remove(self, key: Hashable, *, back: bool = False) -> None:
-        """Forget a name; `back`: it may come back, and then is disabled if it was by its name."""
+        """Forget a name; `back`: it may be added again, and is disabled then if it was by its name."""
         one = self._of.pop(key, None)
         if back and one is not None and one.named is False:
             self._gone[key] = one
@@ -64,16 +64,16 @@ class Switches:
         return one.given and (self.allows(one.kind, one.tags) if one.named is None else one.named)
 
     def give(self, key: Hashable, on: bool) -> None:
-        """The app that a name is included from switched it."""
+        """Follow the app that a name is included from, which has switched it."""
         self._of[key].given = on
 
     def name(self, keys: Iterable[Hashable], on: bool) -> None:
-        """Switch these."""
+        """Switch these names."""
         for key in keys:
             self._of[key].named = on
 
     def turn(self, kind: str | None, tag: str | None, on: bool) -> list[Hashable]:
-        """Switch a kind, or a tag. Gives the names that it concerns."""
+        """Switch a kind, or a tag. Returns the names that it concerns."""
         kinds, tags = frozenset([kind] if kind else ()), frozenset([tag] if tag else ())
         self._kinds = self._kinds - kinds if on else self._kinds | kinds
         self._tags = self._tags - tags if on else self._tags | tags
