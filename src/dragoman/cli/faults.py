@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 import msgspec
 from msgspec import Struct
 
-from ..auth.challenge import parsed
+from ..auth.challenge import parse_challenges
 from ..channel import ChannelError, Reason
 from ..jsonrpc.check import problems
 from ..jsonrpc.codec import decode
@@ -434,7 +434,7 @@ def of_challenge(
     """The fault of a caller that is not let in; None where a token is asked for, and none was given. `authorized`: it
     gave credentials; `stored`: those of `dragoman login`."""
     place = url.shown
-    found = {one.scheme.lower(): one.params for one in parsed(challenge)}
+    found = {one.scheme.lower(): one.params for one in parse_challenges(challenge)}
     params = found.get("bearer") or found.get("dpop") or {}
     login = f"dragoman login {shlex.quote(url.bare)}"
     if status == 403 and params.get("error") == "insufficient_scope":

@@ -4,23 +4,22 @@ came, and why it would be refused."""
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from msgspec import Struct
 from rich.text import Text
 
 from ...auth.client.code import check_pkce
-from ...auth.client.discovery import Found, Wanted, discover
-from ...auth.client.driver import Driver
+from ...auth.client.discovery import DiscoveryOptions, Found, discover
 from ...auth.client.errors import LoginFailed
-from ...auth.client.login import Asked, Terms, scopes_for
-from ...auth.client.probing import Probed, probed
-from ...auth.client.registration import Client
-from ...auth.client.steps import Get, Say, Step
+from ...auth.client.login import Terms, TokenRequest, scopes_for
+from ...auth.client.probing import Probe, probe
+from ...auth.client.registration import ClientOptions
 from ...auth.client.store import MemoryStore
+from ...auth.client.world import World
 from ...auth.errors import AuthError
-from ...auth.fetch import Fetched, Fetcher
+from ...auth.fetch import By, Fetched, Fetcher
 from ...net.urls import parse
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
 from ..faults import Fault, of_challenge, of_reply
@@ -56,15 +55,27 @@ class Explained:
         """Add a step."""
         self.steps.append(Told(step, said, fine))
 
-    def watch(self, step: Step, outcome: Any) -> None:
-        """What a flow asked for and got."""
-        if isinstance(step, Get):
-            if isinstance(outcome, Fetched):
-                self.tell("asked", f"GET {step.url} ({step.why}): HTTP {outcome.status}", outcome.status == 200)
-            else:
-                self.tell("asked", f"GET {step.url} ({step.why}): {outcome}", False)
-        elif isinstance(step, Say):
-            self.tell("note", step.text)
+
+class ExplainedWorld(World):
+    """A world without a person, whose requests and words are steps."""
+
+    def __init__(self, url: str, fetcher: Fetcher, steps: Explained) -> None:
+        super().__init__(url, fetcher, MemoryStore(), None)
+        self._steps = steps
+
+    async def get(self, url: str, *, by: By = "document", why: str) -> Fetched:
+        """GET a document, as a step."""
+        try:
+            got = await super().get(url, by=by, why=why)
+        except AuthError as error:
+            self._steps.tell("asked", f"GET {url} ({why}): {error}", False)
+            raise
+        self._steps.tell("asked", f"GET {url} ({why}): HTTP {got.status}", got.status == 200)
+        return got
+
+    def say(self, text: str) -> None:
+        """A note."""
+        self._steps.tell("note", text)
 
 
 @app.default
@@ -100,7 +111,7 @@ def explain(
 
 async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) -> bool:
     """Walk the way; whether a client gets to its end. Raises AuthError where there is no connection."""
-    answer = await probed(url, fetcher)
+    answer = await probe(url, fetcher)
     try:
         fault = _fault(url, answer)
         told.tell("request", f"POST {url} without a token: HTTP {answer.status}", fault is None)
@@ -112,8 +123,7 @@ async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) 
             told.tell("end", "the server asks for no token")
             return True
         _challenge(answer, told)
-        driver = Driver(url, fetcher, MemoryStore(), None, watch=told.watch)
-        found = await driver.run(discover(url, answer.challenge, Wanted()))
+        found = await discover(ExplainedWorld(url, fetcher, told), url, answer.challenge, DiscoveryOptions())
         good = _server(url, answer, found, told)
         return await _token(url, fetcher, account, told) and good
     except AuthError as error:
@@ -121,7 +131,7 @@ async def _explained(url: str, fetcher: Fetcher, account: str, told: Explained) 
         return False
 
 
-def _fault(url: str, answer: Probed) -> Fault | None:
+def _fault(url: str, answer: Probe) -> Fault | None:
     """What is wrong with an answer, before anything of OAuth; None for one of a server, and for one that asks for a
     token or does not say for what."""
     where = parse(url)
@@ -131,7 +141,7 @@ def _fault(url: str, answer: Probed) -> Fault | None:
     return None if fault is None or fault.kind in ("no_challenge", "scope", "forbidden") else fault
 
 
-def _challenge(answer: Probed, told: Explained) -> None:
+def _challenge(answer: Probe, told: Explained) -> None:
     """What the 401 asks for."""
     if not answer.field:
         told.tell("challenge", "none: RFC 9110 wants a WWW-Authenticate with a 401, so metadata is guessed at", False)
@@ -143,7 +153,7 @@ def _challenge(answer: Probed, told: Explained) -> None:
         told.tell("challenge", "it has no resource_metadata: the well-known places are asked")
 
 
-def _server(url: str, answer: Probed, found: Found, told: Explained) -> bool:
+def _server(url: str, answer: Probe, found: Found, told: Explained) -> bool:
     """What a login at this authorization server would do."""
     server = found.server
     told.tell("issuer", f"{server.issuer}, for the resource {found.resource}")
@@ -160,8 +170,8 @@ def _server(url: str, answer: Probed, found: Found, told: Explained) -> bool:
     ]
     taken = [name for name, there in ways if there]
     told.tell("client", "by " + ", or ".join([*taken, "an id registered by hand (client_id=)"]), bool(taken))
-    asked = Asked(url=url, challenge=answer.challenge, clock=time.time)
-    terms = Terms(wanted=Wanted(), client=Client())
+    asked = TokenRequest(url=url, challenge=answer.challenge, clock=time.time)
+    terms = Terms(wanted=DiscoveryOptions(), client=ClientOptions())
     scopes = scopes_for(asked, found, terms, person=True)
     told.tell("scopes", " ".join(scopes) or "none are asked for: the server grants its default")
     promised = server.authorization_response_iss_parameter_supported
@@ -182,7 +192,7 @@ async def _token(url: str, fetcher: Fetcher, account: str, told: Explained) -> b
     if not fields:
         told.tell("token", f"it has expired and cannot be renewed: dragoman login {url}", False)
         return False
-    answer = await probed(url, fetcher, fields)
+    answer = await probe(url, fetcher, fields)
     refused = answer.status in (401, 403)
     why = "" if not refused else f": {answer.field or 'without a reason'}"
     told.tell("request", f"POST {url} with the token: HTTP {answer.status}{why}", not refused)

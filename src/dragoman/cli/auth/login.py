@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from ...auth.client.entries import Entry, end, entries, entry_of
-from ...auth.client.probing import probed
+from ...auth.client.entries import StoredLogin, end, entries, entry_of
+from ...auth.client.probing import probe
 from ...auth.client.sources import Login
 from ...auth.client.store import FileStore
 from ...auth.errors import AuthError
@@ -139,7 +139,7 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
         raise NoAnswer(str(error)) from None
 
 
-async def stored_login(url: str, account: str = "default", *, interactive: bool) -> tuple[Login, Entry | None]:
+async def stored_login(url: str, account: str = "default", *, interactive: bool) -> tuple[Login, StoredLogin | None]:
     """The login of commands that call a server, as the client that logged in there, and what is stored of it."""
     store = FileStore()
     entry = await entry_of(store, url, account)
@@ -172,7 +172,7 @@ async def _login(url: str, options: LoginOptions, output: Output) -> int:
     store = FileStore()
     tls = Access(ca=options.ca).tls()
     authorizer = options.login(store).authorizing(url, tls)
-    answer = await probed(url, Fetcher(tls=tls))
+    answer = await probe(url, Fetcher(tls=tls))
     if answer.status not in (401, 403):
         text = f"{url} answers HTTP {answer.status} without a token: it asks for no login"
         show_ending(Ending(ANSWERED_WITH_ERROR, "answered", text), output.json)
@@ -222,7 +222,7 @@ async def _logout(
     found = [
         one
         for one in await entries(store)
-        if (one.place.resource, one.place.account) == (canonical(url), account)
+        if (one.pointer.resource, one.pointer.account) == (canonical(url), account)
         and client_id in (None, one.hint, one.grant.client.client_id)
     ]
     if not found:
@@ -287,12 +287,12 @@ def tokens(*, output: Output = OUTPUT) -> int:
     return FINE
 
 
-async def _listed() -> tuple[list[Entry], str]:
+async def _listed() -> tuple[list[StoredLogin], str]:
     store = FileStore()
     return await entries(store), await store.protection()
 
 
-def _show(entry: Entry, output: Output) -> None:
+def _show(entry: StoredLogin, output: Output) -> None:
     shown = entry.shown()
     if output.json:
         output.write(shown)

@@ -119,9 +119,9 @@ class DeferredAttempt:
 
 def asks_for_token(challenge: str) -> bool:
     """Whether a login may help at a server with this WWW-Authenticate: it asks for a token, or says nothing."""
-    from ...auth.challenge import parsed  # noqa: PLC0415  (start-up: most servers ask for nothing)
+    from ...auth.challenge import parse_challenges  # noqa: PLC0415  (start-up: most servers ask for nothing)
 
-    found = parsed(challenge)
+    found = parse_challenges(challenge)
     return not found or any(one.of("bearer") or one.of("dpop") for one in found)
 
 

@@ -10,8 +10,14 @@ from urllib.parse import urljoin
 
 from msgspec import Struct
 
-from ...auth.challenge import parsed
-from ...auth.metadata import MetadataRefused, ProtectedResource, check_resource, decoded, resource_locations
+from ...auth.challenge import parse_challenges
+from ...auth.metadata import (
+    MetadataRefused,
+    ProtectedResource,
+    check_document_resource,
+    decode_document,
+    resource_locations,
+)
 from ...channel import Broken, ChannelError, Options
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import BadAnswer, LocalError
@@ -188,7 +194,7 @@ async def _door(asking: Asking, record: Record, status: int, headers: Mapping[st
     """The step that finds out what a caller needs to be let in. Raises Faulty."""
     url = asking.url
     challenge = headers.get("www-authenticate", "")
-    challenges = parsed(challenge)
+    challenges = parse_challenges(challenge)
     asked = next((one for one in challenges if one.of("bearer") or one.of("dpop")), None)
     params = {} if asked is None else asked.params
     with record.step("authentication") as step:
@@ -246,12 +252,12 @@ def _target(named: str, url: Url) -> str | None:
 def _read(body: bytes, place: str, url: Url) -> str:
     """The first authorization server, by the checks of a login. Raises Faulty for what a client cannot use."""
     try:
-        found = decoded(body, ProtectedResource, place)
+        found = decode_document(body, ProtectedResource, place)
     except MetadataRefused as error:
         mend = "it must be a JSON object with resource and authorization_servers (RFC 9728, section 2)"
         raise Faulty(Fault("bad_metadata", str(error), mend)) from None
     try:
-        check_resource(found, url.bare)
+        check_document_resource(found, url.bare)
     except MetadataRefused as error:
         mend = f"let it name this one: {url.bare} (RFC 9728, section 3.3)"
         raise Faulty(Fault("other_resource", f"{place} is about another resource: {error}", mend)) from None

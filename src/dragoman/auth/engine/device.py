@@ -11,10 +11,10 @@ from msgspec import structs
 from ...allowance import Allowance, NoRoom, Places
 from ..errors import OAuthError
 from ..grant_types import DEVICE_CODE
-from ..jose import encoded
+from ..jose import encode_base64url
 from .authorize import Authorization
 from .clients import Clients
-from .messages import Parameters, Request, Response, json, of_form, of_query, refused
+from .messages import EndpointRequest, EndpointResponse, Parameters, json, oauth_error, of_form, of_query
 from .model import Client, Device, Pending, Settings
 from .pages import error_page, field, form, page, wrong
 from .records import Records
@@ -51,25 +51,27 @@ class Devices:
         self._guesses = Allowance(GUESSES_IN_ALL, PAUSE, each=GUESSES)
         self._waiting: Places[tuple[str, str]] = Places(WAITING, settings().lives.device)
 
-    async def begin(self, request: Request) -> Response:
+    async def begin(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the device authorization endpoint. Raises OAuthError."""
-        asked = of_form(request)
-        client = await self._clients.authenticated(request, asked, endpoint=self._at("/token"))
+        parameters = of_form(request)
+        client = await self._clients.authenticate(request, parameters, endpoint=self._at("/token"))
         if DEVICE_CODE not in client.grants:
-            raise refused("unauthorized_client", "This client has not the grant device_code")
+            raise oauth_error("unauthorized_client", "This client has not the grant device_code")
         settings = self._settings()
-        lives, secret, code = settings.lives, encoded(os.urandom(32)), _user_code()
+        lives, secret, code = settings.lives, encode_base64url(os.urandom(32)), _user_code()
         device = Device(
             client=client.id,
-            scopes=scopes_of(asked.scopes(), client, settings),
-            resources=resources_of(asked, client, settings),
+            scopes=scopes_of(parameters.scopes(), client, settings),
+            resources=resources_of(parameters, client, settings),
             interval=lives.interval,
         )
         key = digest(secret)
         try:
             gone = self._waiting.take(self._clients.owner(client, request), (key, code), self._records.clock())
         except NoRoom:
-            raise refused("temporarily_unavailable", f"{WAITING} devices wait already; try again later", 503) from None
+            raise oauth_error(
+                "temporarily_unavailable", f"{WAITING} devices wait already; try again later", 503
+            ) from None
         if gone is not None:
             await self._forget(*gone)
         await self._records.put("device", key, device, lives.device)
@@ -93,7 +95,7 @@ class Devices:
             "device", key, Device, lambda found: (None if found is None or found.state == "pending" else found, None)
         )
 
-    async def show(self, request: Request) -> Response:
+    async def show(self, request: EndpointRequest) -> EndpointResponse:
         """GET of the page: a field for the code."""
         try:
             given = of_query(request.query).get("user_code")
@@ -101,15 +103,15 @@ class Devices:
             return error_page(error.description)
         return self._page(given[:20])
 
-    def _page(self, given: str = "", fault: str = "") -> Response:
+    def _page(self, given: str = "", fault: str = "") -> EndpointResponse:
         inside = field("The code that the device shows", "user_code", given)
         body = wrong(fault) + form(self._at("/device"), inside, ("next", "Next"))
         return page("Connect a device", body)
 
-    async def chosen(self, request: Request) -> Response:
+    async def choose(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the page: the consent page for this code."""
         try:
-            asked = of_form(request)
+            parameters = of_form(request)
         except OAuthError as error:
             return error_page(error.description)
         if not self._authorization.from_here(request):
@@ -117,7 +119,7 @@ class Devices:
         now, owner = self._records.clock(), request.owner
         if not self._guesses.take(owner, now):  # before anything is awaited: codes that are sent at once count too
             return error_page(f"Too many wrong codes; try again in {self._guesses.after(now)} seconds", status=429)
-        code = _normal(asked.get("user_code"))
+        code = _normal(parameters.get("user_code"))
         key = await self._records.get("user code", code, str)
         device = None if key is None else await self._records.get("device", key, Device)
         client = None if device is None else await self._clients.find(device.client, owner)
@@ -125,7 +127,7 @@ class Devices:
             return self._page("", "There is no such code, or it has expired")
         self._guesses.give_back(owner)  # it was not wrong
         pending = Pending(
-            id=encoded(os.urandom(16)),
+            id=encode_base64url(os.urandom(16)),
             client=client.id,
             until=now + self._settings().lives.consent,
             cookie="",
@@ -135,9 +137,9 @@ class Devices:
         )
         return self._authorization.ask(pending, client)
 
-    async def polled(self, asked: Parameters, client: Client) -> Device:
-        """The device's poll at the token endpoint. Returns the request once, approved. Raises OAuthError (RFC 8628,
-        3.5)."""
+    async def poll(self, parameters: Parameters, client: Client) -> Device:
+        """Answer a poll at the token endpoint: return the approved request, once. Raises OAuthError (RFC
+        8628, 3.5)."""
         now = self._records.clock()
 
         def edit(found: Device | None) -> tuple[Device | None, Device | str]:
@@ -152,9 +154,9 @@ class Devices:
                 return structs.replace(found, polled=now, interval=found.interval + _SLOWER), "slow_down"
             return structs.replace(found, polled=now), "authorization_pending"
 
-        found = await self._records.change("device", digest(asked.need("device_code")), Device, edit)
+        found = await self._records.change("device", digest(parameters.need("device_code")), Device, edit)
         if isinstance(found, str):
-            raise refused(found, _WORDS[found])
+            raise oauth_error(found, _WORDS[found])
         return found
 
 
@@ -173,6 +175,6 @@ def _user_code() -> str:
 
 
 def _normal(text: str) -> str:
-    """A code as it was issued. RFC 8628, 6.1: case and punctuation that a user adds do not matter."""
+    """Return a code as it was issued. RFC 8628, 6.1: case and punctuation that a user adds do not matter."""
     letters = "".join(each for each in text.upper() if each in LETTERS)
     return f"{letters[:4]}-{letters[4:]}" if len(letters) == 8 else ""

@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from dragoman.auth.engine.messages import EndpointRequest
+from dragoman.auth.engine.redirects import fault, matches
 from dragoman.auth.server import Client
-from dragoman.auth.server.messages import Request
-from dragoman.auth.server.redirects import fault, matches
 
 from .asking import ISSUER, LOOPBACK, REDIRECT, RESOURCE, Asker, Page, answer, body, header, pending
 
@@ -237,7 +237,7 @@ async def test_a_page_is_good_to_its_last_second_and_its_code_has_256_bits() -> 
 
 async def test_a_registration_lives_from_the_consent_on_and_not_beyond_its_end() -> None:
     said = {"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"}
-    made = Request(
+    made = EndpointRequest(
         method="POST", path="/register", body=msgspec.json.encode(said), headers={"content-type": "application/json"}
     )
     asker = Asker(registration=True)

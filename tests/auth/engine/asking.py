@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import msgspec
 
 from dragoman.auth.dpop import proof
-from dragoman.auth.jose import Key, new_key, signed, taken_apart
-from dragoman.auth.keys import Answer
+from dragoman.auth.engine.messages import FORM, EndpointRequest, EndpointResponse
+from dragoman.auth.fetching import FetchedAnswer
+from dragoman.auth.jose import Key, new_key, parse_jws, sign_jws
 from dragoman.auth.server import AuthorizationServer, Client, User, secret_hash
-from dragoman.auth.server.messages import FORM, Request, Response
 from dragoman.testing import Clock
 
 ISSUER = "https://as.example"
@@ -56,7 +56,7 @@ class Web:
         self.asked: list[str] = []
         self.trusted: list[bool] = []
 
-    async def __call__(self, url: str, limit: int, trusted: bool) -> Answer:
+    async def __call__(self, url: str, limit: int, trusted: bool) -> FetchedAnswer:
         self.asked.append(url)
         self.trusted.append(trusted)
         return self.pages.get(url, Page(404))
@@ -99,13 +99,13 @@ class Asker:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         remote: str = "192.0.2.1:50000",
-    ) -> Response:
+    ) -> EndpointResponse:
         """One request, with the cookies that the browser has."""
         sent = dict(headers or {})
         if self.cookies and "cookie" not in sent:
             sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         made = await self.engine.answer(
-            Request(method=method, path=path, query=query, headers=sent, body=body, remote=remote)
+            EndpointRequest(method=method, path=path, query=query, headers=sent, body=body, remote=remote)
         )
         for name, value in made.headers:
             if name == "Set-Cookie":
@@ -115,12 +115,12 @@ class Asker:
 
     async def post(
         self, path: str, form: Form, headers: Mapping[str, str] | None = None, remote: str = "192.0.2.1:50000"
-    ) -> Response:
+    ) -> EndpointResponse:
         """A form."""
         sent = {"content-type": FORM, **(headers or {})}
         return await self.ask("POST", path, body=urlencode(form).encode(), headers=sent, remote=remote)
 
-    async def authorize(self, **changes: str | None) -> Response:
+    async def authorize(self, **changes: str | None) -> EndpointResponse:
         """An authorization request that is right but for these parameters; None leaves one out."""
         asked: dict[str, str | None] = {
             "response_type": "code",
@@ -135,8 +135,10 @@ class Asker:
         asked |= changes
         return await self.ask("GET", "/authorize", urlencode({n: v for n, v in asked.items() if v is not None}))
 
-    async def consent(self, page: Response, headers: Mapping[str, str] | None = None, **fields: str) -> Response:
-        """Answer a consent page."""
+    async def consent(
+        self, page: EndpointResponse, headers: Mapping[str, str] | None = None, **fields: str
+    ) -> EndpointResponse:
+        """FetchedAnswer a consent page."""
         form = {"pending": pending(page), "user": "alice", "password": "canary-7f3a-wonder", "answer": "allow"} | fields
         return await self.post("/consent", form, headers)
 
@@ -144,11 +146,11 @@ class Asker:
         """A code for these parameters."""
         return answer(await self.consent(await self.authorize(**changes)))["code"]
 
-    async def token(self, headers: Mapping[str, str] | None = None, /, **form: str) -> Response:
+    async def token(self, headers: Mapping[str, str] | None = None, /, **form: str) -> EndpointResponse:
         """A request to the token endpoint."""
         return await self.post("/token", form, headers)
 
-    async def redeem(self, code: str, headers: Mapping[str, str] | None = None, /, **changes: str) -> Response:
+    async def redeem(self, code: str, headers: Mapping[str, str] | None = None, /, **changes: str) -> EndpointResponse:
         """Redeem a code, as the app would but for these parameters."""
         form = {
             "grant_type": "authorization_code",
@@ -163,7 +165,7 @@ class Asker:
         """The whole way of the app; the answer of the token endpoint."""
         return body(await self.redeem(await self.code(**changes), client_id=str(changes.get("client_id") or "app")))
 
-    async def refresh(self, token: str, **changes: str) -> Response:
+    async def refresh(self, token: str, **changes: str) -> EndpointResponse:
         """Use a refresh token, as the app."""
         return await self.token(
             **({"grant_type": "refresh_token", "refresh_token": token, "client_id": "app"} | changes)
@@ -186,24 +188,24 @@ def basic(id: str, secret: str) -> dict[str, str]:
 BASIC = basic("shop", urlencode({"": SECRET})[1:])
 
 
-def body(response: Response) -> dict[str, Any]:
+def body(response: EndpointResponse) -> dict[str, Any]:
     """The JSON of an answer."""
     found: dict[str, Any] = msgspec.json.decode(response.body)
     return found
 
 
-def header(response: Response, name: str) -> str:
+def header(response: EndpointResponse, name: str) -> str:
     """One header field."""
     return next((value for each, value in response.headers if each == name), "")
 
 
-def answer(response: Response) -> dict[str, str]:
+def answer(response: EndpointResponse) -> dict[str, str]:
     """The parameters of a redirect to the client."""
     assert response.status == 303, response
     return {name: value[0] for name, value in parse_qs(urlsplit(header(response, "Location")).query).items()}
 
 
-def pending(page: Response) -> str:
+def pending(page: EndpointResponse) -> str:
     """The hidden field of a consent page."""
     found = re.search(r'name="pending" value="([^"]*)"', page.body.decode())
     assert found is not None, page
@@ -212,7 +214,7 @@ def pending(page: Response) -> str:
 
 def claims(token: str) -> dict[str, Any]:
     """What a token says."""
-    return taken_apart(token, frozenset({"ES256"})).claims()
+    return parse_jws(token, frozenset({"ES256"})).claims()
 
 
 def id_jag(asker: Asker, typ: str = "oauth-id-jag+jwt", key: Any = KEY, **changes: Any) -> str:
@@ -220,4 +222,4 @@ def id_jag(asker: Asker, typ: str = "oauth-id-jag+jwt", key: Any = KEY, **change
     now = asker.clock()
     said = {"iss": IDP, "sub": "carol", "aud": ISSUER, "client_id": "shop", "exp": now + 60, "iat": now}
     said |= {"jti": "j1", "resource": RESOURCE, "scope": "notes:read notes:write"}
-    return signed({n: v for n, v in (said | changes).items() if v is not None}, key, typ=typ)
+    return sign_jws({n: v for n, v in (said | changes).items() if v is not None}, key, typ=typ)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ...allowance import Allowance, Owner
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
-from ..jose import KeySet, Token, checked, taken_apart, verified
-from ..keys import Gets, IssuerKeys
+from ..jose import KeySet, VerifiedToken, parse_jws, verify_jws, verify_signature
+from ..keys import IssuerKeys
 from ..tokens import Issuer
-from .messages import refused
+from .messages import oauth_error
 from .minting import ID_JAG
 from .model import ALGORITHMS, Client, Settings, TrustedIssuer
+from .published import PublishedDocuments
 from .records import Records
 
 LEEWAY = 30.0
@@ -24,29 +25,22 @@ USED = 5_000
 _ID = 512
 
 
-class Published(Gets, Protocol):
-    """Fetches what is published: `get`, by an issuer that the operator trusts."""
-
-    async def fetched_keys(self, url: str, owner: Owner) -> Mapping[str, Any]:
-        """The JWK Set of a client at a URL. Raises OAuthError."""
-
-
 class Assertions:
     """Checks them, and that each with a `jti` is used once."""
 
-    def __init__(self, settings: Callable[[], Settings], records: Records, published: Published) -> None:
+    def __init__(self, settings: Callable[[], Settings], records: Records, published: PublishedDocuments) -> None:
         self._settings, self._records, self._published = settings, records, published
         self._issuers: dict[str, IssuerKeys] = {}
         self._used = Allowance(USED, LONGEST + 2 * LEEWAY)
 
     def subject(self, assertion: str) -> str:
-        """The client that an assertion names, before anything of it is verified. Raises OAuthError."""
+        """Return the client that an assertion names, before anything of it is verified. Raises OAuthError."""
         try:
-            found = taken_apart(assertion, ALGORITHMS).claims().get("sub")
+            found = parse_jws(assertion, ALGORITHMS).claims().get("sub")
         except TokenRefused:
             found = None
         if not isinstance(found, str):
-            raise refused("invalid_client", "The client's assertion is not a JWT with a sub", 401)
+            raise oauth_error("invalid_client", "The client's assertion is not a JWT with a sub", 401)
         return found
 
     async def authenticate(self, client: Client, assertion: str, endpoint: str, owner: Owner) -> None:
@@ -57,61 +51,61 @@ class Assertions:
         that no other server takes it as well.
         """
         try:
-            keys = (
-                client.keys if client.keys is not None else await self._published.fetched_keys(client.keys_url, owner)
-            )
-            token = verified(assertion, KeySet.from_json(keys), ALGORITHMS)
+            keys = client.keys if client.keys is not None else await self._published.client_keys(client.keys_url, owner)
+            token = verify_jws(assertion, KeySet.from_json(keys), ALGORITHMS)
         except AuthError as fault:
             if isinstance(fault, OAuthError) and fault.status == 503:
                 raise
-            raise refused("invalid_client", f"The assertion is not accepted: {fault}", 401) from None
+            raise oauth_error("invalid_client", f"The assertion is not accepted: {fault}", 401) from None
         claims = token.claims
         if claims.get("iss") != client.id or claims.get("sub") != client.id:
-            raise refused("invalid_client", "iss and sub of the client's assertion are the client's id", 401)
+            raise oauth_error("invalid_client", "iss and sub of the client's assertion are the client's id", 401)
         await self._timely(claims, {self._settings().issuer, endpoint}, "invalid_client", 401)
         if not owner.known and not self._used.take(owner, self._records.clock()):
-            raise refused("temporarily_unavailable", "Too many assertions were used; try again later", 503)
+            raise oauth_error("temporarily_unavailable", "Too many assertions were used; try again later", 503)
         await self._once(claims, "invalid_client", 401)
 
-    async def granted(self, assertion: str, client: Client | None, endpoint: str) -> tuple[TrustedIssuer, Token]:
-        """An assertion that is a grant, and who issued it. Raises OAuthError (`invalid_grant`).
+    async def granted(
+        self, assertion: str, client: Client | None, endpoint: str
+    ) -> tuple[TrustedIssuer, VerifiedToken]:
+        """Return an assertion that is a grant, and who issued it. Raises OAuthError (`invalid_grant`).
 
         `client`: the client that authenticated, None where none did, which a workload need not.
         """
         try:
-            parts = taken_apart(assertion, ALGORITHMS)
+            parts = parse_jws(assertion, ALGORITHMS)
             name = parts.claims().get("iss")
         except TokenRefused as error:
-            raise refused("invalid_grant", f"The assertion cannot be read: {error}") from None
+            raise oauth_error("invalid_grant", f"The assertion cannot be read: {error}") from None
         kind = "id-jag" if str(parts.header.get("typ")).lower() == ID_JAG else "workload"
         found = [one for one in self._settings().trusted if one.issuer == name and one.kind == kind]
         if not found:
-            raise refused("invalid_grant", f"The assertion's issuer is not trusted here for a grant of kind {kind}")
+            raise oauth_error("invalid_grant", f"The assertion's issuer is not trusted here for a grant of kind {kind}")
         trusted, issuer = found[0], self._settings().issuer
         try:
             if trusted.keys is None:
-                token = await self._keys_of(trusted.issuer).proved(parts)
+                token = await self._keys_of(trusted.issuer).verify_signature(parts)
             else:
-                token = checked(parts, KeySet.from_json(trusted.keys).find(parts.header))
+                token = verify_signature(parts, KeySet.from_json(trusted.keys).find(parts.header))
         except IssuerAway as away:  # no one can say now whether it is good
             lines = (("Retry-After", str(away.retry_after)),)
-            raise refused("temporarily_unavailable", away.description, 503, lines) from None
+            raise oauth_error("temporarily_unavailable", away.description, 503, lines) from None
         except AuthError as fault:
-            raise refused("invalid_grant", f"The assertion is not accepted: {fault}") from None
+            raise oauth_error("invalid_grant", f"The assertion is not accepted: {fault}") from None
         if not isinstance(token.claims.get("sub"), str) or not token.claims["sub"]:
-            raise refused("invalid_grant", "The assertion has no sub")
+            raise oauth_error("invalid_grant", "The assertion has no sub")
         # ID-JAG, 4.4: the audience is this server's issuer. Platforms' tokens name the token endpoint as well.
         audience = {issuer} if kind == "id-jag" else {issuer, endpoint}
         await self._timely(token.claims, audience, "invalid_grant", 400)
         if kind == "id-jag":
             # "the client_id claim MUST identify the same client as the client authentication"
             if client is None or token.claims.get("client_id") != client.id:
-                raise refused("invalid_grant", "The assertion was issued to another client")
+                raise oauth_error("invalid_grant", "The assertion was issued to another client")
             await self._once(token.claims, "invalid_grant", 400)
         return trusted, token
 
     def _keys_of(self, issuer: str) -> IssuerKeys:
-        """The keys of an issuer that the operator named, by its metadata (RFC 8414)."""
+        """Return the keys of an issuer that the operator named, by its metadata (RFC 8414)."""
         if (found := self._issuers.get(issuer)) is None:
             found = IssuerKeys(Issuer(issuer=issuer), lambda: self._published, clock=self._records.clock)
             self._issuers[issuer] = found
@@ -122,27 +116,27 @@ class Assertions:
         aud = claims.get("aud")
         named = aud if isinstance(aud, list) else [aud]
         if len(named) != 1 or not isinstance(named[0], str) or named[0] not in audience:
-            raise refused(error, "The assertion is for another audience", status)
+            raise oauth_error(error, "The assertion is for another audience", status)
         now = self._records.clock()
         expires, begins, made = (claims.get(name) for name in ("exp", "nbf", "iat"))
         # "The JWT MUST contain an "exp" (expiration time) claim"
         if isinstance(expires, bool) or not isinstance(expires, int | float) or expires <= now - LEEWAY:
-            raise refused(error, "The assertion has expired, or has no exp", status)
+            raise oauth_error(error, "The assertion has expired, or has no exp", status)
         if expires > now + LONGEST * 24:
-            raise refused(error, "The assertion is valid for more than a day", status)
+            raise oauth_error(error, "The assertion is valid for more than a day", status)
         for name, value in (("nbf", begins), ("iat", made)):
             if value is not None and (not isinstance(value, int | float) or value > now + LEEWAY):
-                raise refused(error, f"The assertion's {name} lies in the future", status)
+                raise oauth_error(error, f"The assertion's {name} lies in the future", status)
 
     async def _once(self, claims: Mapping[str, Any], error: str, status: int) -> None:
         """RFC 7523, 3: "The authorization server MAY ensure that JWTs are not replayed by maintaining the set of used
         "jti" values"; ID-JAG demands it."""
         name = claims.get("jti")
         if not isinstance(name, str) or not 0 < len(name) <= _ID:
-            raise refused(error, "The assertion has no jti", status)
+            raise oauth_error(error, "The assertion has no jti", status)
         now = self._records.clock()
         if claims["exp"] > now + LONGEST:
-            raise refused(error, f"The assertion is valid for more than {LONGEST:.0f} s", status)
+            raise oauth_error(error, f"The assertion is valid for more than {LONGEST:.0f} s", status)
         life = claims["exp"] - now + 2 * LEEWAY
         if not await self._records.first("jti", f"{claims.get('iss')} {name}", life):
-            raise refused(error, "The assertion was used before", status)
+            raise oauth_error(error, "The assertion was used before", status)

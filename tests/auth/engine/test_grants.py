@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from dragoman.auth.authentication import ASSERTION
-from dragoman.auth.jose import new_key, signed, taken_apart
+from dragoman.auth.engine.model import Lives
+from dragoman.auth.jose import new_key, parse_jws, sign_jws
 from dragoman.auth.server import Client, TrustedIssuer, secret_hash
-from dragoman.auth.server.model import Lives
 
 from .asking import (
     ALL,
@@ -58,7 +58,7 @@ def assertion(asker: Asker, **changes: Any) -> dict[str, str]:
     now = asker.clock()
     said = {"iss": "keyed", "sub": "keyed", "aud": ISSUER, "exp": now + 60, "iat": now, "jti": str(asker.clock())}
     made = {name: value for name, value in (said | changes).items() if value is not None}
-    return {"client_assertion_type": ASSERTION, "client_assertion": signed(made, KEY, typ="JWT")}
+    return {"client_assertion_type": ASSERTION, "client_assertion": sign_jws(made, KEY, typ="JWT")}
 
 
 async def test_client_credentials_give_a_token_of_the_client_and_no_refresh_token() -> None:
@@ -173,7 +173,7 @@ async def test_what_is_no_assertion_is_refused(text: str) -> None:
 
 async def test_an_assertion_of_another_key_or_type_is_refused() -> None:
     asker = keyed()
-    other = signed(claims(assertion(asker)["client_assertion"]), new_key("ES256", kid="k1"), typ="JWT")
+    other = sign_jws(claims(assertion(asker)["client_assertion"]), new_key("ES256", kid="k1"), typ="JWT")
     sent = {"client_assertion_type": ASSERTION, "client_assertion": other, "grant_type": "client_credentials"}
     assert (await asker.token(**sent)).status == 401
     right = assertion(asker) | {"client_assertion_type": "saml"}
@@ -236,7 +236,7 @@ async def test_a_workload_is_its_client_by_its_platforms_token() -> None:
 
     def platform(**changes: Any) -> str:
         said = {"iss": "https://cluster.example", "sub": "pod-1", "aud": ISSUER, "exp": asker.clock() + 600}
-        return signed(said | changes, KEY)
+        return sign_jws(said | changes, KEY)
 
     for _ in range(2):  # a platform hands out one token for a while
         given = body(await asker.token(grant_type=BEARER, assertion=platform(), resource=RESOURCE, scope="sync"))
@@ -313,7 +313,7 @@ async def test_an_id_token_becomes_an_id_jag_for_another_server() -> None:
     given = body(await asker.token(BASIC, **form))
     assert (given["issued_token_type"], given["token_type"]) == (TYPE + "id-jag", "N_A")
     found = claims(given["access_token"])
-    assert taken_apart(given["access_token"], frozenset({"ES256"})).header["typ"] == "oauth-id-jag+jwt"
+    assert parse_jws(given["access_token"], frozenset({"ES256"})).header["typ"] == "oauth-id-jag+jwt"
     assert (found["sub"], found["aud"], found["client_id"]) == ("alice", "https://other.example", "shop")
     assert (found["resource"], found["scope"]) == (RESOURCE, "notes:read")
     assert given["expires_in"] == found["exp"] - found["iat"] == 300

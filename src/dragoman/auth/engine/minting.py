@@ -8,7 +8,7 @@ from typing import Any
 
 from ...jsonrpc.errors import LocalError
 from ..errors import TokenRefused
-from ..jose import Key, KeySet, Token, encoded, new_key, signed, verified
+from ..jose import Key, KeySet, VerifiedToken, encode_base64url, new_key, sign_jws, verify_jws
 
 ACCESS = "at+jwt"
 ID = "JWT"
@@ -47,7 +47,7 @@ class SigningKeys:
 
 
 class Mint:
-    """Signs tokens of one issuer. `issuer` is asked at each token; `clock`: Unix time."""
+    """Signs tokens of one issuer. `issuer` is called for each token; `clock`: Unix time."""
 
     def __init__(self, keys: SigningKeys, issuer: Callable[[], str], clock: Callable[[], float]) -> None:
         self.keys, self._issuer, self._clock = keys, issuer, clock
@@ -65,10 +65,10 @@ class Mint:
         claims: Mapping[str, Any] | None = None,
         typ: str | None = ACCESS,
     ) -> str:
-        """An access token (RFC 9068, 2). `jkt`: the key that it is bound to; `family`: its grant, which its `jti`
-        names, so that introspection finds out what became of it. `claims` are added, and replace what has their
+        """Return an access token (RFC 9068, 2). `jkt`: the key that it is bound to; `family`: its grant, which its
+        `jti` names, so that introspection finds out what became of it. `claims` are added, and replace what has their
         name."""
-        name = encoded(os.urandom(12))
+        name = encode_base64url(os.urandom(12))
         own: dict[str, Any] = {
             "aud": audience[0] if len(audience) == 1 else list(audience),
             "client_id": client,
@@ -81,7 +81,7 @@ class Mint:
         return self.signed({**self._times(subject, life), **own, **(claims or {})}, typ)
 
     def identity(self, *, subject: str, client: str, nonce: str, auth_time: int, life: float) -> str:
-        """An ID token (OpenID Connect Core 1.0, 2)."""
+        """Return an ID token (OpenID Connect Core 1.0, 2)."""
         own: dict[str, Any] = {"aud": client, "auth_time": auth_time}
         if nonce:
             own["nonce"] = nonce
@@ -90,8 +90,8 @@ class Mint:
     def authorization(
         self, *, subject: str, client: str, audience: str, resource: str, scopes: Sequence[str], life: float
     ) -> str:
-        """An ID-JAG: an assertion for another authorization server, `audience`."""
-        own: dict[str, Any] = {"aud": audience, "client_id": client, "jti": encoded(os.urandom(16))}
+        """Return an ID-JAG: an assertion for another authorization server, `audience`."""
+        own: dict[str, Any] = {"aud": audience, "client_id": client, "jti": encode_base64url(os.urandom(16))}
         if resource:
             own["resource"] = resource
         if scopes:
@@ -100,12 +100,12 @@ class Mint:
 
     def signed(self, claims: Mapping[str, Any], typ: str | None) -> str:
         """Any claims, by the key that signs now."""
-        return signed(claims, self.keys.keys[0], typ=typ)
+        return sign_jws(claims, self.keys.keys[0], typ=typ)
 
-    def read(self, token: str, types: Sequence[str]) -> Token | None:
+    def read(self, token: str, types: Sequence[str]) -> VerifiedToken | None:
         """One of our own tokens that has not expired; None for any other text."""
         try:
-            found = verified(token, self.keys.set)
+            found = verify_jws(token, self.keys.set)
         except TokenRefused:
             return None
         expires, issuer = found.claims.get("exp"), found.claims.get("iss")

@@ -10,13 +10,13 @@ from ..metadata import server_locations
 from .model import ALGORITHMS, GRANTS, METHODS, Settings
 
 
-def places(issuer: str) -> tuple[str, ...]:
-    """The paths of the document: RFC 8414, 3.1, and those of OpenID Connect, inserted and appended."""
-    return tuple(urlsplit(place).path for place in server_locations(issuer))
+def metadata_paths(issuer: str) -> tuple[str, ...]:
+    """Return the paths of the document: RFC 8414, 3.1, and those of OpenID Connect, inserted and appended."""
+    return tuple(urlsplit(location).path for location in server_locations(issuer))
 
 
 def document(settings: Settings, at: Callable[[str], str], algorithms: Sequence[str]) -> dict[str, Any]:
-    """The document. `at`: the URL of an endpoint by its path."""
+    """Return the document. `at`: the URL of an endpoint by its path."""
     found: dict[str, Any] = {
         "issuer": settings.issuer,
         "authorization_endpoint": at("/authorize"),

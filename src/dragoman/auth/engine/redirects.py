@@ -1,4 +1,4 @@
-"""Redirect URIs: which ones a client may have, and when one that is asked for is one of them. Pure."""
+"""Redirect URIs: which ones a client may have, and when a requested one is one of them. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import SplitResult
 
-from ..urls import split
+from ..urls import REDIRECT_LOOPBACK, split
 
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 LENGTH = 2_000
 _PRINTABLE = re.compile(r"[\x21-\x7e]+")
 _PRIVATE = re.compile(r"[a-z][a-z0-9+-]*(\.[a-z0-9+-]+)+")
@@ -17,7 +16,7 @@ none."""
 
 
 def _split(uri: str) -> SplitResult | None:
-    """Its parts; None for what is not a URI, has a fragment or user information."""
+    """Return its parts; None for what is not a URI, has a fragment or user information."""
     if len(uri) > LENGTH or not _PRINTABLE.fullmatch(uri) or "#" in uri or "\\" in uri:
         return None  # RFC 6749, 3.1.2: "The endpoint URI MUST NOT include a fragment component."
     parts = split(uri)
@@ -25,7 +24,7 @@ def _split(uri: str) -> SplitResult | None:
 
 
 def fault(uri: str) -> str:
-    """What is wrong with a redirect URI that a client wants to have; empty if nothing is."""
+    """Return what is wrong with a redirect URI that a client wants to have; empty if nothing is."""
     parts = _split(uri)
     if parts is None:
         return "is not an absolute URI without fragment and user information"
@@ -33,18 +32,18 @@ def fault(uri: str) -> str:
         return "" if parts.hostname else "has no host"
     if parts.scheme == "http":
         # MCP authorization, Communication Security: redirect URIs are localhost or HTTPS
-        return "" if parts.hostname in LOOPBACK else "is http, which only loopback may be"
+        return "" if parts.hostname in REDIRECT_LOOPBACK else "is http, which only loopback may be"
     return "" if _PRIVATE.fullmatch(parts.scheme) else "has a scheme that is neither https nor an app's own"
 
 
-def is_loopback(uri: str) -> bool:
-    """Whether a redirect goes to this machine."""
+def is_loopback_redirect(uri: str) -> bool:
+    """Return whether a redirect goes to this machine."""
     parts = _split(uri)
-    return parts is not None and parts.scheme == "http" and parts.hostname in LOOPBACK
+    return parts is not None and parts.scheme == "http" and parts.hostname in REDIRECT_LOOPBACK
 
 
 def matches(uri: str, registered: Iterable[str]) -> bool:
-    """Whether a redirect URI is one of these.
+    """Return whether a redirect URI is one of these.
 
     OAuth 2.1, 7.5.3 and RFC 9700, 2.1: compared as plain text. RFC 8252, 7.3: "The authorization server MUST allow any
     port to be specified at the time of the request for loopback IP redirect URIs"; `localhost` is treated alike,
@@ -56,20 +55,20 @@ def matches(uri: str, registered: Iterable[str]) -> bool:
     for one in registered:
         if uri == one:
             return True
-        if is_loopback(uri) and is_loopback(one) and _portless(uri) == _portless(one):
+        if is_loopback_redirect(uri) and is_loopback_redirect(one) and _portless(uri) == _portless(one):
             return True
     return False
 
 
 def _portless(uri: str) -> tuple[str, str]:
-    """A loopback URI as host and the rest behind the port, each as it was written."""
+    """Return a loopback URI as host and the rest behind the port, each as it was written."""
     rest = uri.removeprefix("http://")
-    at = next((place for place, each in enumerate(rest) if each in "/?"), len(rest))
-    place, after = rest[:at], rest[at:]
-    return re.sub(r":[0-9]*$", "", place), after
+    at = next((index for index, each in enumerate(rest) if each in "/?"), len(rest))
+    index, after = rest[:at], rest[at:]
+    return re.sub(r":[0-9]*$", "", index), after
 
 
 def host_of(uri: str) -> str:
-    """What a page shows of a redirect URI: its host and port, or the scheme of an app."""
+    """Return what a page shows of a redirect URI: its host and port, or the scheme of an app."""
     parts = _split(uri)
     return "" if parts is None else parts.netloc or f"the app {parts.scheme}:"

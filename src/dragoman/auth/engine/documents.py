@@ -10,10 +10,10 @@ import msgspec
 
 from ..errors import OAuthError
 from ..grant_types import AUTHORIZATION_CODE, DEVICE_CODE
-from ..urls import split
-from .messages import refused
+from ..urls import REDIRECT_LOOPBACK, split
+from .messages import oauth_error
 from .model import METHODS, REGISTRABLE, Client
-from .redirects import LOOPBACK, fault
+from .redirects import fault
 
 DOCUMENT = 16 * 1024
 """Bytes of a client's document. The draft recommends 5 KB; documents in use are longer."""
@@ -24,12 +24,12 @@ NAME = 100
 
 
 def is_url(client_id: str) -> bool:
-    """Whether a client's id looks like the URL of its document."""
+    """Return whether a client's id looks like the URL of its document."""
     return client_id.startswith(("https://", "http://"))
 
 
 def url_fault(client_id: str, *, loopback: bool) -> str:
-    """What is wrong with the URL of a document; empty if nothing is. `loopback`: http on loopback will do.
+    """Return what is wrong with the URL of a document; empty if nothing is. `loopback`: http on loopback will do.
 
     draft-ietf-oauth-client-id-metadata-document, 3: "Client identifier URLs MUST have an "https" scheme, MUST contain a
     path component, MUST NOT contain single-dot or double-dot path segments, MUST NOT contain a fragment component and
@@ -40,7 +40,7 @@ def url_fault(client_id: str, *, loopback: bool) -> str:
         return "is not a URL"
     if not re.fullmatch(r"[\x21-\x7e]+", client_id) or "\\" in client_id or len(client_id) > 2_000:
         return "is not a URL of printable ASCII"
-    if parts.scheme != "https" and not (loopback and parts.scheme == "http" and parts.hostname in LOOPBACK):
+    if parts.scheme != "https" and not (loopback and parts.scheme == "http" and parts.hostname in REDIRECT_LOOPBACK):
         return "is not https"
     if not parts.hostname or parts.path in ("", "/"):
         return "has no path"
@@ -51,7 +51,7 @@ def url_fault(client_id: str, *, loopback: bool) -> str:
 
 
 def of_document(url: str, body: bytes) -> Client:
-    """The client that its document describes. Raises OAuthError (`invalid_client`)."""
+    """Return the client that its document describes. Raises OAuthError (`invalid_client`)."""
     try:
         found = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -74,21 +74,21 @@ def of_document(url: str, body: bytes) -> Client:
 
 
 def of_registration(id: str, body: bytes) -> Client:
-    """The client that asks to be registered (RFC 7591, 2). Raises OAuthError."""
+    """Return the client that asks to be registered (RFC 7591, 2). Raises OAuthError."""
     try:
         found = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise refused("invalid_client_metadata", "The body is not a JSON object") from None
+        raise oauth_error("invalid_client_metadata", "The body is not a JSON object") from None
     # RFC 7591, 2: 'If unspecified or omitted, the default is "client_secret_basic"'
     return _client(id, found, default="client_secret_basic", document=False)
 
 
 def _document(what: str) -> OAuthError:
-    return refused("invalid_client", f"The client's metadata document {what}")
+    return oauth_error("invalid_client", f"The client's metadata document {what}")
 
 
 def _metadata(what: str) -> OAuthError:
-    return refused("invalid_client_metadata", what)
+    return oauth_error("invalid_client_metadata", what)
 
 
 def _client(id: str, found: Mapping[str, Any], *, default: str, document: bool) -> Client:
@@ -105,12 +105,12 @@ def _client(id: str, found: Mapping[str, Any], *, default: str, document: bool) 
         raise _metadata("response_types is code")
     uris = _texts(found, "redirect_uris")
     if not uris and (AUTHORIZATION_CODE in grants or DEVICE_CODE not in grants):
-        raise refused("invalid_redirect_uri", "redirect_uris is missing")
+        raise oauth_error("invalid_redirect_uri", "redirect_uris is missing")
     if len(uris) > URIS:
-        raise refused("invalid_redirect_uri", f"redirect_uris has more than {URIS}")
+        raise oauth_error("invalid_redirect_uri", f"redirect_uris has more than {URIS}")
     for uri in uris:
         if wrong := fault(uri):
-            raise refused("invalid_redirect_uri", f"A redirect URI {wrong}")
+            raise oauth_error("invalid_redirect_uri", f"A redirect URI {wrong}")
     keys, keys_url = found.get("jwks"), found.get("jwks_uri", "")
     if method == "private_key_jwt" and (isinstance(keys, dict) == bool(keys_url)):
         raise _metadata("private_key_jwt needs jwks or jwks_uri, and not both")  # RFC 7591, 2
@@ -122,7 +122,7 @@ def _client(id: str, found: Mapping[str, Any], *, default: str, document: bool) 
     name = found.get("client_name", "")
     return Client(
         id=id,
-        name=shown(name) if isinstance(name, str) else "",
+        name=displayable(name) if isinstance(name, str) else "",
         redirect_uris=uris,
         method=method,
         keys=keys if isinstance(keys, dict) else None,
@@ -136,8 +136,8 @@ def _client(id: str, found: Mapping[str, Any], *, default: str, document: bool) 
     )
 
 
-def shown(name: str) -> str:
-    """A name as a page may show it: no control or formatting characters, which could turn its text around."""
+def displayable(name: str) -> str:
+    """Return a name as a page may show it: no control or formatting characters, which could turn its text around."""
     return "".join(each for each in name if each.isprintable()).strip()[:NAME]
 
 

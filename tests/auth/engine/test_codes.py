@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dragoman.auth.jose import new_key, taken_apart, thumbprint
+from dragoman.auth.jose import new_key, parse_jws, thumbprint
 
 from .asking import CHALLENGE, ISSUER, LOOPBACK, REDIRECT, RESOURCE, VERIFIER, Asker, answer, body, claims, header
 
@@ -15,7 +15,7 @@ async def test_a_login_gives_a_token_for_the_resource_alone() -> None:
     asker = Asker()
     given = await asker.login()
     found = claims(given["access_token"])
-    assert taken_apart(given["access_token"], frozenset({"ES256"})).header["typ"] == "at+jwt"
+    assert parse_jws(given["access_token"], frozenset({"ES256"})).header["typ"] == "at+jwt"
     assert (found["iss"], found["sub"], found["aud"], found["client_id"]) == (ISSUER, "alice", RESOURCE, "app")
     assert found["scope"] == given["scope"] == "notes:read notes:write"
     assert found["exp"] - found["iat"] == given["expires_in"] == 300

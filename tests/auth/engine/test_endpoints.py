@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from dragoman import LocalError
+from dragoman.auth.engine.messages import FORM
+from dragoman.auth.engine.records import Records
 from dragoman.auth.server import AuthorizationServer
-from dragoman.auth.server.messages import FORM
-from dragoman.auth.server.records import Records
 from dragoman.store.memory import MemoryStore
 
 from .asking import BASIC, ISSUER, Asker, body, header

@@ -1,4 +1,4 @@
-"""An authorization server's values: what it is told at the start, its clients and users, and what it keeps. Pure."""
+"""An authorization server's values: its settings, its clients and users, and what it keeps. Pure."""
 
 from __future__ import annotations
 
@@ -155,13 +155,13 @@ class Code(Struct, frozen=True, kw_only=True):
     family: str = ""
     """The grant that it gives."""
     ends: float = 0.0
-    """As `Approved.ends`."""
+    """Unix time at which the grant ends, however often it is refreshed; 0: it has no end of its own."""
     used: bool = False
     replayed: bool = False
     """Whether it came again after it was used."""
 
 
-class Family(Struct, frozen=True, kw_only=True):
+class TokenFamily(Struct, frozen=True, kw_only=True):
     """A grant and its refresh tokens, of which the one of this `generation` is valid."""
 
     client: str
@@ -175,9 +175,9 @@ class Family(Struct, frozen=True, kw_only=True):
     graced: float = 0.0
     """Unix time until which the token of the generation before is answered with `answer`."""
     ends: float = 0.0
-    """As `Approved.ends`."""
-    asked: str = ""
-    """What that token was asked for."""
+    """Unix time at which the grant ends, however often it is refreshed; 0: it has no end of its own."""
+    requested: str = ""
+    """What that refresh requested."""
     answer: str = ""
 
 
@@ -192,9 +192,9 @@ class Device(Struct, frozen=True, kw_only=True):
     claims: dict[str, Any] = {}
     auth_time: int = 0
     family: str = ""
-    """As `Approved.family`."""
+    """The id of its grant."""
     ends: float = 0.0
-    """As `Approved.ends`."""
+    """Unix time at which the grant ends, however often it is refreshed; 0: it has no end of its own."""
     polled: float = 0.0
     interval: float = 5.0
 
@@ -211,7 +211,7 @@ class Approved(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What an authorization server is told at the start."""
+    """The settings of an authorization server, which do not change."""
 
     issuer: str
     scopes: tuple[str, ...] | None = None

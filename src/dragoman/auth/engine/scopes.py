@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..urls import split
-from .messages import Parameters, refused
+from .messages import Parameters, oauth_error
 from .model import Client, Settings
 
 RESOURCES = 8
@@ -13,38 +13,39 @@ RESOURCES = 8
 
 
 def scopes_of(
-    asked: Sequence[str], client: Client, settings: Settings, within: Collection[str] | None = None
+    requested: Sequence[str], client: Client, settings: Settings, within: Collection[str] | None = None
 ) -> tuple[str, ...]:
-    """The scopes that a request gets. `within`: those of the grant it uses. Raises OAuthError (`invalid_scope`)."""
+    """Return the scopes that a request gets. `within`: those of the grant it uses. Raises OAuthError
+    (`invalid_scope`)."""
     if within is not None:
         # RFC 6749, 6: "MUST NOT include any scope not originally granted by the resource owner, and if omitted is
         # treated as equal to the scope originally granted"
-        if beyond := [each for each in asked if each not in within]:
-            raise refused("invalid_scope", f"The grant has not {' '.join(beyond)[:200]}")
-        return tuple(asked or within)
-    found = tuple(asked) or tuple(
+        if beyond := [each for each in requested if each not in within]:
+            raise oauth_error("invalid_scope", f"The grant has not {' '.join(beyond)[:200]}")
+        return tuple(requested or within)
+    found = tuple(requested) or tuple(
         each for each in settings.default_scopes if client.scopes is None or each in client.scopes
     )
     for each in found:
         if (settings.scopes is not None and each not in settings.scopes) or (
             client.scopes is not None and each not in client.scopes
         ):
-            raise refused("invalid_scope", f"There is no scope {each[:100]} for this client")
+            raise oauth_error("invalid_scope", f"There is no scope {each[:100]} for this client")
     return found
 
 
 def resources_of(
     parameters: Parameters, client: Client, settings: Settings, within: Collection[str] | None = None
 ) -> tuple[str, ...]:
-    """The resources that a request names, or what stands for them. `within`: those of the grant it uses. Raises
+    """Return the resources that a request names, or what stands for them. `within`: those of the grant it uses. Raises
     OAuthError (`invalid_target`, RFC 8707, 2)."""
     named = tuple(dict.fromkeys(parameters.many.get("resource", ())))
     if len(named) > RESOURCES:
-        raise refused("invalid_target", f"More than {RESOURCES} resources are named")
+        raise oauth_error("invalid_target", f"More than {RESOURCES} resources are named")
     for each in named:
         if not is_resource(each):
             # "Its value MUST be an absolute URI ... The URI MUST NOT include a fragment component."
-            raise refused("invalid_target", "A resource is an absolute URI without fragment")
+            raise oauth_error("invalid_target", "A resource is an absolute URI without fragment")
         if within:
             allowed = each in within
         else:
@@ -52,17 +53,17 @@ def resources_of(
                 client.resources is None or each in client.resources
             )
         if not allowed:
-            raise refused("invalid_target", "No tokens are issued for this resource")
+            raise oauth_error("invalid_target", "No tokens are issued for this resource")
     return named or tuple(within or ())
 
 
 def audience_of(resources: Sequence[str], settings: Settings) -> tuple[str, ...]:
-    """The audience of a token (RFC 9068, 3: a default resource where none was named)."""
+    """Return the audience of a token (RFC 9068, 3: a default resource where none was named)."""
     return tuple(resources) or settings.resources[:1] or (settings.issuer,)
 
 
 def is_resource(text: str) -> bool:
-    """Whether this is an absolute URI without fragment."""
+    """Return whether this is an absolute URI without fragment."""
     if len(text) > 2_000 or "#" in text or not text.isascii() or not text.isprintable() or " " in text:
         return False
     parts = split(text)

@@ -2,7 +2,7 @@
 
 A record is one document of a `store.contract.Engine`, under the hash of its kind and key: a code cannot be read out of
 the store, and of tokens only the last answer to a refresh, for its time of grace. With a `Sealer` the documents are
-sealed, and bound to their place.
+sealed, and bound to their name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TOTAL = 64 * 1024 * 1024
 
 
 class Sealer(Protocol):
-    """Encrypts documents. `place` is authenticated with the document: one that was moved does not open."""
+    """Encrypts documents. `context` is authenticated with the document: one that was moved does not open."""
 
-    def seal(self, document: bytes, place: bytes) -> bytes:
-        """The sealed document."""
+    def seal(self, document: bytes, context: bytes) -> bytes:
+        """Return the sealed document."""
 
-    def open(self, sealed: bytes, place: bytes) -> bytes | None:
-        """The document; None if it was not sealed with this key for this place."""
+    def open(self, sealed: bytes, context: bytes) -> bytes | None:
+        """Return the document; None if it was not sealed with this key for this context."""
 
 
 class _Kept(Struct, array_like=True):
@@ -52,14 +52,14 @@ class Records:
 
     async def put(self, kind: str, key: str, value: object, life: float) -> None:
         """Keep a value for `life` seconds, in place of an earlier one."""
-        place = _place(kind, key)
-        document, until = self._written(place, value, self.clock() + life)
-        await self.engine.change(place, lambda before: Edit(document, until))
+        name = _name_of(kind, key)
+        document, until = self._encode(name, value, self.clock() + life)
+        await self.engine.change(name, lambda before: Edit(document, until))
 
     async def get(self, kind: str, key: str, type: type[T]) -> T | None:
-        """The value, or None if there is none or its time is over."""
-        place = _place(kind, key)
-        return self._read(place, await self.engine.read(place), type)[0]
+        """Return the value, or None if there is none or its time is over."""
+        name = _name_of(kind, key)
+        return self._read(name, await self.engine.read(name), type)[0]
 
     async def change(
         self,
@@ -72,36 +72,34 @@ class Records:
         """Change a value in one step, also where other processes change it. `edit` gets the value and returns the new
         one (None: it goes) and a result; it may be called again. `life`: seconds from now for a new value; None: as
         before."""
-        place = _place(kind, key)
+        name = _name_of(kind, key)
 
         def turned(before: bytes | None) -> Edit:
-            found, until = self._read(place, before, type)
+            found, until = self._read(name, before, type)
             made, result = edit(found)
             if made is None:
                 return Edit(None, None, result, changed=before is not None)
-            document, until = self._written(
-                place, made, until if life is None or made is found else self.clock() + life
-            )
+            document, until = self._encode(name, made, until if life is None or made is found else self.clock() + life)
             return Edit(document, until, result, changed=document != before)
 
-        result: R = await self.engine.change(place, turned)
+        result: R = await self.engine.change(name, turned)
         return result
 
     async def take(self, kind: str, key: str, type: type[T]) -> T | None:
-        """The value, which is gone afterwards: one caller gets it."""
+        """Return the value, which is gone afterwards: one caller gets it."""
         return await self.change(kind, key, type, lambda found: (None, found))
 
     async def first(self, kind: str, key: str, life: float) -> bool:
-        """Whether this is the first time within `life` seconds that this key is used."""
+        """Return whether this is the first time within `life` seconds that this key is used."""
         return await self.change(kind, key, bool, lambda found: (True, found is None), life)
 
-    def _written(self, place: str, value: object, until: float) -> tuple[bytes, float]:
+    def _encode(self, name: str, value: object, until: float) -> tuple[bytes, float]:
         document = msgspec.json.encode(_Kept(until, Raw(msgspec.json.encode(value))))
-        return document if self._sealer is None else self._sealer.seal(document, place.encode()), until
+        return document if self._sealer is None else self._sealer.seal(document, name.encode()), until
 
-    def _read(self, place: str, document: bytes | None, type: type[T]) -> tuple[T | None, float]:
+    def _read(self, name: str, document: bytes | None, type: type[T]) -> tuple[T | None, float]:
         if document is not None and self._sealer is not None:
-            document = self._sealer.open(document, place.encode())
+            document = self._sealer.open(document, name.encode())
         if document is None:
             return None, 0.0
         kept = _decode(document)
@@ -110,6 +108,6 @@ class Records:
         return msgspec.json.decode(kept.value, type=type), kept.until
 
 
-def _place(kind: str, key: str) -> str:
-    """An engine's owners are text of the letters a to f and digits."""
+def _name_of(kind: str, key: str) -> str:
+    """Return the name of a record: an engine's owners are text of the letters a to f and digits."""
     return hashlib.sha256(f"auth:{kind}:{key}".encode("utf-8", "surrogatepass")).hexdigest()

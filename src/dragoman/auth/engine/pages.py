@@ -1,6 +1,6 @@
 """The pages of an authorization server: plain HTML without scripts. Pure.
 
-Whatever a client or a caller said is escaped. Each page forbids framing (RFC 6749, 10.13; RFC 9700, 4.16), scripts and
+All that a client or a caller said is escaped. Each page forbids framing (RFC 6749, 10.13; RFC 9700, 4.16), scripts and
 foreign content by its Content-Security-Policy, and no cache keeps it.
 """
 
@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from html import escape
 
-from .messages import Response
+from .messages import EndpointResponse
 
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:0;background:#f4f4f2;color:#1d1d1b}
@@ -24,8 +24,8 @@ button{font:inherit;padding:.5rem 1.2rem;margin:1rem .5rem 0 0}.w{background:#ff
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
-def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, cookie: str = "") -> Response:
-    """A page. `leads_away`: its form may lead to other servers; `cookie`: to set."""
+def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, cookie: str = "") -> EndpointResponse:
+    """Return a page. `leads_away`: its form may lead to other servers; `cookie`: to set."""
     form = "" if leads_away else "form-action 'self'; "
     policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; {form}frame-ancestors 'none'; base-uri 'none'"
     text = (
@@ -45,16 +45,16 @@ def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, 
     )
     if cookie:
         headers = (*headers, ("Set-Cookie", cookie))
-    return Response(status=status, headers=headers, body=text.encode("utf-8", "replace"))
+    return EndpointResponse(status=status, headers=headers, body=text.encode("utf-8", "replace"))
 
 
-def error_page(description: str, *, status: int = 400) -> Response:
-    """What a user sees where no redirect is safe (RFC 6749, 4.1.2.1)."""
+def error_page(description: str, *, status: int = 400) -> EndpointResponse:
+    """Return what a user sees where no redirect is safe (RFC 6749, 4.1.2.1)."""
     return page("This request cannot be answered", f"<p>{escape(description)}</p>", status=status)
 
 
-def plain(title: str, sentence: str, *, cookie: str = "") -> Response:
-    """A page with one sentence."""
+def plain(title: str, sentence: str, *, cookie: str = "") -> EndpointResponse:
+    """Return a page with one sentence."""
     return page(title, f"<p>{escape(sentence)}</p>", cookie=cookie)
 
 
@@ -87,7 +87,7 @@ def field(label: str, name: str, value: str = "", *, kind: str = "text", autocom
 
 
 def form(action: str, inside: str, *buttons: tuple[str, str]) -> str:
-    """A form that is posted. `buttons`: the value of `answer`, and what they say."""
+    """Return a form that is posted. `buttons`: the value of `answer`, and what they say."""
     made = "".join(
         f'<button name="answer" value="{escape(value)}"{" formnovalidate" * (value == "deny")}>{escape(text)}</button>'
         for value, text in buttons

@@ -13,23 +13,23 @@ from ...repeats import Repeats
 from ..errors import AuthError, IssuerAway, TokenRefused
 from ..flights import Flights
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import Binding
+from ..tokens import TokenBinding
 from .cache import TokenCache
 
 log: Final = logging.getLogger("dragoman.auth")
 repeats: Final = Repeats(log)
 
 
-class Asking:
+class TokenQuestions:
     """`ask(token)` says who the bearer is and what the token is bound to; it raises TokenRefused, and AuthError or
-    OSError where the issuer cannot be asked. `name`: the issuer's, for the log."""
+    OSError where the issuer does not answer. `name`: the issuer's, for the log."""
 
     __slots__ = ("_ask", "_flights", "_limits", "_name", "cache")
 
     def __init__(
         self,
         name: str,
-        ask: Callable[[str], Coroutine[Any, Any, tuple[Identity, Binding | None]]],
+        ask: Callable[[str], Coroutine[Any, Any, tuple[Identity, TokenBinding | None]]],
         cache: TokenCache,
         *,
         limits: AuthLimits = DEFAULTS,
@@ -39,8 +39,8 @@ class Asking:
         self._flights: Flights[bytes] = Flights(limits.questions, full)
         self.cache: TokenCache = cache
 
-    async def verified(self, token: str, handshake: Handshake) -> tuple[Identity, Binding | None]:
-        """Who the bearer is, and what the token is bound to. `handshake`: who asks. Raises TokenRefused and
+    async def identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
+        """Return who the bearer is, and what the token is bound to. `handshake`: who asks. Raises TokenRefused and
         IssuerAway."""
         if len(token) > self._limits.token:
             raise TokenRefused(f"The token has {len(token)} bytes: {self._limits.token} are taken")
@@ -51,10 +51,12 @@ class Asking:
         self.cache.check_refused(raw)
         name = sha256(raw).digest()
         owner = owner_at(handshake.remote, handshake.scheme)
-        asked: tuple[Identity, Binding | None] = await self._flights.join(name, owner, lambda: self._asked(token, raw))
-        return asked
+        verified: tuple[Identity, TokenBinding | None] = await self._flights.join(
+            name, owner, lambda: self._ask_and_cache(token, raw)
+        )
+        return verified
 
-    async def _asked(self, token: str, raw: bytes) -> tuple[Identity, Binding | None]:
+    async def _ask_and_cache(self, token: str, raw: bytes) -> tuple[Identity, TokenBinding | None]:
         try:
             identity, bound = await self._ask(token)
         except TokenRefused as error:

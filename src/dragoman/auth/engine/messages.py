@@ -29,7 +29,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
 """RFC 6749, 3.3."""
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class EndpointRequest(Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is decoded, `query` is not; header names are in lower case, equal ones joined by
     ", ". `remote`: the caller's address as text, "host:port"."""
 
@@ -46,7 +46,7 @@ class Request(Struct, frozen=True, kw_only=True):
         return owner_at(self.remote)
 
 
-class Response(Struct, frozen=True, kw_only=True):
+class EndpointResponse(Struct, frozen=True, kw_only=True):
     """Its answer."""
 
     status: int = 200
@@ -61,21 +61,21 @@ class Parameters(Struct, frozen=True):
     many: Mapping[str, tuple[str, ...]]
 
     def get(self, name: str) -> str:
-        """The value; empty where it is absent."""
+        """Return the value; empty where it is absent."""
         return self.one.get(name, "")
 
     def need(self, name: str) -> str:
-        """The value. Raises OAuthError where it is absent."""
+        """Return the value. Raises OAuthError where it is absent."""
         found = self.one.get(name, "")
         if not found:
             bad(f"The parameter {name} is missing")
         return found
 
     def scopes(self) -> tuple[str, ...]:
-        """The scopes that are asked for. Raises OAuthError for text that is none (RFC 6749, 3.3)."""
+        """Return the requested scopes. Raises OAuthError for text that is none (RFC 6749, 3.3)."""
         text = self.get("scope")
         if text and not _SCOPE.fullmatch(text):
-            raise refused("invalid_scope", "scope is a list of tokens with one space between two")
+            raise oauth_error("invalid_scope", "scope is a list of tokens with one space between two")
         return tuple(dict.fromkeys(text.split(" "))) if text else ()
 
 
@@ -87,18 +87,18 @@ class RequestRefused(OAuthError):
         self.headers = headers
 
 
-def refused(error: str, description: str, status: int = 400, headers: Lines = ()) -> RequestRefused:
-    """The error to raise."""
+def oauth_error(error: str, description: str, status: int = 400, headers: Lines = ()) -> RequestRefused:
+    """Return the error to raise."""
     return RequestRefused(error, description, status, headers)
 
 
 def bad(description: str) -> NoReturn:
     """Raise `invalid_request`."""
-    raise refused("invalid_request", description)
+    raise oauth_error("invalid_request", description)
 
 
 def of_query(query: str) -> Parameters:
-    """The parameters of a query or a form. Raises OAuthError."""
+    """Return the parameters of a query or a form. Raises OAuthError."""
     try:
         # RFC 6749, appendix B: the parameters are UTF-8
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETERS, errors="strict")
@@ -120,8 +120,8 @@ def of_query(query: str) -> Parameters:
     return Parameters({name: value for name, value in one.items() if value}, many)
 
 
-def of_form(request: Request) -> Parameters:
-    """The parameters of a POST. Raises OAuthError for another media type, and for a secret in the URL."""
+def of_form(request: EndpointRequest) -> Parameters:
+    """Return the parameters of a POST. Raises OAuthError for another media type, and for a secret in the URL."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != FORM:
         bad(f"The body is {FORM}")
@@ -136,24 +136,26 @@ def of_form(request: Request) -> Parameters:
     return of_query(text)
 
 
-def json(value: Any, status: int = 200, headers: Lines = NO_STORE) -> Response:
-    """A JSON answer."""
+def json(value: Any, status: int = 200, headers: Lines = NO_STORE) -> EndpointResponse:
+    """Return a JSON answer."""
     lines = (("Content-Type", "application/json"), *headers)
-    return Response(status=status, headers=lines, body=msgspec.json.encode(value))
+    return EndpointResponse(status=status, headers=lines, body=msgspec.json.encode(value))
 
 
-def failure(error: OAuthError) -> Response:
-    """The answer of RFC 6749, 5.2."""
+def failure(error: OAuthError) -> EndpointResponse:
+    """Return the answer of RFC 6749, 5.2."""
     body = {"error": error.error, "error_description": error.description}
     more = error.headers if isinstance(error, RequestRefused) else ()
     return json(body, error.status, (*NO_STORE, *more))
 
 
-def redirect(uri: str, parameters: Mapping[str, str | None], headers: Lines = ()) -> Response:
-    """A redirect with these parameters added. The URI's own query stays (RFC 6749, 3.1.2)."""
+def redirect(uri: str, parameters: Mapping[str, str | None], headers: Lines = ()) -> EndpointResponse:
+    """Return a redirect with these parameters added. The URI's own query stays (RFC 6749, 3.1.2)."""
     added = urlencode({name: value for name, value in parameters.items() if value is not None})
     parts = urlsplit(uri)
     query = f"{parts.query}&{added}" if parts.query else added
     # 303: the browser comes with GET, and does not send the form again
-    place = urlunsplit(parts._replace(query=query))
-    return Response(status=303, headers=(("Location", place), *NO_STORE, ("Referrer-Policy", "no-referrer"), *headers))
+    location = urlunsplit(parts._replace(query=query))
+    return EndpointResponse(
+        status=303, headers=(("Location", location), *NO_STORE, ("Referrer-Policy", "no-referrer"), *headers)
+    )

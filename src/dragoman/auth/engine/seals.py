@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..jose import decoded, encoded
+from ..jose import decode_base64url, encode_base64url
 
 T = TypeVar("T")
 SECRET = 32
@@ -18,7 +18,7 @@ SECRET = 32
 
 
 def digest(text: str) -> str:
-    """The SHA-256 of a text that has 128 bits of chance or more, and so needs no slow hash."""
+    """Return the SHA-256 of a text that has 128 bits of chance or more, and so needs no slow hash."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
@@ -35,39 +35,39 @@ class Signer:
         self._secrets = given or (os.urandom(SECRET),)
 
     def mark(self, use: str, text: str) -> str:
-        """The signature of a text."""
+        """Return the signature of a text."""
         return _mark(self._secrets[0], use, text)
 
     def mark_beside(self, use: str, signed: str, of: str) -> str:
-        """The signature of a text of `sign` for another use, with the secret that signed it for the use `of`."""
+        """Return the signature of a text of `sign` for another use, with the secret that signed it for the use `of`."""
         value, _, mark = signed.partition(".")
         return _mark(next(self._makers(of, value, mark)), use, signed)
 
-    def marked(self, use: str, text: str, mark: str) -> bool:
-        """Whether this is its signature."""
+    def is_mark(self, use: str, text: str, mark: str) -> bool:
+        """Return whether this is its signature."""
         return next(self._makers(use, text, mark), None) is not None
 
     def _makers(self, use: str, text: str, mark: str) -> Iterator[bytes]:
-        """The secrets with which this is the signature of a text."""
+        """Return the secrets with which this is the signature of a text."""
         given = mark.encode("utf-8", "replace")
         return (one for one in self._secrets if hmac.compare_digest(_mark(one, use, text).encode(), given))
 
     def sign(self, use: str, value: object) -> str:
-        """A value as signed text."""
-        text = encoded(msgspec.json.encode(value))
+        """Return a value as signed text."""
+        text = encode_base64url(msgspec.json.encode(value))
         return f"{text}.{self.mark(use, text)}"
 
     def read(self, use: str, text: str, type: type[T]) -> T | None:
-        """The value; None for text that was not signed here for this use."""
+        """Return the value; None for text that was not signed here for this use."""
         value, _, mark = text.partition(".")
-        if not text.isascii() or not self.marked(use, value, mark):
+        if not text.isascii() or not self.is_mark(use, value, mark):
             return None
-        return msgspec.json.decode(decoded(value.encode()), type=type)
+        return msgspec.json.decode(decode_base64url(value.encode()), type=type)
 
-    def derived(self, use: str) -> bytes:
+    def derive(self, use: str) -> bytes:
         """32 bytes for another use."""
         return hmac.digest(self._secrets[0], f"derived:{use}".encode(), hashlib.sha256)
 
 
 def _mark(secret: bytes, use: str, text: str) -> str:
-    return encoded(hmac.digest(secret, f"{use}:{text}".encode(), hashlib.sha256))
+    return encode_base64url(hmac.digest(secret, f"{use}:{text}".encode(), hashlib.sha256))

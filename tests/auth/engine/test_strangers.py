@@ -13,17 +13,18 @@ import pytest
 from dragoman.allowance import Allowance, Places
 from dragoman.auth.authentication import ASSERTION
 from dragoman.auth.dpop import ProofChecker
+from dragoman.auth.engine.clients import REGISTRATIONS
+from dragoman.auth.engine.device import GUESSES, WAITING
+from dragoman.auth.engine.messages import EndpointRequest, Parameters
+from dragoman.auth.engine.model import Pending
+from dragoman.auth.engine.published import FETCHES
+from dragoman.auth.engine.seals import Signer
 from dragoman.auth.errors import TokenRefused
-from dragoman.auth.jose import new_key, signed
+from dragoman.auth.jose import new_key, sign_jws
 from dragoman.auth.keys import COOLDOWN
 from dragoman.auth.proxy import GITHUB, Proxy
 from dragoman.auth.server import Client, TrustedIssuer, User, secret_hash
 from dragoman.auth.server.accounts import LocalUsers
-from dragoman.auth.server.clients import FETCHES, REGISTRATIONS
-from dragoman.auth.server.device import GUESSES, WAITING
-from dragoman.auth.server.messages import Parameters, Request
-from dragoman.auth.server.model import Pending
-from dragoman.auth.server.seals import Signer
 from dragoman.store.contract import Change
 from dragoman.store.memory import MemoryStore
 
@@ -180,7 +181,7 @@ async def test_documents_of_clients_are_fetched_once_for_all_and_for_none_alone(
             await gate.wait()
         return Page(status=404)
 
-    asker.engine.clients._fetch = slow
+    asker.engine.published._fetch = slow
 
     async def begin(url: str, remote: str) -> int:
         return (await asker.ask("GET", "/authorize", urlencode({"client_id": url}), remote=remote)).status
@@ -212,7 +213,7 @@ async def test_used_assertions_of_strangers_are_bounded() -> None:
     for number in range(7):
         now = int(asker.clock())
         said = {"iss": id, "sub": id, "aud": ISSUER, "jti": str(number), "exp": now + 60, "iat": now}
-        form = {"client_assertion": signed(said, key), "client_assertion_type": ASSERTION, "token": "x"}
+        form = {"client_assertion": sign_jws(said, key), "client_assertion_type": ASSERTION, "token": "x"}
         statuses.append((await asker.post("/revoke", form)).status)
     assert statuses == [200] * 5 + [503] * 2
 
@@ -269,9 +270,9 @@ async def test_a_registered_client_authenticates_after_the_key_was_changed() -> 
     sent = msgspec.json.encode({"redirect_uris": ["https://app.example/callback"]})
     headers = {"content-type": "application/json"}
     before = proxy(old)
-    made = body(await before.answer(Request(method="POST", path="/register", headers=headers, body=sent)))
+    made = body(await before.answer(EndpointRequest(method="POST", path="/register", headers=headers, body=sent)))
     form = {"content-type": "application/x-www-form-urlencoded"} | basic(made["client_id"], made["client_secret"])
-    revoked = Request(method="POST", path="/revoke", headers=form, body=b"token=x")
+    revoked = EndpointRequest(method="POST", path="/revoke", headers=form, body=b"token=x")
     for engine in (before, proxy((new, old))):
         assert (await engine.answer(revoked)).status == 200
     assert (await proxy(new).answer(revoked)).status == 401
@@ -336,7 +337,7 @@ async def test_an_audience_of_another_type_is_refused(aud: Any) -> None:
 def test_a_proof_of_another_age_is_refused(iat: Any) -> None:
     jwk = {name: value for name, value in KEY.public_jwk().items() if name in ("kty", "crv", "x", "y")}
     said = {"jti": "a", "htm": "POST", "htu": RESOURCE, "iat": msgspec.Raw(str(iat).encode())}
-    proof = signed(said, KEY, typ="dpop+jwt", headers={"jwk": jwk, "kid": None})
+    proof = sign_jws(said, KEY, typ="dpop+jwt", headers={"jwk": jwk, "kid": None})
     with pytest.raises(TokenRefused, match="iat"):
         ProofChecker().check(proof, "POST", RESOURCE)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .clients import Clients
 from .families import Families
-from .messages import NO_STORE, Request, Response, json, of_form, refused
+from .messages import NO_STORE, EndpointRequest, EndpointResponse, json, oauth_error, of_form
 from .minting import ACCESS, Mint
 from .model import Client
 from .records import Records
@@ -22,10 +22,10 @@ class Inspection:
         self._clients, self._records, self._families = clients, records, families
         self._mint, self._url = mint, url
 
-    async def revoke(self, request: Request) -> Response:
+    async def revoke(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the revocation endpoint. Raises OAuthError."""
         form = of_form(request)
-        client = await self._clients.authenticated(request, form, endpoint=self._url())
+        client = await self._clients.authenticate(request, form, endpoint=self._url())
         token = form.need("token")
         named = self._families.read(token)
         if named is not None:
@@ -41,18 +41,18 @@ class Inspection:
             await self._records.put("revoked", str(claims["jti"]), True, claims["exp"] - self._records.clock() + 1.0)
         # 2.2: "The authorization server responds with HTTP status code 200 if the token has been revoked successfully
         # or if the client submitted an invalid token."
-        return Response(headers=NO_STORE)
+        return EndpointResponse(headers=NO_STORE)
 
-    async def introspect(self, request: Request) -> Response:
+    async def introspect(self, request: EndpointRequest) -> EndpointResponse:
         """POST of the introspection endpoint. Raises OAuthError."""
         form = of_form(request)
-        client = await self._clients.authenticated(request, form, endpoint=self._url())
+        client = await self._clients.authenticate(request, form, endpoint=self._url())
         if client.public:
             # 2.1: "the authorization server ... MUST require some form of authorization to access this endpoint"
-            raise refused("invalid_client", "Introspection is for clients that authenticate", 401)
-        return json(await self._said(form.need("token"), client))
+            raise oauth_error("invalid_client", "Introspection is for clients that authenticate", 401)
+        return json(await self._inspected(form.need("token"), client))
 
-    async def _said(self, token: str, client: Client) -> dict[str, Any]:
+    async def _inspected(self, token: str, client: Client) -> dict[str, Any]:
         named = self._families.read(token)
         if named is not None:
             family = await self._families.get(named[0])
@@ -67,7 +67,7 @@ class Inspection:
             }
         found = self._mint.read(token, (ACCESS,))
         # 2.2: "the authorization server ... SHOULD NOT include any additional information about an inactive token"
-        if found is None or not await self._families.alive(found.claims.get("jti")):
+        if found is None or not await self._families.is_alive(found.claims.get("jti")):
             return {"active": False}
         named_aud = found.claims.get("aud")
         audience = named_aud if isinstance(named_aud, list) else [named_aud]
@@ -81,4 +81,4 @@ def _check_owner(client: Client, owner: object) -> None:
     """2.1: the server "verifies whether the token was issued to the client making the revocation request. If this
     validation fails, the request is refused"."""
     if client.id != owner:
-        raise refused("unauthorized_client", "The token was issued to another client")
+        raise oauth_error("unauthorized_client", "The token was issued to another client")
