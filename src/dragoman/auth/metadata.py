@@ -33,24 +33,16 @@ class ServerMetadata(Struct, frozen=True, kw_only=True):
     token_endpoint: str | None = None
     registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
-    introspection_endpoint: str | None = None
     device_authorization_endpoint: str | None = None
     """RFC 8628 section 4."""
     jwks_uri: str | None = None
     userinfo_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
-    response_types_supported: tuple[str, ...] | None = None
-    grant_types_supported: tuple[str, ...] | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
-    token_endpoint_auth_signing_alg_values_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     authorization_response_iss_parameter_supported: bool | None = None
     """RFC 9207 section 3."""
     client_id_metadata_document_supported: bool | None = None
-    dpop_signing_alg_values_supported: tuple[str, ...] | None = None
-    """RFC 9449 section 5.1."""
-    authorization_grant_profiles_supported: tuple[str, ...] | None = None
-    id_token_signing_alg_values_supported: tuple[str, ...] | None = None
 
 
 class ProtectedResource(Struct, frozen=True, kw_only=True):
@@ -60,10 +52,6 @@ class ProtectedResource(Struct, frozen=True, kw_only=True):
     authorization_servers: tuple[str, ...] | None = None
     jwks_uri: str | None = None
     scopes_supported: tuple[str, ...] | None = None
-    bearer_methods_supported: tuple[str, ...] | None = None
-    resource_name: str | None = None
-    resource_documentation: str | None = None
-    dpop_signing_alg_values_supported: tuple[str, ...] | None = None
     dpop_bound_access_tokens_required: bool | None = None
 
 

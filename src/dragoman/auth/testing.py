@@ -16,7 +16,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
-from ..doors import listed
+from ..doors import public_dir
 from ..jsonrpc.errors import LocalError
 from .engine.clients import secret_hash
 from .engine.model import Client, Lives, Method, TrustedIssuer, User
@@ -25,7 +25,7 @@ from .jose import ASYMMETRIC, Key, parse_jws
 from .server.server import AuthorizationServer
 
 __all__ = ["IssuerClock", "LocalIssuer"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 _START = 30.0
 """Seconds for the server to start or stop; it takes milliseconds."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from msgspec import UNSET, UnsetType
 
 from ..channel import Caller
-from ..doors import run_app
 from ..jsonrpc.codec import read
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.leniency import Leniency
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.options import check, strict
 from ..observer import Observer
+from ..running import run_app
 from .dispatch import HERE, LooplessAcceptor
 from .including import instance_of
 from .method import SERVICE, Method, MethodOptions

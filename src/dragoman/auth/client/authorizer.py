@@ -54,10 +54,10 @@ _Outcome = TypeVar("_Outcome")
 class Authorizer:
     """The authorization of requests to the resource at `url`.
 
-    `obtain`: the flow that gets a new grant. `steps_up`: whether more scopes are requested on 403. `key`: what this
-    client authenticates with at the token endpoint, instead of a secret. `read`: returns the assertion to exchange; it
-    gets the one that was refused, if one was; `closing`: ends what it began. `hint`: which client this is.
-    `login_wait`: seconds that a login of another process is waited for; None: no person logs in here.
+    `obtain`: the flow that gets a new grant. `key`: what this client authenticates with at the token endpoint, instead
+    of a secret. `read`: returns the assertion to exchange; it gets the one that was refused, if one was; `closing`:
+    ends what it began. `hint`: which client this is. `login_wait`: seconds that a login of another process is waited
+    for; None: no person logs in here.
     """
 
     def __init__(
@@ -69,7 +69,6 @@ class Authorizer:
         *,
         account: str = "default",
         hint: str = "",
-        steps_up: bool = True,
         key: Key | None = None,
         read: Callable[[str], Awaitable[Any]] | None = None,
         closing: Callable[[], Awaitable[None]] | None = None,
@@ -77,7 +76,6 @@ class Authorizer:
         clock: Clock = time.time,
     ) -> None:
         self.url = url
-        self.steps_up = steps_up
         self.step_ups: dict[str, int] = {}
         self.nonce: str | None = None
         self.grant: Grant | None = None
@@ -475,7 +473,7 @@ class Attempt:
     async def _answer_forbidden(self, challenges: list[Challenge]) -> bool:
         """Answer a 403: get more scopes, if it demands them, "no more than a few times"."""
         lacking = [one for one in challenges if one.params.get("error") == "insufficient_scope"]
-        if not lacking or not self._authorizer.steps_up:
+        if not lacking:
             return False
         return await self._authorizer.step_up(self._used, lacking[0], self._operation)
 

@@ -129,8 +129,6 @@ def _client(id: str, found: Mapping[str, Any], *, default: str, document: bool) 
         keys_url=keys_url,
         grants=grants,
         # a scope in a registration is a default of the client's own making and no limit that a user gave
-        uri=_web(found.get("client_uri")),
-        logo=_web(found.get("logo_uri")),
         dpop=found.get("dpop_bound_access_tokens") is True,
         document=document,
     )
@@ -146,7 +144,3 @@ def _texts(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
         raise _metadata(f"{name} is a list of texts")
     return tuple(dict.fromkeys(value))
-
-
-def _web(value: Any) -> str:
-    return value if isinstance(value, str) and value.startswith("https://") and value.isprintable() else ""

@@ -71,10 +71,6 @@ class Client(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The scopes that it may get; None: all that the server has."""
     resources: tuple[str, ...] | None = None
     """The resources that it may get tokens for; None: all that the server serves."""
-    logo: str = ""
-    """The URL of its picture."""
-    uri: str = ""
-    """The URL of its page."""
     dpop: bool = False
     """It takes bound tokens alone (RFC 9449, 5.2)."""
     document: bool = False
@@ -128,8 +124,6 @@ class Pending(Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     redirect_uri: str = ""
-    sent_uri: bool = False
-    """The request named its redirect URI, so the token request must as well."""
     state: str | None = None
     challenge: str = ""
     jkt: str = ""
@@ -144,7 +138,6 @@ class Code(Struct, frozen=True, kw_only=True):
     client: str
     subject: str
     redirect_uri: str
-    sent_uri: bool
     challenge: str
     scopes: tuple[str, ...]
     resources: tuple[str, ...]
