@@ -13,7 +13,6 @@ class Figure:
     name: str
     samples: list[float] = field(default_factory=list)
     missing: str = ""
-    note: str = ""
 
     @property
     def median(self) -> float:

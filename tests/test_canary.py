@@ -18,8 +18,8 @@ from dragoman.routes import RouteRequest, RouteResponse
 from dragoman.auth.auditing import Audit, Decision
 from dragoman.auth.client.code import random_text
 from dragoman.auth.client.errors import AuthorizationFailed
-from dragoman.auth.jose import new_key, signed
-from dragoman.auth.server.families import Families
+from dragoman.auth.jose import new_key, sign_jws
+from dragoman.auth.engine.families import Families
 from dragoman.channel import Options
 from dragoman.net.urls import parse
 from dragoman.transports.http.client.pool import Pool
@@ -46,7 +46,7 @@ def test_leak_of_a_refresh_token():
     log.info(Families.new_id())
 
 def test_leak_of_a_jwt():
-    log.info(signed({{"sub": "ada"}}, new_key("ES256")))
+    log.info(sign_jws({{"sub": "ada"}}, new_key("ES256")))
 
 def test_leak_of_a_key():
     log.info(json.dumps(new_key("ES256").private_jwk()))

@@ -35,6 +35,7 @@ ASKED: Final = "start-up: what is only made when a document or metrics are asked
 GUARDED: Final = "start-up: what only methods that are not for every caller, and servers behind a guard, need"
 
 LAZY: Final = {
+    ("dragoman", "dragoman.serving"): EVENTS,
     ("dragoman.auth.authentication", "dragoman.auth.jose"): EXTRA,
     ("dragoman.auth.client.authorizer", "dragoman.auth.dpop"): EXTRA,
     ("dragoman.auth.client.authorizer", "dragoman.auth.jose"): EXTRA,

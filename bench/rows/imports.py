@@ -106,13 +106,6 @@ def above(figure: Figure, bare: Figure) -> Figure:
     return Figure(figure.name, samples, figure.missing)
 
 
-def asyncio_goal(answer: Figure) -> Goal:
-    """The script itself asserts it."""
-    imported = "asyncio" in answer.missing
-    known = imported or bool(answer.samples)
-    return Goal("asyncio isn't imported", "it is" if imported else "it isn't", not imported if known else None)
-
-
 def rows(over: dict[str, Figure], space: dict[str, Figure]) -> list[Row]:
     """The three lines."""
 

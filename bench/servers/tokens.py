@@ -13,7 +13,7 @@ from msgspec import Struct
 from bench.worker import offer
 from dragoman.auth import Bearer, Key, TokenRefused
 from dragoman.auth.dpop import ProofChecker, proof
-from dragoman.auth.jose import new_key, signed, thumbprint
+from dragoman.auth.jose import new_key, sign_jws, thumbprint
 from dragoman.channel import Handshake, Identity
 
 ISSUER, RESOURCE = "https://as.example", "https://mcp.example/mcp"
@@ -49,7 +49,7 @@ class Issuer:
 
 def token(key: Key, **more: Any) -> str:
     claims = {"iss": ISSUER, "aud": RESOURCE, "sub": "user-19", "client_id": "app", "scope": "notes:read notes:write"}
-    return signed(
+    return sign_jws(
         claims | {"iat": int(time.time()), "exp": int(time.time()) + 3600, "jti": "1"} | more, key, typ="at+jwt"
     )
 

@@ -7,8 +7,9 @@ Names are imported when they are used, so a script that only answers bytes does 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from . import running
 from .doors import door
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ else:
         },
     )
     del TYPE_CHECKING, annotations, door
+
+
+def _run(*args: Any, **options: Any) -> None:
+    """`app.run`: serving stands above the apps, so they find it here."""
+    from .serving import run  # noqa: PLC0415  (start-up: asyncio)
+
+    run(*args, **options)
+
+
+running.serve_app = _run
 
 __version__ = "0.1.0"
 

@@ -3,11 +3,11 @@
 A guard says who a caller is, when it comes (`channel.Guard`). What a method demands of its callers is looked at here,
 once the method is known and before anything of it has begun, and ends in a refusal of the kind "forbidden".
 
-- `scopes`: the caller has all of them. One that lacks some is told all that the call needs, so that it can ask for them
+- `scopes`: the caller has all of them. One that lacks some learns all that the call needs, so that it can request them
   at once (MCP 2026-07-28, authorization, Scope Challenge Handling).
 - `roles`: the caller has one of them. `allow`: a function of the identity and the arguments says yes. What fails here a
-  new login would not mend, so it is not an "insufficient_scope".
-- The user of this machine (`LocalUser`, on stdio and in memory) has all scopes and roles; `allow` is asked.
+  new login would not fix, so it is not an "insufficient_scope".
+- The user of this machine (`LocalUser`, on stdio and in memory) has all scopes and roles; `allow` is called.
 - A caller without an identity, and a function that raises, are a no.
 """
 
@@ -56,43 +56,44 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
         return bool(self.roles) or self.allow is not None
 
     def shown(self, caller: Caller) -> bool:
-        """Whether lists show the method to this caller: what lacks a scope is shown, or no one would ask for it."""
+        """Return whether lists show the method to this caller: what lacks a scope is shown, or no one would ask for
+        it."""
         identity = identity_of(caller)
         if not self.hides:
             return True
         if identity is None or not self._has_role(identity):
             return False
-        return self.allow is None or _allowed(self.allow, identity, None)
+        return self.allow is None or _asks_allow(self.allow, identity, None)
 
     def refusal(self, caller: Caller, params: Any) -> Refusal | None:
         """Why this caller may not make the call; None if it may."""
         identity = identity_of(caller)
         if identity is None:
-            return _forbidden(NO_IDENTITY.reason, self.scopes)
+            return _forbid(NO_IDENTITY.reason, self.scopes)
         if not self._has_role(identity):
-            return _forbidden("Forbidden: this caller may not make this call")
+            return _forbid("Forbidden: this caller may not make this call")
         if self.scopes and not (self.scopes <= identity.scopes or isinstance(identity, LocalUser)):
             needed = " ".join(sorted(self.scopes))
-            return _forbidden(f"Forbidden: this call needs the scopes {needed}", self.scopes)
+            return _forbid(f"Forbidden: this call needs the scopes {needed}", self.scopes)
         if self.allow is None:
             return None
         try:
             arguments = self.arguments(params)
         except RpcError:  # they do not fit: the call ends in the error that says so, and nothing runs
             return None
-        return None if _allowed(self.allow, identity, arguments) else _forbidden("Forbidden: not with these arguments")
+        return None if _asks_allow(self.allow, identity, arguments) else _forbid("Forbidden: not with these arguments")
 
     def reading(self, arguments: Callable[[Any], Mapping[str, Any]]) -> Access:
         """The same where the arguments of a call are read in another way."""
         return replace(self, arguments=arguments)
 
     def without_arguments(self) -> Access:
-        """The same for what is asked about the method, and calls it with no arguments."""
+        """Return the same for questions about the method, which have no arguments."""
         allow = self.allow
         return replace(self, allow=None if allow is None else lambda identity, _: allow(identity, None))
 
     def passed(self, caller: Caller) -> bool:
-        """Whether this caller may make the call, as far as that is known without its arguments."""
+        """Return whether this caller may make the call, as far as that is known without its arguments."""
         return self.without_arguments().refusal(caller, None) is None
 
     def demand(self, message: Any, caller: Caller, challenge: Callable[[Refusal, Caller, Any], Refusal] | None) -> None:
@@ -106,12 +107,12 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
         return not self.roles or isinstance(identity, LocalUser) or not self.roles.isdisjoint(identity.roles)
 
 
-def _forbidden(reason: str, scopes: frozenset[str] = frozenset()) -> Refusal:
+def _forbid(reason: str, scopes: frozenset[str] = frozenset()) -> Refusal:
     data: dict[str, Any] = {"error": "insufficient_scope", "scopes": sorted(scopes)} if scopes else {}
     return Refusal(_KIND, reason, data or {"error": "access_denied"})
 
 
-def _allowed(allow: Allow, identity: Identity, arguments: Mapping[str, Any] | None) -> bool:
+def _asks_allow(allow: Allow, identity: Identity, arguments: Mapping[str, Any] | None) -> bool:
     try:
         return allow(identity, arguments) is True
     except Exception:
@@ -139,7 +140,7 @@ def access_of(
     allow: Allow | None,
     arguments: Callable[[Any], Mapping[str, Any]],
 ) -> Access:
-    """What a method demands. LocalError for a scope that no token could have, and for an `allow` that waits."""
+    """Return what a method demands. LocalError for a scope that no token could have, and for an `allow` that waits."""
     needed = scopes_of(name, scopes)
     code = getattr(allow, "__code__", None)
     if code is not None and code.co_flags & 0x3A0:  # a generator, a coroutine, or both
@@ -149,7 +150,7 @@ def access_of(
 
 
 def together(demanded: Sequence[Access]) -> Access:
-    """What several methods demand of one caller, whatever their arguments."""
+    """Return what several methods demand of one caller, with any arguments."""
     scopes = frozenset().union(*(one.scopes for one in demanded))
     hidden = [one for one in demanded if one.hides]
 
@@ -162,16 +163,16 @@ def together(demanded: Sequence[Access]) -> Access:
 
 def union(refusals: Iterable[Refusal]) -> Refusal:
     """One refusal for several calls that stand or fall together: it names the scopes of all of them, unless one of them
-    is forbidden whatever the scopes."""
+    is forbidden with any scopes."""
     found = list(refusals)
     for one in found:
         if "scopes" not in one.data:
             return one
-    return _scoped(frozenset(scope for one in found for scope in one.data["scopes"]))
+    return _scope_refusal(frozenset(scope for one in found for scope in one.data["scopes"]))
 
 
-def _scoped(scopes: frozenset[str]) -> Refusal:
-    return _forbidden(f"Forbidden: these calls need the scopes {' '.join(sorted(scopes))}", scopes)
+def _scope_refusal(scopes: frozenset[str]) -> Refusal:
+    return _forbid(f"Forbidden: these calls need the scopes {' '.join(sorted(scopes))}", scopes)
 
 
 # -- what is included -----------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def _verifiers(auth: Verifiers) -> Sequence[Any]:
 
 
 def _issuers(verifier: Any) -> frozenset[str]:
-    """Those whose tokens a verifier takes; none where it does not say."""
+    """Return those whose tokens a verifier takes; none where it does not say."""
     return frozenset(getattr(verifier, "issuers", ()))
 
 
@@ -237,7 +238,7 @@ def with_scopes(access: Access | None, scopes: frozenset[str]) -> Access | None:
 
 
 def local_user() -> LocalUser:
-    """The user as whom this process runs."""
+    """Return the user as whom this process runs."""
     import getpass  # noqa: PLC0415  (start-up: a protected server on a wire within this machine)
 
     try:
@@ -248,14 +249,14 @@ def local_user() -> LocalUser:
 
 
 def identity_of(caller: Caller) -> Identity | None:
-    """Who the caller is; on wires within this machine, its user."""
+    """Return who the caller is; on wires within this machine, its user."""
     if caller.identity is None and caller.scheme in _LOCAL:
         return local_user()
     return caller.identity
 
 
 def known(caller: Caller) -> Caller:
-    """The caller with its identity, where that is this machine's user."""
+    """Return the caller with its identity, where that is this machine's user."""
     if caller.identity is None and caller.scheme in _LOCAL:
         return replace(caller, identity=local_user())
     return caller
@@ -269,8 +270,8 @@ class Standing(Struct, frozen=True):
 
     verdict: Admitted | Denied
     holds: Callable[[], bool] | None = None
-    """Says, each time it is called, whether the guard would decide the same about a request that is equal; None: it has
-    to be asked about each."""
+    """Says, each time it is called, whether the guard would decide the same about a request that is equal; None: it
+    decides about each."""
 
 
 class Verifier(Protocol):
@@ -278,14 +279,14 @@ class Verifier(Protocol):
 
     It may have more, which a guard looks for: `known(token: bytes)`, the identity of a token that was verified before
     and needs nothing else of its request, or None; beside it `holding(token: bytes)`, a function that says whether
-    `known` would still say the same, and is asked instead of it about each further request with an equal head;
+    `known` would still say the same, and is called instead of it for each further request with an equal head;
     `resource` and `issuers`, which stand in the protected resource's metadata; `dpop`, "off", "accepted" or "required";
-    `certificates`, True where it wants to be asked without a token.
+    `certificates`, True where it is called without a token too.
     """
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
-        """The identity behind a token; None if this verifier does not know it. Raises TokenRefused with the reason why
-        not, IssuerAway where no one can say now."""
+        """Return the identity behind a token; None if this verifier does not know it. Raises TokenRefused with the
+        reason why not, IssuerAway where no one can say now."""
 
 
 @runtime_checkable
@@ -293,38 +294,39 @@ class Protection(Protocol):
     """A guard of tokens, as wires and served objects know it: `auth.guard.TokenGuard`."""
 
     async def __call__(self, handshake: Handshake) -> Admitted | Denied:
-        """As `channel.Guard`."""
+        """Decide whether a caller is let in."""
 
     def at_once(self, credentials: bytes) -> Standing | None:
-        """The decision about the one `Authorization` field of an HTTP request (b"": it has none), if that is known
-        without waiting and depends on nothing else of the request; None: ask."""
+        """Return the decision about the one `Authorization` field of an HTTP request (b"": it has none), if that is
+        known without waiting and depends on nothing else of the request; None: ask."""
 
     def naming(self, denied: Denied, scopes: frozenset[str]) -> Denied:
-        """A denial whose challenges name these scopes beside those that they name already."""
+        """Return a denial whose challenges name these scopes beside those that they name already."""
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
-        """A refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the caller
-        has already."""
+        """Return a refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the
+        caller has already."""
 
     @property
     def room(self) -> int:
         """Bytes of a token, for which a header has room beside its other fields."""
 
     def too_long(self) -> tuple[str, str]:
-        """The header field of the answer to a request whose header is too long to be read."""
+        """Return the header field of the answer to a request whose header is too long to be read."""
 
     def documents(self) -> Mapping[str, Document]:
-        """The public documents that say how to get a token, by path."""
+        """Return the public documents that say how to get a token, by path."""
 
     def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
-        """A served object stands behind it, whose methods demand these."""
+        """Name these scopes too, which the methods of a served object behind it demand."""
 
     def share(self, store: Any) -> Callable[[], None]:
         """Remember what may be used once (DPoP proofs) in this `bus.Store` too, which other processes share, until the
         function that is returned is called."""
 
     def known(self, caller: Caller) -> Caller:
-        """The caller of a wire within this machine with its identity, which is its user's; others as they are."""
+        """Return the caller of a wire within this machine with its identity, which is its user's; others as they
+        are."""
 
     def lacks(self, scheme: str) -> str:
         """Why callers on this wire cannot say who they are; "" if they can."""

@@ -1,8 +1,8 @@
-"""Fair shares of what strangers can fill: places in a table, uses within a time. Pure.
+"""Fair shares of what strangers can fill: slots of a table, uses within a time. Pure.
 
 Rules:
 
-- Who wants a place is an `Owner`: the issuer and subject that a guard named, whatever client acts for them, since
+- Who wants a slot is an `Owner`: the issuer and subject that a guard named, not the client that acts for them, since
   clients may be registered at will; otherwise an address. Of IPv6 a /64 is one address, since a caller has all of it
   (RFC 4291 section 2.5.1).
 - A share is a tenth: an owner with less loses nothing to one that has more.
@@ -34,31 +34,31 @@ SHARES = 10
 
 
 class Owner(Struct, frozen=True):
-    """Who has a place. `known`: a guard, or a secret of its own, says who it is."""
+    """Who has a slot. `known`: a guard, or a secret of its own, says who it is."""
 
     name: str
     known: bool = False
 
 
 class NoRoom(Exception):
-    """There is no place for this owner now."""
+    """There is no slot for this owner now."""
 
 
 def owner_of(caller: Caller) -> Owner:
-    """The owner of what this caller fills: its account; without one its address, and where the wire has none (a mailbox
-    of a broker, which callers choose themselves; a client in this process) the wire."""
+    """Return the owner of what this caller fills: its account; without one its address, and where the wire has none (a
+    mailbox of a broker, which callers choose themselves; a client in this process) the wire."""
     if caller.identity is not None:
         return Owner(caller.identity.account, known=True)
     return owner_at(caller.remote, caller.scheme)
 
 
 def owner_at(remote: str, scheme: str = "") -> Owner:
-    """The owner of what an anonymous caller at this address fills, on the wire with this scheme."""
+    """Return the owner of what an anonymous caller at this address fills, on the wire with this scheme."""
     return Owner(address_of(remote) or scheme)
 
 
 def share_of(most: int) -> int:
-    """One owner's share of so many places; at least one."""
+    """Return one owner's share of so many slots; at least one."""
     return max(1, most // SHARES)
 
 
@@ -67,7 +67,7 @@ class Allowance:
     counts, at least, and twice as long at most; `each`: of one owner, None: its share, and more while there is
     much room."""
 
-    __slots__ = ("_before", "_free", "_life", "_most", "_now", "_share", "_turn")
+    __slots__ = ("_counts_before", "_counts_now", "_free", "_life", "_most", "_share", "_turn")
 
     def __init__(self, most: int, life: float, *, each: int | None = None) -> None:
         self._most, self._life = most, life
@@ -76,12 +76,12 @@ class Allowance:
         """What may be taken of all for one to have more than a share."""
         self._turn = -inf
         # two generations, so that nothing is kept for one use: a turn ends the older one
-        self._now, self._before = _Counts(), _Counts()
+        self._counts_now, self._counts_before = _Counts(), _Counts()
 
     def take(self, owner: Owner, now: float) -> bool:
         """Count one more use; False where there is no room for it."""
-        self._turned(now)
-        these, those = self._now, self._before
+        self._turn_over(now)
+        these, those = self._counts_now, self._counts_before
         taken = these.all + those.all
         if taken >= self._free and these.of.get(owner, 0) + those.of.get(owner, 0) >= self._share:
             return False
@@ -97,7 +97,7 @@ class Allowance:
 
     def give_back(self, owner: Owner) -> None:
         """Do not count the use that was taken last."""
-        these = self._now
+        these = self._counts_now
         if left := these.of.pop(owner, 0):
             these.all -= 1
             these.strangers -= not owner.known
@@ -105,13 +105,13 @@ class Allowance:
                 these.of[owner] = left - 1
 
     def after(self, now: float) -> int:
-        """Seconds after which there is room again, at the latest."""
-        return max(1, ceil((self._turn if self._before.all else self._turn + self._life) - now))
+        """Return the seconds after which there is room again, at the latest."""
+        return max(1, ceil((self._turn if self._counts_before.all else self._turn + self._life) - now))
 
-    def _turned(self, now: float) -> None:
+    def _turn_over(self, now: float) -> None:
         if now >= self._turn:
-            self._before = self._now if now < self._turn + self._life else _Counts()
-            self._now, self._turn = _Counts(), now + self._life
+            self._counts_before = self._counts_now if now < self._turn + self._life else _Counts()
+            self._counts_now, self._turn = _Counts(), now + self._life
 
 
 class _Counts:
@@ -125,7 +125,7 @@ class _Counts:
 
 
 class Places(Generic[K]):
-    """Places that give way for others. `most`: of all owners; `life`: seconds after which a place is free by itself;
+    """Slots that give way for others. `most`: of all owners; `life`: seconds after which a slot is free by itself;
     without it each is freed by `free`."""
 
     __slots__ = ("_ends", "_held", "_known", "_life", "_most", "_strangers")
@@ -145,7 +145,7 @@ class Places(Generic[K]):
         return key in self._ends
 
     def take(self, owner: Owner, key: K, now: float = 0.0) -> K | None:
-        """Give a new key a place. The key that has to give way for it, whose place it is no more; None where none has
+        """Give a new key a slot. Return the key that has to give way for it and has lost its slot; None where none has
         to. Raises NoRoom where none may."""
         while self._ends and next(iter(self._ends.values()))[1] <= now:
             self.free(next(iter(self._ends)))
@@ -165,16 +165,16 @@ class Places(Generic[K]):
             self._held[found[0]].move_to_end(key)
 
     def owner(self, key: K) -> Owner | None:
-        """Whose place it is; None if it has none."""
+        """Return whose slot it is; None if the key has none."""
         found = self._ends.get(key)
         return None if found is None else found[0]
 
     def yielding(self, owner: Owner) -> K:
-        """The key that would give way for one more of this owner, if all is taken. Raises NoRoom."""
-        return next(iter(self._held[self._yields(owner)]))
+        """Return the key that would give way for one more of this owner, if all is taken. Raises NoRoom."""
+        return next(iter(self._held[self._yielding_owner(owner)]))
 
     def free(self, key: K) -> None:
-        """The key's place is free. No effect if it has none."""
+        """Free the key's slot. No effect if it has none."""
         found = self._ends.pop(key, None)
         if found is None:
             return
@@ -187,8 +187,8 @@ class Places(Generic[K]):
     def _levels(self, owner: Owner) -> _Levels:
         return self._known if owner.known else self._strangers
 
-    def _yields(self, owner: Owner) -> Owner:
-        """The owner that gives way for one more of this owner. Raises NoRoom."""
+    def _yielding_owner(self, owner: Owner) -> Owner:
+        """Return the owner that gives way for one more of this owner. Raises NoRoom."""
         known, strangers, share = self._known, self._strangers, share_of(self._most)
         if max(known.top, strangers.top) > share:
             return (known if known.top > strangers.top else strangers).first()
@@ -200,7 +200,7 @@ class Places(Generic[K]):
 
 
 class _Levels:
-    """Owners by how many places each has, so that the one with most is found at once."""
+    """Owners by how many slots each has, so that the one with most is found at once."""
 
     __slots__ = ("_at", "top")
 
@@ -222,5 +222,5 @@ class _Levels:
             self.top = after
 
     def first(self) -> Owner:
-        """The one that has most, and of several the one that has had so many for longest."""
+        """Return the one that has most, and of several the one that has had so many for longest."""
         return next(iter(self._at[self.top]))

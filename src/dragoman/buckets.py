@@ -45,7 +45,7 @@ class Buckets:
 
 
 class SharedBuckets:
-    """The same in what keeps `ctx.store`. A caller without a token is not asked about again until it may have one, so a
+    """The same in what keeps `ctx.store`. A caller without a token is not looked up again until it may have one, so a
     flood of calls does not reach the store."""
 
     def __init__(self, here: Buckets, name: str) -> None:
@@ -55,7 +55,7 @@ class SharedBuckets:
         self._away = False
 
     async def take(self, context: Context[Any], caller: str, now: float) -> float:
-        """As `Buckets.take`; counted in this process where the store is away or full."""
+        """Take a token; the seconds until there is one. Counted in this process where the store is away or full."""
         if (until := self._empty.get(caller, 0.0)) > now:
             return until - now
         here = self._here

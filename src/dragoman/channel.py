@@ -37,7 +37,7 @@ from msgspec.structs import fields
 
 from .addresses import address_of, network_of
 from .credentials import AUTH, Auth
-from .doors import listed
+from .doors import public_dir
 from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
 from .jsonrpc.budget import Budget
 from .jsonrpc.call_limit import CallLimit
@@ -74,7 +74,7 @@ __all__ = [
     "Document", "Ended", "EndedUnread", "Exchange", "Guard", "Handshake", "Identity", "Listen", "Listener", "Options",
     "Outgoing", "Reason", "Receiver", "Servable", "UnixCredentials", "again",
 ]  # fmt: skip
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 T = TypeVar("T")
@@ -134,8 +134,9 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     @property
     def account(self) -> str:
-        """Issuer and subject in one text that no other two give, whatever client acts for the subject: what is shared
-        out fairly and what is counted belongs to it, since clients may be registered at will. A JSON array of them."""
+        """Issuer and subject in one text that no other two have, with any client that acts for the subject: what is
+        shared out fairly and what is counted belongs to it, since clients may be registered at will. A JSON array of
+        them."""
         return _principal(self.issuer, self.subject)
 
 
@@ -207,16 +208,18 @@ than `limits.guard_timeout`, with 503."""
 
 def _without_secrets(value: Struct) -> str:
     """The `repr` of a Struct: what is not as by default, of `headers` the names, and no `auth` that is text."""
-    told = []
+    shown = []
     for one in fields(value):
         given = getattr(value, one.name)
         if given == one.default or (one.default_factory is not NODEFAULT and given == one.default_factory()):
             continue
         if one.name == "headers":
-            told.append(f"headers=<{', '.join(given) if isinstance(given, Mapping) else '...'}>")
+            shown.append(f"headers=<{', '.join(given) if isinstance(given, Mapping) else '...'}>")
         else:
-            told.append(f"{one.name}={'***' if one.name == 'auth' and isinstance(given, str | tuple) else repr(given)}")
-    return f"{type(value).__name__}({', '.join(told)})"
+            shown.append(
+                f"{one.name}={'***' if one.name == 'auth' and isinstance(given, str | tuple) else repr(given)}"
+            )
+    return f"{type(value).__name__}({', '.join(shown)})"
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -306,7 +309,7 @@ class Outgoing(Protocol):
         """Only this call gets no answer (refused, HTTP status without JSON-RPC, late)."""
 
     def hold(self) -> None:
-        """Its time-out stands still: a person is asked to log in."""
+        """Its time-out stands still: a person has to log in."""
 
     def resume(self) -> None:
         """Its time-out begins anew."""
@@ -429,7 +432,7 @@ class Attachable(Protocol):
     """A far end within this process: a `Servable`, or as much of one as a channel needs."""
 
     def attach(self, channel: Channel) -> None:
-        """As `Servable.attach`."""
+        """Serve this channel until it ends."""
 
 
 @runtime_checkable
@@ -489,11 +492,11 @@ class Options(Struct, frozen=True, kw_only=True):
     """HTTP server: origins that get CORS headers; by default none."""
     trusted_proxies: Iterable[str] = ()
     """HTTP server: addresses and networks of reverse proxies, as "10.0.0.0/8"; from these alone `Forwarded` and
-    `X-Forwarded-For`, `-Proto` and `-Host` say who calls. By default none."""
+    `X-Forwarded-For`, `-Proto` and `-Host` name the caller. By default none."""
     guard: Guard | None = None
     """Serving: decides about each caller before its message is read; None: all may call."""
     public: bool = False
-    """Serving: no one is asked who they are, not even where what is served has a guard of its own."""
+    """Serving: callers need not say who they are, not even where what is served has a guard of its own."""
     empty_status: Literal[200, 204] = 204
     """HTTP server: the status where no answer is owed; 200 with an empty body for callers that do not accept 204."""
     await_notifications: bool = False
@@ -522,8 +525,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others
     carry."""
     rejected: Callable[[Any], object] | None = None
-    """Serving: told of what the wire turns away before there is a message, an `observer.Rejection`; false while no one
-    is there to be told."""
+    """Serving: receives what the wire turns away before there is a message, an `observer.Rejection`; false while there
+    is no observer."""
     unready: Callable[[], str] | None = None
     """HTTP server: the reason why new work should go elsewhere, for `/ready`; empty if it should not."""
 

@@ -132,7 +132,7 @@ def connect(
     check("connect", CONNECT, given := locals())
     options = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {})
     found = chosen(lenient, accept_v1=accept_v1 or v1, null_id=null_id, string_codes=string_codes)
-    return Connecting(among(Wanted, given, options=options, lenient=found, dialect=_dialect(dialect)))
+    return Connecting(among(ConnectOptions, given, options=options, lenient=found, dialect=_dialect(dialect)))
 
 
 def _dialect(named: Dialect | str) -> Dialect:
@@ -143,7 +143,7 @@ def _dialect(named: Dialect | str) -> Dialect:
     return DIALECTS[named]
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class ConnectOptions(Struct, frozen=True, kw_only=True):
     """The arguments of `connect`, by name."""
 
     target: str | Sequence[str]
@@ -176,7 +176,7 @@ def _observed(service: Service | None, observers: Sequence[Observer]) -> Service
 class Connecting:
     """What `connect` returns: await it or enter it for a `Peer`."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: ConnectOptions) -> None:
         self._wanted = wanted
         self._peer: ChannelPeer | None = None
 

@@ -15,28 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 
-def run_app(
-    self: Any,
-    *urls: str,
-    transport: str | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    path: str | None = None,
-) -> None:
-    """Serve at these URLs until the end of standard input (where that is the only wire), Ctrl-C or SIGTERM, then
-    drain.
-
-    Without URLs a Service is served at http://127.0.0.1:8000, an MCP server on standard input and output.
-    `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: of that, by default
-    http, 127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for a Service and /mcp for an MCP
-    server. More than that: `asyncio.run(serve(app, urls=...))`. Raises LocalError for both URLs and these, for a
-    path on a wire without paths, and for what `serve` refuses.
-    """
-    # by its name, as every door: serving stands above the services that it serves
-    import_module("dragoman.serving").run(self, urls, transport=transport, host=host, port=port, path=path)
-
-
-def listed(name: str) -> Callable[[], list[str]]:
+def public_dir(name: str) -> Callable[[], list[str]]:
     """The `__dir__` of a package or module: what its `__all__` has, the packages and modules below it that are loaded
     and have an `__all__`, and the names with two underscores. `name`: its `__name__`."""
 
@@ -68,13 +47,13 @@ def _exporter(name: str, package: str) -> str:
     )
 
 
-def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package. `package`: its `__name__`; `gives`: for each module in the package,
-    the names that the package exports from it, separated by white space."""
-    places = {name: module for module, names in gives.items() for name in names.split()}
+def door(package: str, exports: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package. `package`: its `__name__`; `exports`: for each module in the
+    package, the names that the package exports from it, separated by white space."""
+    modules = {name: module for module, names in exports.items() for name in names.split()}
 
-    def take(name: str) -> Any:
-        if name not in places:
+    def get(name: str) -> Any:
+        if name not in modules:
             text = f"module {package!r} has no attribute {name!r}"
             if other := _exporter(name, package):
                 text += f"; write from {other} import {OTHER_NAMES.get(name, name)}"
@@ -82,8 +61,8 @@ def door(package: str, gives: Mapping[str, str]) -> tuple[Callable[[str], Any], 
                 if sys._getframe(1).f_code.co_name == "_handle_fromlist":
                     raise ImportError(text, name=name, path=sys.modules[package].__file__)
             raise AttributeError(text)
-        value = getattr(import_module(f".{places[name]}", package), name)
+        value = getattr(import_module(f".{modules[name]}", package), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return take, listed(package)
+    return get, public_dir(package)

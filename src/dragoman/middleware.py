@@ -26,7 +26,7 @@ from msgspec import UNSET, Raw, Struct, field
 from .addresses import address_of
 from .buckets import Buckets, SharedBuckets
 from .channel import Broken, Caller
-from .doors import listed
+from .doors import public_dir
 from .jsonrpc.errors import INTERNAL_ERROR, CallRefused, LocalError, Refusal, RpcError, too_large
 from .jsonrpc.errors import PLAIN as PLAIN_JSON_RPC
 from .jsonrpc.options import CALLABLE, FLAG, TIME, check, whole
@@ -49,7 +49,7 @@ __all__ = [
     "size_limit",
     "timing",
 ]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 log: logging.Logger = logging.getLogger("dragoman.calls")
 
@@ -88,8 +88,8 @@ def caller_of(call: Call) -> str:
 
 
 def account_of(call: Call) -> str:
-    """Whose call it is, as text, for what is counted or shared out: the identity's account, which is the same whatever
-    client acts for it; otherwise the host of the address, of IPv6 its /64, all of which one caller has."""
+    """Whose call it is, as text, for what is counted or shared out: the identity's account, which is the same with any
+    client that acts for it; otherwise the host of the address, of IPv6 its /64, all of which one caller has."""
     caller = _caller(call)
     if caller.identity is not None:
         return caller.identity.account
@@ -112,8 +112,8 @@ def _named(where: str, names: Collection[str], those: str) -> frozenset[str]:
 def timing(
     took: Callable[[str, float], object] | None = None, *, clock: Callable[[], float] = time.perf_counter
 ) -> Middleware:
-    """Call `took(name, seconds)` after each call, whatever its end; by default a line of the log "dragoman.calls" at
-    level info."""
+    """Call `took(name, seconds)` after each call, also of one that fails; by default a line of the log "dragoman.calls"
+    at level info."""
     check("timing", {"took": CALLABLE}, {"took": took or _log_time})
     tell = took or _log_time
 
@@ -200,7 +200,7 @@ def response_cache(
     kept, without running. At most `entries` are kept; beyond, the one that was used least recently goes.
 
     Each caller has results of its own, and a caller without an identity none, because many may share an address;
-    `shared=True`: they are the same for all callers, whatever client they use. Of MCP's `_meta` what the protocol has
+    `shared=True`: they are the same for all callers, with any client. Of MCP's `_meta` what the protocol has
     there does not count (the client, progress, traces), and all else does. Errors are not kept, nor what asks the user
     something. What is kept must not be changed.
     """
@@ -262,7 +262,7 @@ def _of_the_result(member: str) -> bool:
 
 def _params(params: Any) -> bytes:
     """What equal calls have in common. For MCP the result is also of a revision, of the version of what answers, and of
-    what else a caller's `_meta` tells the function."""
+    what else the function reads of a caller's `_meta`."""
     if params is UNSET:
         return b""
     if isinstance(params, RouteRequest):
@@ -271,10 +271,10 @@ def _params(params: Any) -> bytes:
     if inner is None:
         return bytes(params) if isinstance(params, Raw) else msgspec.json.encode(params)
     meta = {} if params.raw is UNSET else msgspec.json.decode(params.raw, type=_Meta).meta
-    told = sorted((member, value) for member, value in meta.items() if _of_the_result(member))
+    shown = sorted((member, value) for member, value in meta.items() if _of_the_result(member))
     if hasattr(inner, "meta"):
         inner = msgspec.structs.replace(inner, meta=UNSET)
-    return msgspec.json.encode([params.method, params.revision.date, params.version, told, inner])
+    return msgspec.json.encode([params.method, params.revision.date, params.version, shown, inner])
 
 
 def _size(params: Any) -> int:

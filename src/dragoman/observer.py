@@ -2,13 +2,13 @@
 
 Rules:
 
-- An observer is told on the way of the call itself, so it must be quick; of a script's `Service.answer`, in the thread
-  that calls it.
-- One that raises is logged once and goes on being told: it fails no call.
-- What is turned away before there is a message for a service is a `Rejection`, told once. An observer that was given to
-  `serve` or `http_app` is told of all of them; one of `observe()` of those of its service alone.
+- An observer is called on the way of the call itself, so it must be quick; of a script's `Service.answer`, in the
+  thread that calls it.
+- One that raises is logged once and is still called: it fails no call.
+- What is turned away before there is a message for a service is a `Rejection`, reported once. An observer that was
+  given to `serve` or `http_app` receives all of them; one of `observe()` those of its service alone.
 - Every `Observation` has one beginning (`came_in` or `outbound`), at most one `started` and exactly one `ended`, which
-  is told before the answer leaves, or before its caller is given it.
+  comes before the answer is sent, or before its caller gets it.
 - Where there are no observers nothing of this runs.
 """
 
@@ -24,7 +24,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from .channel import Caller
-from .doors import listed
+from .doors import public_dir
 from .jsonrpc.errors import Refusal
 from .jsonrpc.options import Rule, many
 
@@ -42,7 +42,7 @@ __all__ = [
     "RejectionKind",
     "SeesRemovals",
 ]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 Direction: TypeAlias = Literal["in", "out"]
 Kind: TypeAlias = Literal["request", "notification", "batch", "response", "malformed"]
@@ -62,7 +62,7 @@ class Observation(Struct, eq=False, kw_only=True):
     """"in": the far end sent it; "out": this end did."""
     kind: Kind
     """A request, a notification, or, on the way in only: a "response" that no call waits for, and what is not a message
-    ("malformed"). A "batch" is told besides its elements, before the first and after the last of them."""
+    ("malformed"). A "batch" is reported besides its elements, before the first and after the last of them."""
     service: str
     """The name of what serves it, or of what the calling end serves."""
     protocol: str
@@ -94,7 +94,7 @@ class Observation(Struct, eq=False, kw_only=True):
     time: float = field(default_factory=now)
     """When it began, in Unix seconds."""
     began: float = field(default_factory=monotonic)
-    """When it came in, or its caller asked for it, in seconds on the monotonic clock."""
+    """When it came in, or its caller made the call, in seconds on the monotonic clock."""
     started: float | None = None
     """When its work began, or it was sent; None: it never was."""
     ended: float | None = None
@@ -177,7 +177,7 @@ class Rejection(Struct, frozen=True, kw_only=True):
 
 
 class Observer(Protocol):
-    """Told what becomes of every message. All of it is synchronous; see the module's rules."""
+    """Receives what becomes of every message. All of it is synchronous; see the module's rules."""
 
     def came_in(self, seen: Observation) -> Context | None:
         """It came in. A `contextvars.Context` (`copy_context()`, with what is set in it) is what the handler runs in;
@@ -201,7 +201,7 @@ class Observable(Protocol):
     """What can be served or called, and has observers: a `Service`, an MCP `Server`."""
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Tell an observer of all that comes in and goes out from now on; gives the function that ends it."""
+        """Report all that comes in and goes out to an observer from now on; returns the function that ends it."""
 
 
 @runtime_checkable
@@ -209,7 +209,7 @@ class Measured(Protocol):
     """What has numbers for metrics: a served object, a listener, a bus."""
 
     def measures(self) -> Mapping[str, float]:
-        """Numbers by name, as they are now, read when they are asked for. A name that ends in "_total" is a counter,
+        """Numbers by name, as they are now. A name that ends in "_total" is a counter,
         which never falls; any other is a gauge, whose sum over several processes makes sense."""
 
 
@@ -219,12 +219,12 @@ class ReadsMeasures(Protocol):
     served, of brokers' listeners and of the bus."""
 
     def read_measures(self, measures: Callable[[], Mapping[str, float]], **labels: str) -> Callable[[], None]:
-        """Read these numbers, under these labels, from now on; gives the function that ends it."""
+        """Read these numbers, under these labels, from now on; returns the function that ends it."""
 
 
 @runtime_checkable
 class SeesRemovals(Protocol):
-    """An observer that is also told what is there no more: `telemetry.Metrics`, which keeps labels for what is."""
+    """An observer that also receives removals: `telemetry.Metrics`, which keeps labels for what is registered."""
 
     def removed(self, service: str, method: str, target: str = "") -> None:
         """A method of a service was removed, or (`target`) an entry that it finds by its params: a tool, a prompt, a
@@ -234,20 +234,21 @@ class SeesRemovals(Protocol):
 def read_measures(
     observers: Sequence[Observer], sources: Iterable[tuple[object, Mapping[str, str]]]
 ) -> Callable[[], None]:
-    """Give the observers that read numbers all sources that have some, with their labels; gives what ends that."""
+    """Give the observers that read numbers all sources that have some, with their labels; returns the function that
+    ends it."""
     readers = [one for one in observers if isinstance(one, ReadsMeasures)]
-    ends = [
+    stops = [
         reader.read_measures(source.measures, **labels)
         for source, labels in (sources if readers else ())
         if isinstance(source, Measured)
         for reader in readers
     ]
 
-    def over() -> None:
-        while ends:
-            ends.pop()()
+    def stop() -> None:
+        while stops:
+            stops.pop()()
 
-    return over
+    return stop
 
 
 _POINTS: Final = ("came_in", "outbound", "started", "ended", "rejected")

@@ -42,10 +42,10 @@ def protect(served: Mapping[str, Servable], auth: Verifiers | None, guard: Guard
             from .auth.guard import protection_of  # noqa: PLC0415  (an extra, imported when used)
 
             made[id(given)] = protection_of(given)
-        _stand(one, made[id(given)])
+        _protect_one(one, made[id(given)])
 
 
-def _stand(one: Protectable, protection: Protection) -> None:
+def _protect_one(one: Protectable, protection: Protection) -> None:
     one.protect(protection)
     protection.demands(lambda: one.demanded or frozenset())
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-- The first event is logged as it is. Those that follow within `PERIOD` are counted, and told in one line at its end (or
-  when the process ends), with the last of them. Where DEBUG is on, each is a line at that level.
+- The first event is logged as it is. Those that follow within `PERIOD` are counted, and logged in one line at its end
+  (or when the process ends), with the last of them. Where DEBUG is on, each is a line at that level.
 - Events are equal if their message is, before its arguments are put in: the number of messages is the program's, not
   the far end's.
 """
@@ -89,7 +89,7 @@ class Repeats:
         self._logger.log(level, f"{message} (the last of %d more within %d s)", *arguments, count, seconds)
 
     def sum_up(self) -> None:
-        """Tell what was counted and not told."""
+        """Log what was counted and not yet logged."""
         for message in [*self._events]:
             self._sum(message)
 

@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Struct, UnsetType
 
 from .channel import Caller, Identity
-from .doors import listed
+from .doors import public_dir
 from .jsonrpc.errors import InvalidParams, Refusal, RpcError
 
 __all__ = ["RouteRequest", "RouteResponse"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from .channel import Channel, Dial, Listen, Listener, Options, Servable
 from .jsonrpc.errors import LocalError
-from .jsonrpc.options import closest
+from .jsonrpc.options import nearest_name
 from .net.scheme import SCHEMES, load, missing_package_error
 from .net.urls import mask_url, printable, scheme_of
 
-_PLACE = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
+_ADDRESS = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
 """A host and port without a scheme, or with one that lacks its colon."""
 
 
@@ -29,7 +29,7 @@ async def dial(target: str | Sequence[str], options: Options) -> Channel:
     shell would. Raises Broken when nothing answers, LocalError when `target` is invalid."""
     if not isinstance(target, str) or not scheme_of(target):
         started: Any = load("stdio", "transports.stream.stdio.start")
-        _no_place(target)
+        _require_scheme(target)
         channel: Channel = await started(_command(target), options)
         return channel
     scheme = known(target)
@@ -42,7 +42,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     """Listen at a URL. Raises LocalError, in one sentence, when that is not possible."""
     if not scheme_of(url):
         bare = re.fullmatch(r":?(\d+)", url)
-        at = f"127.0.0.1:{bare[1]}" if bare else place["at"] if (place := re.fullmatch(_PLACE, url)) else ""
+        at = f"127.0.0.1:{bare[1]}" if bare else address["at"] if (address := re.fullmatch(_ADDRESS, url)) else ""
         write = f"; write http://{at}, ws://{at} or tcp://{at}" if at else ""
         raise LocalError(f"Cannot listen on {mask_url(url)!r}: a URL begins with a scheme: {', '.join(SCHEMES)}{write}")
     scheme = known(url)
@@ -53,11 +53,11 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
         return await start(url, served, options)
 
 
-def _no_place(target: str | Sequence[str]) -> None:
+def _require_scheme(target: str | Sequence[str]) -> None:
     """Raise LocalError for a URL whose scheme or its colon is missing, which would be taken for a command."""
-    if isinstance(target, str) and (place := re.fullmatch(_PLACE, target)):
+    if isinstance(target, str) and (address := re.fullmatch(_ADDRESS, target)):
         raise LocalError(
-            f"{mask_url(target)} lacks its scheme: write tcp://{place['at']}, http://{place['at']} or ws://..."
+            f"{mask_url(target)} lacks its scheme: write tcp://{address['at']}, http://{address['at']} or ws://..."
         )
 
 
@@ -71,7 +71,7 @@ def known(url: str) -> str:
 
 def _unknown(url: str, scheme: str) -> str:
     text = f"{mask_url(url)}: unknown scheme {printable(scheme)!r}; the schemes are {', '.join(SCHEMES)}"
-    near = closest(scheme, SCHEMES, 0.5)
+    near = nearest_name(scheme, SCHEMES, 0.5)
     port = url.partition(":")[2]
     if port.isascii() and port.isdigit():  # "localhost:9000"
         return f"{text}. Did you mean tcp://{mask_url(url)}?"

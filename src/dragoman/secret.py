@@ -21,7 +21,7 @@ C = TypeVar("C", bound=type)
 
 
 def holds_secret(cls: C) -> C:
-    """A decorator of classes whose values hold a secret and do not change: they are not pickled, since nobody looks
+    """A decorator of classes whose values hold a secret and do not change: they are not pickled, since no one looks
     there for one, and a copy is the value itself."""
 
     def not_pickled(self: Any) -> NoReturn:
@@ -35,8 +35,8 @@ def holds_secret(cls: C) -> C:
 
 
 def read_secrets(given: Sequence[str | bytes] | str | bytes | None = None) -> list[bytes]:
-    """The secrets in an option, or (None) in the environment: none where that has none. Raises LocalError for an option
-    without one, and for a secret that is too short."""
+    """Return the secrets in an option, or (None) in the environment: none where that has none. Raises LocalError for an
+    option without one, and for a secret that is too short."""
     if given is None:
         given = os.environ.get(SECRET)
         if not given:

@@ -29,8 +29,8 @@ from .rpc.observing import rejecting, with_trace
 from .rpc.servable import ServableService
 from .rpc.service import Service, inside_a_loop
 from .schemes import listen
-from .serving_observers import ServingObservers, observed
-from .sharing import Shared
+from .serving_observers import ServingObservers, observe_all
+from .sharing import BusAndStore
 from .store.contract import Engine
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ def serve(
     the bus); None: each app in memory. `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
     decides about each caller before its message is read, see `channel.Guard`; LocalError for a URL of a wire that
     cannot ask a guard. `trusted_proxies`: see `channel.Options`. `auth`: a verifier of tokens
-    (`dragoman.auth.Bearer`) that guards all that is served here; `public`: those of the URLs where no one is asked for
-    one. `trace` gets an `Event` for each message (`dragoman.rpc.tracing`). `limits`: the bounds on messages, calls,
+    (`dragoman.auth.Bearer`) that guards all that is served here; `public`: those of the URLs where callers need
+    none. `trace` gets an `Event` for each message (`dragoman.rpc.tracing`). `limits`: the bounds on messages, calls,
     channels and times, instead of those of what is served.
 
     `framing`: of streams, by default a line each. `subprotocol`: of WebSocket. HTTP: `hosts`, `origins`: the allowed
     values of Host and Origin, by default the server's own; `cors`: origins that get CORS headers; `empty_status`: where
     no answer is owed; `await_notifications`: they are answered when their handler has ended. `mode`: of the file of a
-    Unix socket. `amplify`: UDP may answer more than it was asked.
+    Unix socket. `amplify`: UDP may answer with more bytes than it received.
 
     Starting raises LocalError for a URL that cannot be listened on, BusLost when nothing answers at the bus's URL.
     """
@@ -123,13 +123,13 @@ def serve(
     mine = {"server_tls": tls, "sockets": sockets or {}, "store": None, "auth": None, "public": False}
     _no_class(served)
     options = among(Options, given, limits=limits or _limits(served), **mine)
-    places = [urls] if isinstance(urls, str) else list(urls)
+    endpoints = [urls] if isinstance(urls, str) else list(urls)
     chosen = [public] if isinstance(public, str) else list(public)
-    if unknown := [one for one in chosen if one not in places]:
+    if unknown := [one for one in chosen if one not in endpoints]:
         raise LocalError(f"public= names some of the URLs that are served, as they stand there; not {unknown[0]!r}")
-    if not places:
+    if not endpoints:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
-    return Serving(served, places, options, with_trace(trace, observers), limits, bus, store, auth, chosen)
+    return Serving(served, endpoints, options, with_trace(trace, observers), limits, bus, store, auth, chosen)
 
 
 RUN: Final = {
@@ -152,7 +152,7 @@ def run(
     port: int | None,
     path: str | None,
 ) -> None:
-    """`Service.run` and `mcp.Server.run`, which describe it."""
+    """Serve an app until it is stopped: `Service.run` and `mcp.Server.run`."""
     check(f"{served.name}.run", RUN, locals())
     given = any(one is not None for one in (transport, host, port, path))
     if urls and given:
@@ -173,22 +173,22 @@ def run(
             f"{served.name}.run starts an event loop, and one runs here: await serve({served.name}, urls=...)"
         )
     try:
-        asyncio.run(_until_told(serve(served, urls=urls), served.name))
+        asyncio.run(_serve_until_stopped(serve(served, urls=urls), served.name))
     except KeyboardInterrupt:
         pass  # Ctrl-C is how it is ended; it has drained
 
 
-async def _until_told(serving: Serving, name: str) -> None:
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+async def _serve_until_stopped(serving: Serving, name: str) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     try:
-        loop.add_signal_handler(signal.SIGTERM, told.set)
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
     except (NotImplementedError, RuntimeError):  # Windows; a thread that is not the main one
         pass
     async with serving:
         for url in serving.urls:
             if not url.startswith("stdio:"):  # whose standard output is the wire
                 sys.stderr.write(f"{name} is served at {url}\n")
-        ends = [loop.create_task(serving.ended()), loop.create_task(told.wait())]
+        ends = [loop.create_task(serving.ended()), loop.create_task(stop.wait())]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -208,7 +208,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     def __init__(
         self,
         served: tuple[Served | Mapping[str, Served], ...],
-        places: list[str],
+        endpoints: list[str],
         options: Options,
         observers: Sequence[Observer],
         limits: Limits | None,
@@ -219,8 +219,8 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     ) -> None:
         self._limits = limits
         self._auth, self._public = auth, public
-        self._shared = Shared(bus, store, options.limits, tls=options.client_tls)
-        self._line: ControlPipe | None = None
+        self._shared = BusAndStore(bus, store, options.limits, tls=options.client_tls)
+        self._control: ControlPipe | None = None
         self._over: asyncio.Future[None] | None = None
         self.employment: WorkerSpec | None = None
         """What the supervisor passed to this process, if it is one of several workers."""
@@ -229,19 +229,19 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         self.answer: Callable[[bytes], bytes | None] | None = None
         """Answers the JSON-RPC messages of a supervisor, on the loop."""
         self._given = served
-        self._places = places
-        self._let_go: Callable[[], object] = lambda: None
+        self._endpoints = endpoints
+        self._release_stdio: Callable[[], object] = lambda: None
         self._options = options
         self._observers = observers
-        self._watching = ServingObservers(observers)
-        self._unread: Callable[[], None] = lambda: None
+        self._all_observers = ServingObservers(observers)
+        self._stop_reading: Callable[[], None] = lambda: None
         self._listeners: list[Listener] = []
         self._served: dict[str, Servable] = {}
         self._closed: asyncio.Future[None] | None = None
         self._running: Coroutine[Any, Any, None] | None = None
 
     def __repr__(self) -> str:
-        return f"<serve {', '.join(map(shown_target, self.urls or self._places))}>"
+        return f"<serve {', '.join(map(shown_target, self.urls or self._endpoints))}>"
 
     if not TYPE_CHECKING:
         __enter__ = __exit__ = only_async("serve(...)", "")
@@ -262,22 +262,22 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         return self._shared.bus
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Tell one more observer from now on, as those of `observers`, but for numbers; gives the function that ends
+        """Add an observer from now on, as those of `observers`, but for numbers; returns the function that removes
         it."""
-        return self._watching.add(observer)
+        return self._all_observers.add(observer)
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._serve().__await__()
 
     def send(self, value: Any) -> Any:
-        """As a coroutine's, together with `throw` and `close`: `asyncio.run(serve(...))` takes coroutines alone before
-        Python 3.14."""
+        """Run the serving on, as a coroutine does; it has `throw` and `close` too: `asyncio.run(serve(...))` takes
+        coroutines alone before Python 3.14."""
         if self._running is None:
             self._running = self._serve()
         return self._running.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """As a coroutine's."""
+        """Raise an exception in the serving, as asyncio does in a coroutine."""
         if self._running is None:
             self._running = self._serve()
         return self._running.throw(*error)
@@ -304,11 +304,11 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     async def __aenter__(self) -> Serving:
         needs_asyncio("serve(...)")
         protect_forks()
-        self._served = found = hosted(self._given, self._limits)
+        self._served = found = map_served(self._given, self._limits)
         protect(found, self._auth, self._options.guard)
-        self._watching.begin(found)
+        self._all_observers.begin(found)
         self._closed = asyncio.get_running_loop().create_future()
-        self._let_go = _stdio_kept(self._places)
+        self._release_stdio = _reserve_stdio(self._endpoints)
         try:
             await self._shared.start(found.values())
             store = None if self.bus is None else self.bus.store
@@ -316,21 +316,21 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
                 self._options,
                 store=store,
                 unready=self._shared.unready,
-                rejected=self._watching,
+                rejected=self._all_observers,
                 **self._employ(),
             )
             for served in self._served.values():
                 await served.start()
-            for place in self._places:
-                at = options_at(place, found, options, self._public)
-                self._listeners.append(await listen(place, self._served, at))
-            _tell_of_routes(self._places, self._served.values())
+            for endpoint in self._endpoints:
+                at = options_at(endpoint, found, options, self._public)
+                self._listeners.append(await listen(endpoint, self._served, at))
+            _log_unserved_routes(self._endpoints, self._served.values())
         except BaseException:
             await self.close(0)
             raise
-        self._unread = read_measures(self._observers, self._sources())
-        if self._line is not None:
-            asyncio.get_running_loop().call_soon(self._line.ready)  # the served object may print something first
+        self._stop_reading = read_measures(self._observers, self._sources())
+        if self._control is not None:
+            asyncio.get_running_loop().call_soon(self._control.ready)  # the served object may print something first
         return self
 
     def _sources(self) -> list[tuple[object, Mapping[str, str]]]:
@@ -354,7 +354,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         closing: list[asyncio.Task[None]] = []
         seconds = self._options.limits.drain_timeout
         drain = lambda: closing.append(loop.create_task(self.close()))  # noqa: E731
-        self._line = ControlPipe(self.employment, drain, seconds, self.report, self.answer)
+        self._control = ControlPipe(self.employment, drain, seconds, self.report, self.answer)
         load_board = LoadBoard(self.employment.load_board, self.employment.number - 1)
         os.close(self.employment.load_board)
         return {"sockets": self.employment.sockets, "load_board": load_board}
@@ -387,12 +387,12 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
             if faults:
                 raise faults[0]
         finally:
-            self._watching.end()
-            self._unread()
-            self._let_go()
+            self._all_observers.end()
+            self._stop_reading()
+            self._release_stdio()
             self._over.set_result(None)
-            if self._line is not None:
-                self._line.close()
+            if self._control is not None:
+                self._control.close()
 
 
 async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> list[BaseException]:
@@ -425,31 +425,31 @@ def http_app(
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
     check("http_app", HTTP_APP, given := locals())
-    found = hosted(served, limits)
+    found = map_served(served, limits)
     protect(found, auth, guard)
     allowed = limits or _limits(served)
-    shared = Shared(bus, store, allowed, found.values(), tls=client_tls)
-    told = with_trace(trace, observers)
-    observed(found, told)
-    read_measures(told, [*_of_served(found.values()), (shared, {"bus": shared.scheme})])
-    mine = {"store": None, "auth": None, "unready": shared.unready, "rejected": rejecting(told)}
+    shared = BusAndStore(bus, store, allowed, found.values(), tls=client_tls)
+    found_observers = with_trace(trace, observers)
+    observe_all(found, found_observers)
+    read_measures(found_observers, [*_of_served(found.values()), (shared, {"bus": shared.scheme})])
+    mine = {"store": None, "auth": None, "unready": shared.unready, "rejected": rejecting(found_observers)}
     options = among(Options, given, limits=allowed, **mine)
     options_at("http:", found, options, ())
     return App(found, options, before=shared)
 
 
-def _stdio_kept(places: Iterable[str]) -> Callable[[], object]:
+def _reserve_stdio(endpoints: Iterable[str]) -> Callable[[], object]:
     """If standard output is a wire, reserve it for the wire from before the serving begins until it has ended."""
-    if not any(place.startswith("stdio:") for place in places):
+    if not any(endpoint.startswith("stdio:") for endpoint in endpoints):
         return lambda: None
     from .transports.stream.stdio import keep  # noqa: PLC0415  (a wire, imported when used)
 
     return keep()
 
 
-def _tell_of_routes(places: Iterable[str], served: Iterable[Servable]) -> None:
-    """Say in the log where routes are not there, because the wire has no HTTP."""
-    schemes = dict.fromkeys(place.partition(":")[0] for place in places)
+def _log_unserved_routes(endpoints: Iterable[str], served: Iterable[Servable]) -> None:
+    """Log which routes are not served, because the wire has no HTTP."""
+    schemes = dict.fromkeys(endpoint.partition(":")[0] for endpoint in endpoints)
     others = [f"{scheme}:" for scheme in schemes if scheme not in _PATHS]
     for one in {id(one): one for one in served}.values() if others else ():
         if isinstance(one, HasRoutes) and (found := one.http_routes()):
@@ -467,7 +467,7 @@ def _of_served(served: Iterable[Servable]) -> list[tuple[object, Mapping[str, st
     return [*((one, {"service": one.name}) for one in those), (first.call_limit.budget, {"service": first.name})]
 
 
-def hosted(given: Sequence[Served | Mapping[str, Served]], limits: Limits | None) -> dict[str, Servable]:
+def map_served(given: Sequence[Served | Mapping[str, Served]], limits: Limits | None) -> dict[str, Servable]:
     """The served objects by path; each service gets its `ServableService`. Raises LocalError for two at one path."""
     found: dict[str, Servable] = {}
     several = len(given) > 1

@@ -1,4 +1,4 @@
-"""The observers of what `serve` serves: told of calls and of what wires turn away, from the start or from later on."""
+"""The observers of what `serve` serves: they receive calls, and what wires turn away, from the start or later."""
 
 from __future__ import annotations
 
@@ -17,52 +17,53 @@ class ServingObservers:
         self._all: dict[object, Observer] = {object(): one for one in observers}
         """By a key of each registration, since one observer may come twice."""
         self._served: Mapping[str, Servable] = {}
-        self._ends: dict[object, Callable[[], None]] = {}
+        self._stops: dict[object, Callable[[], None]] = {}
 
     def begin(self, served: Mapping[str, Servable]) -> None:
-        """Tell them of what is served, by path. LocalError where something has no `observe`."""
+        """Have them observe what is served, by path. LocalError where something has no `observe`."""
         self._served = served
         for key, one in self._all.items():
-            self._ends[key] = observed(served, [one])
+            self._stops[key] = observe_all(served, [one])
 
     def add(self, observer: Observer) -> Callable[[], None]:
-        """Tell one more from now on; gives the function that ends it."""
+        """Add an observer from now on; returns the function that removes it."""
         key = object()
         self._all[key] = observer
         if self._served:
-            self._ends[key] = observed(self._served, [observer])
+            self._stops[key] = observe_all(self._served, [observer])
 
-        def over() -> None:
+        def stop() -> None:
             self._all.pop(key, None)
-            self._ends.pop(key, lambda: None)()
+            self._stops.pop(key, lambda: None)()
 
-        return over
+        return stop
 
     def __bool__(self) -> bool:
         """Whether there are any now."""
         return bool(self._all)
 
     def __call__(self, seen: Rejection) -> None:
-        """As `Options.rejected`: tell them what a wire has turned away."""
-        if (told := rejecting(tuple(self._all.values()))) is not None:
-            told(seen)
+        """Report to them what a wire has turned away."""
+        if (report := rejecting(tuple(self._all.values()))) is not None:
+            report(seen)
 
     def end(self) -> None:
-        """Tell them no more."""
-        while self._ends:
-            self._ends.popitem()[1]()
+        """Report nothing more."""
+        while self._stops:
+            self._stops.popitem()[1]()
 
 
-def observed(served: Mapping[str, Servable], observers: Sequence[Observer]) -> Callable[[], None]:
-    """Tell these observers of what is served; gives what ends that. LocalError where something has none."""
-    ends: list[Callable[[], None]] = []
+def observe_all(served: Mapping[str, Servable], observers: Sequence[Observer]) -> Callable[[], None]:
+    """Have these observers observe what is served; returns the function that ends it. LocalError where that is not
+    possible."""
+    stops: list[Callable[[], None]] = []
     for one in {id(one): one for one in served.values()}.values() if observers else ():
         if not isinstance(one, Observable):
             raise LocalError(f"{one!r} has no `observe`: trace= and observers= are for a Service or a Server")
-        ends += [one.observe(observer) for observer in observers]
+        stops += [one.observe(observer) for observer in observers]
 
-    def over() -> None:
-        for end in ends:
+    def stop() -> None:
+        for end in stops:
             end()
 
-    return over
+    return stop

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .bus.contract import Bus
 
 
-class Shared:
+class BusAndStore:
     """The bus of the served objects, and what keeps their `ctx.store`: opened and joined before they start; closed
     after they end, if they were opened here. Meanwhile its loop is watched for functions that hold it up."""
 
@@ -70,7 +70,7 @@ class Shared:
         plain = False
         for one in {id(one): one for one in (*self._served, *served)}.values():
             if self.bus is not None:
-                plain |= not await _joined(one, self.bus)
+                plain |= not await _join(one, self.bus)
             if isinstance(one, Protectable) and one.protection is not None:
                 protections[id(one.protection)] = one.protection
             if self._engine is not None and isinstance(one, KeepsStore):
@@ -115,7 +115,7 @@ class Shared:
         return "the bus is gone" if self.bus is not None and not self.bus.alive else ""
 
 
-async def _joined(one: Servable, bus: Bus) -> bool:
+async def _join(one: Servable, bus: Bus) -> bool:
     """Have a served object join the bus, if it is one that does; returns whether it is."""
     from .bus.contract import JoinsBus  # noqa: PLC0415  (start-up: for those who share something)
 

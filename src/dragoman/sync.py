@@ -26,7 +26,7 @@ from msgspec import UNSET, UnsetType
 
 from . import connecting as wires
 from .channel import Caller
-from .doors import listed
+from .doors import public_dir
 from .jsonrpc.errors import LocalError
 from .jsonrpc.messages import Notification
 from .rpc.background import Portal, blocking, run
@@ -36,7 +36,7 @@ from .rpc.peer import Peer
 from .rpc.proxy import Proxy, proxy
 
 __all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "connect"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class Answer(Generic[T]):
 
 
 class SyncBatch:
-    """As `SyncPeer.batch`. Calls are encoded at the end of the block."""
+    """The calls of one batch. Calls are encoded at the end of the block."""
 
     def __init__(self, owner: SyncPeer, timeout: float | UnsetType | None) -> None:
         self._owner = owner
@@ -221,7 +221,7 @@ class SyncBatch:
                 else:
                     futures.append((answer, batch.call(method, params, result=result)))
         for answer, future in futures:
-            future.exception()  # marks it as retrieved: it may never be asked for
+            future.exception()  # marks it as retrieved: nothing may ever await it
             answer._future = future
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from .doors import listed
+from .doors import public_dir
 from .jsonrpc.errors import LocalError
 from .mcp import Client, Server
 from .rpc.service import Service
 
 __all__ = ["Answers", "Clock", "assert_contract", "contract"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 
 class Clock:
@@ -62,7 +62,7 @@ class Answers:
 
     @property
     def left(self) -> int:
-        """Answers that were not asked for."""
+        """How many answers no question has used."""
         return len(self._left)
 
 

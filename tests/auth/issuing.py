@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.auth.jose import Key, new_key, signed
+from dragoman.auth.jose import Key, new_key, sign_jws
 from dragoman.channel import Handshake
 
 NOW = 1_800_000_000.0
@@ -120,7 +120,7 @@ CLAIMS: dict[str, Any] = {
 def token(key: Key | None = None, *, typ: str | None = "at+jwt", headers: Mapping[str, Any] | None = None, drop: str = "", **claims: Any) -> str:  # fmt: skip
     """A token with these claims instead of the right ones, without those that `drop` names."""
     found = {name: value for name, value in (CLAIMS | claims).items() if name not in drop.split()}
-    return signed(found, key or key_of("ES256"), typ=typ, headers=headers)
+    return sign_jws(found, key or key_of("ES256"), typ=typ, headers=headers)
 
 
 def shown(text: str, *, scheme: str = "Bearer", method: str = "POST", path: str = "/mcp", proofs: tuple[str, ...] = ()) -> Handshake:  # fmt: skip

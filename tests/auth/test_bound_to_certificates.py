@@ -16,7 +16,7 @@ import uvloop
 
 from dragoman import Context, Service, connect, serve
 from dragoman.auth import Bearer, Introspection
-from dragoman.auth.jose import encoded
+from dragoman.auth.jose import encode_base64url
 from dragoman.channel import Admitted, Denied, Handshake, Identity
 from dragoman.serving import Serving
 from tests.auth.issuing import ISSUER, NOW, RESOURCE, Clock, FakeIssuer, reply, token
@@ -44,7 +44,7 @@ class Ends:
                 certificate = authority.issue_cert(f"{name}.example")
                 certificate.configure_cert(context)
                 der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
-                self.bound[name] = {"cnf": {"x5t#S256": encoded(hashlib.sha256(der).digest())}}
+                self.bound[name] = {"cnf": {"x5t#S256": encode_base64url(hashlib.sha256(der).digest())}}
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +176,8 @@ def test_the_certificate_is_told_as_der(run: Callable[[Awaitable[None]], None], 
                         assert await peer.call("who") == "ada"
 
     run(main())
-    thumbprints = [one.certificate_der and encoded(hashlib.sha256(one.certificate_der).digest()) for one in seen]
+    thumbprints = [
+        one.certificate_der and encode_base64url(hashlib.sha256(one.certificate_der).digest()) for one in seen
+    ]
     assert thumbprints == [ends.bound["ada"]["cnf"]["x5t#S256"], None] * 3
     assert all((one.certificate is None) is (one.certificate_der is None) for one in seen)

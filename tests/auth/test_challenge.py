@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.auth.challenge import MOST, Challenge, parsed
+from dragoman.auth.challenge import MOST, Challenge, parse_challenges
 
 TCHAR = "!#$%&'*+-.^_`|~" + string.digits + string.ascii_letters
 
@@ -44,16 +44,16 @@ TCHAR = "!#$%&'*+-.^_`|~" + string.digits + string.ascii_letters
     ],
 )
 def test_a_field_value(text: str, challenges: list[tuple[str, dict[str, str], str | None]]) -> None:
-    assert [(one.scheme, dict(one.params), one.token68) for one in parsed(text)] == challenges
+    assert [(one.scheme, dict(one.params), one.token68) for one in parse_challenges(text)] == challenges
 
 
 def test_several_values_and_the_bound() -> None:
-    assert [one.scheme for one in parsed(["Basic", "Bearer x=1"])] == ["Basic", "Bearer"]
-    assert len(parsed([f"S{number}" for number in range(100)])) == MOST
+    assert [one.scheme for one in parse_challenges(["Basic", "Bearer x=1"])] == ["Basic", "Bearer"]
+    assert len(parse_challenges([f"S{number}" for number in range(100)])) == MOST
 
 
 def test_scopes_and_schemes() -> None:
-    [one] = parsed('bearer scope="a b  a c"')
+    [one] = parse_challenges('bearer scope="a b  a c"')
     assert one.scopes == ("a", "b", "c")
     assert one.of("Bearer")
     assert not one.of("DPoP")
@@ -74,11 +74,11 @@ _challenges = st.builds(
 
 @given(st.lists(_challenges, max_size=5))
 def test_what_is_written_is_read(challenges: list[Challenge]) -> None:
-    assert parsed(", ".join(one.text() for one in challenges)) == challenges
+    assert parse_challenges(", ".join(one.text() for one in challenges)) == challenges
 
 
 @given(st.text(max_size=200) | st.text('Bearer ,="\\a', max_size=60))
 def test_any_text_is_read_without_a_fault(text: str) -> None:
-    for one in parsed(text):
+    for one in parse_challenges(text):
         assert one.scheme in text
         assert all("\n" not in value or "\n" in text for value in one.params.values())

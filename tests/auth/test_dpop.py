@@ -9,7 +9,7 @@ import pytest
 from dragoman.allowance import Owner
 from dragoman.auth.dpop import Nonces, ProofChecker, normal, proof, token_hash
 from dragoman.auth.errors import IssuerAway, TokenRefused
-from dragoman.auth.jose import Key, new_key, signed, thumbprint
+from dragoman.auth.jose import Key, new_key, sign_jws, thumbprint
 from dragoman.auth.limits import AuthLimits
 from dragoman.bus.memory import MemoryBus
 
@@ -36,7 +36,7 @@ def made(key: Key = KEY, *, headers: dict[str, Any] | None = None, drop: str = "
     right.pop(drop, None)
     jwk = {name: value for name, value in key.public_jwk().items() if name not in ("kid", "use", "alg")}
     typed: dict[str, Any] = {"typ": "dpop+jwt", "jwk": jwk, "kid": None} | (headers or {})
-    return signed(right, key, headers=typed)
+    return sign_jws(right, key, headers=typed)
 
 
 def checked(text: str, checker: ProofChecker | None = None, **changes: Any) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import trustme
 
-from dragoman.auth.fetch import Fetcher, FetchFailed, FetchRefused, is_loopback, kind_of
+from dragoman.auth.fetch import Fetcher, FetchFailed, FetchRefused, kind_of
+from dragoman.auth.urls import is_loopback
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from dragoman import Identity, LocalError
 from dragoman.auth import Bearer, MutualTls, Static, TokenRefused, Verifier
 from dragoman.auth.auditing import Decision
-from dragoman.auth.challenge import parsed
+from dragoman.auth.challenge import parse_challenges
 from dragoman.auth.dpop import proof
 from dragoman.auth.guard import TokenGuard, protection_of
 from dragoman.auth.jose import new_key, thumbprint
@@ -118,7 +118,7 @@ async def test_what_is_refused(
     if status == 503:
         assert lines == {"Retry-After": "7"}
     else:
-        [challenge] = parsed(lines["WWW-Authenticate"])
+        [challenge] = parse_challenges(lines["WWW-Authenticate"])
         assert challenge.scheme == "Bearer"
         assert challenge.params.get("error", "") == error
         assert challenge.params["resource_metadata"] == METADATA
@@ -165,7 +165,7 @@ async def test_scopes_of_every_call(scopes: Any, name: str, status: int) -> None
     verdict = await guard(Handshake(scheme="https", url=URL, headers=[auth(f"Bearer {token(name)}")]))
     assert isinstance(verdict, Admitted if status == 200 else Denied)
     if isinstance(verdict, Denied):
-        [challenge] = parsed(dict(verdict.headers)["WWW-Authenticate"])
+        [challenge] = parse_challenges(dict(verdict.headers)["WWW-Authenticate"])
         assert verdict.status == 403
         assert challenge.params["error"] == "insufficient_scope"
         wanted = scopes.split() if isinstance(scopes, str) else scopes
@@ -173,7 +173,7 @@ async def test_scopes_of_every_call(scopes: Any, name: str, status: int) -> None
         assert set(challenge.scopes) == set(wanted) - {"offline_access"}
     no_one = await guard(Handshake(scheme="https", url=URL))
     assert isinstance(no_one, Denied)
-    [challenge] = parsed(dict(no_one.headers)["WWW-Authenticate"])
+    [challenge] = parse_challenges(dict(no_one.headers)["WWW-Authenticate"])
     assert challenge.scopes
     assert "error" not in challenge.params
 
@@ -186,7 +186,7 @@ async def test_a_challenge_of_each_scheme_that_is_taken(dpop: str, schemes: list
     verifier.dpop = dpop
     verdict = await TokenGuard(verifier)(Handshake(scheme="https", url=URL))
     assert isinstance(verdict, Denied)
-    found = [one for name, value in verdict.headers for one in parsed(value) if name == "WWW-Authenticate"]
+    found = [one for name, value in verdict.headers for one in parse_challenges(value) if name == "WWW-Authenticate"]
     assert [one.scheme for one in found] == schemes
     assert all("algs" in one.params for one in found if one.scheme == "DPoP")
 
@@ -208,7 +208,7 @@ async def test_a_challenge_of_each_scheme_that_one_of_several_takes(rules: Seque
         verifier.dpop = rule
     verdict = await TokenGuard(*verifiers)(Handshake(scheme="https", url=URL))
     assert isinstance(verdict, Denied)
-    assert [one.scheme for _, value in verdict.headers for one in parsed(value)] == schemes
+    assert [one.scheme for _, value in verdict.headers for one in parse_challenges(value)] == schemes
 
 
 async def test_a_nonce_goes_with_its_challenge() -> None:
@@ -218,7 +218,12 @@ async def test_a_nonce_goes_with_its_challenge() -> None:
     verdict = await TokenGuard(verifier)(handshake)
     assert isinstance(verdict, Denied)
     assert (verdict.status, dict(verdict.headers)["DPoP-Nonce"]) == (401, "n1")
-    found = {one.scheme: one for name, value in verdict.headers if name == "WWW-Authenticate" for one in parsed(value)}
+    found = {
+        one.scheme: one
+        for name, value in verdict.headers
+        if name == "WWW-Authenticate"
+        for one in parse_challenges(value)
+    }
     assert found["DPoP"].params["error"] == "use_dpop_nonce"
     assert "error" not in found["Bearer"].params
 
@@ -381,7 +386,7 @@ async def test_certificates_beside_tokens(certificate: Any, shown: Any, subject:
         assert verdict.identity.subject == subject
     else:
         assert isinstance(verdict, Denied)
-        [challenge] = parsed(dict(verdict.headers)["WWW-Authenticate"])
+        [challenge] = parse_challenges(dict(verdict.headers)["WWW-Authenticate"])
         assert (verdict.status, challenge.params.get("error", "")) == (401, error)
 
 
@@ -396,7 +401,7 @@ async def test_a_description_has_the_characters_that_it_may_have() -> None:
         Handshake(scheme="https", url=URL, headers=[auth(GOOD)])
     )
     assert isinstance(verdict, Denied)
-    [challenge] = parsed(dict(verdict.headers)["WWW-Authenticate"])
+    [challenge] = parse_challenges(dict(verdict.headers)["WWW-Authenticate"])
     assert challenge.params["error_description"] == "a b!#[]~ ???????"
 
 
@@ -423,9 +428,9 @@ def test_the_challenge_of_a_forbidden_call() -> None:
     guard.demands(lambda: frozenset({"notes:read", "notes:write"}))
     caller = Caller(scheme="https", identity=who("ada", "notes:read", "openid"))
     refusal = Refusal("forbidden", "Forbidden: no", {"error": "insufficient_scope", "scopes": ["notes:write"]})
-    [now] = parsed(guard.challenged(refusal, caller).challenge)
+    [now] = parse_challenges(guard.challenged(refusal, caller).challenge)
     assert now.scopes == ("notes:write",)
-    [older] = parsed(guard.challenged(refusal, caller, granted=True).challenge)
+    [older] = parse_challenges(guard.challenged(refusal, caller, granted=True).challenge)
     assert older.scopes == ("notes:read", "notes:write")  # what is granted and means nothing here is left out
     plain = Refusal("forbidden", "Forbidden: no", {"error": "access_denied"})
     assert guard.challenged(plain, caller).challenge == ""

@@ -322,9 +322,11 @@ async def test_the_log_says_why_keys_are_not_there(caplog: pytest.LogCaptureFixt
     fake.pages[METADATA] = reply({"issuer": "https://other.example", "jwks_uri": JWKS})
     with pytest.raises(IssuerAway):
         await keys_of(fake, Clock()).find(header())
-    assert caplog.messages == [
-        f"the keys of {ISSUER} cannot be fetched: its metadata are those of another issuer, 'https://other.example'"
-    ]
+    words = (
+        f"the keys of {ISSUER} cannot be fetched: the metadata of the issuer '{ISSUER}' names another issuer, "
+        "'https://other.example': it is not used. If you trust it, pin what it says: issuer='https://other.example'"
+    )
+    assert caplog.messages == [words]
 
 
 async def test_an_issuer_away_is_no_word_about_the_token() -> None:

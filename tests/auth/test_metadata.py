@@ -4,15 +4,15 @@ import pytest
 
 from dragoman import LocalError, auth
 from dragoman.auth import server
-from dragoman.auth.client.discovery import check_endpoint
+from dragoman.auth.client.endpoints import check_endpoint
 from dragoman.auth.metadata import (
-    AuthorizationServer,
     MetadataRefused,
     ProtectedResource,
+    ServerMetadata,
     canonical,
-    check_issuer,
-    check_resource,
-    decoded,
+    check_document_issuer,
+    check_document_resource,
+    decode_document,
     origin_of,
     resource_locations,
     server_locations,
@@ -51,7 +51,7 @@ def test_what_is_no_issuer(issuer: str) -> None:
 @pytest.mark.parametrize("url", NONE)
 def test_what_is_no_url_is_refused_wherever_a_document_has_it(url: str) -> None:
     with pytest.raises(MetadataRefused):
-        check_resource(ProtectedResource(resource=url), "https://h/mcp")
+        check_document_resource(ProtectedResource(resource=url), "https://h/mcp")
     with pytest.raises(MetadataRefused):
         resource_locations(url)
     with pytest.raises(MetadataRefused):
@@ -98,7 +98,7 @@ def test_origin() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"issuer":1}', b'{"issuer":"\xff"}', b"[" * 100_000])
 def test_what_is_no_document(body: bytes) -> None:
     with pytest.raises(MetadataRefused, match=r"https://as\.example/x"):
-        decoded(body, AuthorizationServer, "https://as.example/x")
+        decode_document(body, ServerMetadata, "https://as.example/x")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_what_is_no_document(body: bytes) -> None:
 )
 def test_an_issuer_is_compared_byte_for_byte(named: str) -> None:
     with pytest.raises(MetadataRefused, match="issuer="):
-        check_issuer(AuthorizationServer(issuer=named), "https://as.example")
-    check_issuer(AuthorizationServer(issuer=named), named)
+        check_document_issuer(ServerMetadata(issuer=named), "https://as.example")
+    check_document_issuer(ServerMetadata(issuer=named), named)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_an_issuer_is_compared_byte_for_byte(named: str) -> None:
 def test_whose_metadata_a_document_is(named: str, ours: str, good: bool) -> None:
     document = ProtectedResource(resource=named)
     if good:
-        check_resource(document, ours)
+        check_document_resource(document, ours)
     else:
         with pytest.raises(MetadataRefused, match="resource="):
-            check_resource(document, ours)
+            check_document_resource(document, ours)

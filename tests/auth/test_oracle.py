@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from dragoman.auth import Bearer, TokenRefused
-from dragoman.auth.jose import encoded, signed
+from dragoman.auth.jose import encode_base64url, sign_jws
 from tests.auth.issuing import CLAIMS, ISSUER, NOW, PLAIN, RESOURCE, Clock, FakeIssuer, key_of
 
 N = int(NOW)
@@ -32,7 +32,7 @@ TIMES = (
 )
 NAMES = st.sampled_from([RESOURCE, RESOURCE + "/", "https://mcp.example", "x", ""])
 DER = b"what the connection showed"
-OWN = {"x5t#S256": encoded(hashlib.sha256(DER).digest())}
+OWN = {"x5t#S256": encode_base64url(hashlib.sha256(DER).digest())}
 CONFIRMATIONS: st.SearchStrategy[Any] = st.sampled_from(
     [OWN, {"x5t#S256": "x" * 43}, {"x5t#S256": OWN["x5t#S256"] + "="}, {"jkt": "x" * 43}, OWN | {"jkt": "x"}, {"x": 1}]
 )
@@ -113,7 +113,7 @@ def test_any_claims(monkeypatch: Any, changes: dict[str, Any], dropped: set[str]
         value = changes.get(name)
         assume(not isinstance(value, float) or value.is_integer() or abs(value - edge) > 1)
     claims = {name: value for name, value in (CLAIMS | changes).items() if name not in dropped}
-    text = signed(claims, KEY, typ="at+jwt")
+    text = sign_jws(claims, KEY, typ="at+jwt")
     ours, theirs = by_us(text), by_pyjwt(text, monkeypatch)
     if isinstance(ours, TokenRefused):
         assert theirs is None or any(words in ours.description for words in STRICTER), (ours, claims)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.auth import Bearer, Issuer, TokenRefused
-from dragoman.auth.jose import encoded, new_key, signed
+from dragoman.auth.jose import encode_base64url, new_key, sign_jws
 from dragoman.auth.limits import AuthLimits
 from dragoman.auth.tokens import UNTYPED
 from tests.auth.issuing import CLAIMS, ISSUER, JWKS, NOW, PLAIN, RESOURCE, Clock, FakeIssuer, key_of, reply, token
@@ -27,20 +27,20 @@ def parts(text: str) -> list[str]:
 def raw(header: Any, claims: Any = CLAIMS, signature: bytes = b"x" * 64) -> str:
     """A token of any parts, signed by no one; bytes stand as they are."""
     texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (header, claims)]
-    return ".".join(encoded(part) for part in (*texts, signature))
+    return ".".join(encode_base64url(part) for part in (*texts, signature))
 
 
 def resigned(claims: bytes, header: dict[str, Any] | None = None) -> str:
     """A token whose claims are these bytes, signed by the issuer."""
     head = {"alg": "ES256", "typ": "at+jwt", "kid": ES.kid} | (header or {})
-    text = f"{encoded(json.dumps(head).encode())}.{encoded(claims)}"
-    return f"{text}.{encoded(ES.signature(text.encode()))}"
+    text = f"{encode_base64url(json.dumps(head).encode())}.{encode_base64url(claims)}"
+    return f"{text}.{encode_base64url(ES.signature(text.encode()))}"
 
 
 def with_payload(**changes: Any) -> str:
     """Claims that were changed after they were signed."""
     head, _, signature = parts(token())
-    return f"{head}.{encoded(json.dumps(CLAIMS | changes).encode())}.{signature}"
+    return f"{head}.{encode_base64url(json.dumps(CLAIMS | changes).encode())}.{signature}"
 
 
 def flipped(place: int) -> str:
@@ -52,7 +52,7 @@ def flipped(place: int) -> str:
 
 def signature_of(data: bytes) -> str:
     head, payload, _ = parts(token())
-    return f"{head}.{payload}.{encoded(data)}"
+    return f"{head}.{payload}.{encode_base64url(data)}"
 
 
 def replaced(place: int, letter: str) -> str:
@@ -213,12 +213,16 @@ SIGNATURES: list[Row] = [
     ("too long", lambda: signature_of(ES.signature(b"x") + b"\0"), "signature"),
     ("one byte", lambda: signature_of(b"\0"), "signature"),
     ("very long", lambda: signature_of(b"\1" * 4000), "signature"),
-    ("RSA zero", lambda: ".".join([*parts(token(RS))[:2], encoded(bytes(256))]), "signature"),
-    ("RSA one", lambda: ".".join([*parts(token(RS))[:2], encoded(bytes(255) + b"\1")]), "signature"),
-    ("RSA above its modulus", lambda: ".".join([*parts(token(RS))[:2], encoded(b"\xff" * 256)]), "signature"),
-    ("RSA too short", lambda: ".".join([*parts(token(RS))[:2], encoded(b"\1" * 255)]), "signature"),
-    ("Ed25519 zero", lambda: ".".join([*parts(token(ED))[:2], encoded(bytes(64))]), "signature"),
-    ("Ed25519 the neutral point", lambda: ".".join([*parts(token(ED))[:2], encoded(b"\1" + bytes(63))]), "signature"),
+    ("RSA zero", lambda: ".".join([*parts(token(RS))[:2], encode_base64url(bytes(256))]), "signature"),
+    ("RSA one", lambda: ".".join([*parts(token(RS))[:2], encode_base64url(bytes(255) + b"\1")]), "signature"),
+    ("RSA above its modulus", lambda: ".".join([*parts(token(RS))[:2], encode_base64url(b"\xff" * 256)]), "signature"),
+    ("RSA too short", lambda: ".".join([*parts(token(RS))[:2], encode_base64url(b"\1" * 255)]), "signature"),
+    ("Ed25519 zero", lambda: ".".join([*parts(token(ED))[:2], encode_base64url(bytes(64))]), "signature"),
+    (
+        "Ed25519 the neutral point",
+        lambda: ".".join([*parts(token(ED))[:2], encode_base64url(b"\1" + bytes(63))]),
+        "signature",
+    ),
     ("of the parts swapped", lambda: ".".join([parts(token())[1], parts(token())[0], parts(token())[2]]), "algorithm"),
 ]
 
@@ -370,10 +374,16 @@ def published() -> FakeIssuer:
     odd = [
         key_of("ES256", "enc").public_jwk() | {"use": "enc"},
         key_of("ES256", "ops").public_jwk() | {"key_ops": ["deriveBits"], "use": "sig"},
-        {"kty": "oct", "k": encoded(b"k" * 32), "kid": "oct"},
+        {"kty": "oct", "k": encode_base64url(b"k" * 32), "kid": "oct"},
         weak,
         {"kty": "EC", "crv": "secp256k1", "x": ES.public_jwk()["x"], "y": ES.public_jwk()["y"], "kid": "koblitz"},
-        {"kty": "EC", "crv": "P-256", "x": encoded(b"\1" * 32), "y": encoded(b"\1" * 32), "kid": "off"},
+        {
+            "kty": "EC",
+            "crv": "P-256",
+            "x": encode_base64url(b"\1" * 32),
+            "y": encode_base64url(b"\1" * 32),
+            "kid": "off",
+        },
     ]
     fake.pages[JWKS] = reply({"keys": good + odd})
     return fake
@@ -383,7 +393,9 @@ def _weak() -> bytes:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 
     n = RSAPublicNumbers(65537, (1 << 1023) | (1 << 512) | 1).n
-    return json.dumps({"kty": "RSA", "kid": "weak", "e": "AQAB", "n": encoded(n.to_bytes(128, "big"))}).encode()
+    return json.dumps(
+        {"kty": "RSA", "kid": "weak", "e": "AQAB", "n": encode_base64url(n.to_bytes(128, "big"))}
+    ).encode()
 
 
 WEAK = _weak()
@@ -454,6 +466,6 @@ async def test_the_limits_are_those_that_are_given() -> None:
     verifier = Bearer(ISSUER, resource=RESOURCE, fetcher=published(), now=Clock(), limits=limits)
     with pytest.raises(TokenRefused, match="400 are taken"):
         await verifier.verify(token(x="y" * 300), PLAIN)
-    small = signed({"iss": ISSUER, "x": [[1]]}, ES, typ="at+jwt")
+    small = sign_jws({"iss": ISSUER, "x": [[1]]}, ES, typ="at+jwt")
     with pytest.raises(TokenRefused, match="more than 2 levels"):
         await verifier.verify(small, PLAIN)

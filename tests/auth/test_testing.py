@@ -15,12 +15,12 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.auth import Bearer, TokenRefused
-from dragoman.auth.jose import KeySet, verified
+from dragoman.auth.jose import KeySet, verify_jws
 from dragoman.auth.server import AuthorizationServer, Client
 from dragoman.auth.testing import ClientFields, IssuerOptions, LocalIssuer
 from dragoman.channel import Handshake
 
-from .server.asking import CHALLENGE, VERIFIER
+from .engine.asking import CHALLENGE, VERIFIER
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -73,28 +73,28 @@ def test_a_whole_login_over_http(path: str) -> None:
         status, headers, body = ask(issuer, "POST", found["token_endpoint"], urlencode(form), FORM)
         assert (status, headers["cache-control"]) == (200, "no-store")
         keys = KeySet.from_json(ask(issuer, "GET", found["jwks_uri"])[2])
-        assert verified(json.loads(body)["access_token"], keys).claims["sub"] == "alice"
+        assert verify_jws(json.loads(body)["access_token"], keys).claims["sub"] == "alice"
 
 
 def test_tokens_are_minted_and_expired() -> None:
     with LocalIssuer(resources=["https://mcp.example/mcp"]) as issuer:
         keys = KeySet.from_json(issuer.server.engine.keys.public)
-        good = verified(issuer.token("carol", scopes="a b", claims={"roles": ["admin"]}), keys).claims
+        good = verify_jws(issuer.token("carol", scopes="a b", claims={"roles": ["admin"]}), keys).claims
         assert (good["sub"], good["aud"], good["scope"], good["roles"]) == (
             "carol",
             "https://mcp.example/mcp",
             "a b",
             ["admin"],
         )
-        old = verified(issuer.expired(), keys).claims
+        old = verify_jws(issuer.expired(), keys).claims
         assert old["exp"] < good["iat"]
 
 
 def test_its_clock_is_the_tests() -> None:
     with LocalIssuer() as issuer:
-        before = verified(issuer.token(), KeySet.from_json(issuer.server.engine.keys.public)).claims["iat"]
+        before = verify_jws(issuer.token(), KeySet.from_json(issuer.server.engine.keys.public)).claims["iat"]
         issuer.clock.advance(-86_400)
-        after = verified(issuer.token(), KeySet.from_json(issuer.server.engine.keys.public)).claims["iat"]
+        after = verify_jws(issuer.token(), KeySet.from_json(issuer.server.engine.keys.public)).claims["iat"]
         assert before - after >= 86_000
 
 

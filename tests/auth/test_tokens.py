@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from dragoman.auth.errors import TokenRefused
-from dragoman.auth.jose import Token
-from dragoman.auth.tokens import Issuer, Rules, closed
+from dragoman.auth.jose import VerifiedToken
+from dragoman.auth.tokens import ClaimRules, Issuer, close_implications
 from tests.auth.issuing import CLAIMS, ISSUER, NOW, RESOURCE
 
 
-def scopes(rules: Rules, text: str) -> frozenset[str]:
-    token = Token({"typ": "at+jwt"}, CLAIMS | {"scope": text}, b"")
-    return rules.judged(token, NOW, claims={}, credential=None)[0].scopes
+def scopes(rules: ClaimRules, text: str) -> frozenset[str]:
+    token = VerifiedToken({"typ": "at+jwt"}, CLAIMS | {"scope": text}, b"")
+    return rules.check_claims(token, NOW, claims={}, credential=None)[0].scopes
 
 
 def test_equal_sets_of_scopes_are_kept_once_and_so_many_of_them() -> None:
-    rules = Rules(Issuer(issuer=ISSUER), audience=[RESOURCE])
+    rules = ClaimRules(Issuer(issuer=ISSUER), audience=[RESOURCE])
     first = scopes(rules, "b a")
     assert scopes(rules, "a b") is first
     for each in range(600):
@@ -28,7 +28,7 @@ def test_equal_sets_of_scopes_are_kept_once_and_so_many_of_them() -> None:
 
 def test_what_a_scope_includes_over_several_steps() -> None:
     implies = {"admin": ["write", "audit"], "write": ["read"], "a": ["b"], "b": ["a"]}
-    assert closed(implies) == {
+    assert close_implications(implies) == {
         "admin": {"write", "audit", "read"},
         "write": {"read"},
         "a": {"a", "b"},
@@ -39,12 +39,12 @@ def test_what_a_scope_includes_over_several_steps() -> None:
 def test_a_claim_within_another_shows_an_access_token_too() -> None:
     """As Keycloak's roles are."""
     issuer = Issuer(issuer=ISSUER, types=frozenset({"jwt"}), scopes=(("realm", "scopes"),), client=(), evidence=())
-    rules = Rules(issuer, audience=[RESOURCE])
+    rules = ClaimRules(issuer, audience=[RESOURCE])
     claims = {name: value for name, value in CLAIMS.items() if name not in ("scope", "client_id")}
     with pytest.raises(TokenRefused, match="not an access token: it has none of realm"):
-        rules.judged(Token({"typ": "JWT"}, claims, b""), NOW, claims={}, credential=None)
-    token = Token({"typ": "JWT"}, claims | {"realm": {"scopes": ["read"]}}, b"")
-    assert rules.judged(token, NOW, claims={}, credential=None)[0].scopes == {"read"}
-    token = Token({"typ": "JWT"}, claims | {"realm": {"scopes": 7}}, b"")
+        rules.check_claims(VerifiedToken({"typ": "JWT"}, claims, b""), NOW, claims={}, credential=None)
+    token = VerifiedToken({"typ": "JWT"}, claims | {"realm": {"scopes": ["read"]}}, b"")
+    assert rules.check_claims(token, NOW, claims={}, credential=None)[0].scopes == {"read"}
+    token = VerifiedToken({"typ": "JWT"}, claims | {"realm": {"scopes": 7}}, b"")
     with pytest.raises(TokenRefused, match="realm is neither a text nor a list"):
-        rules.judged(token, NOW, claims={}, credential=None)
+        rules.check_claims(token, NOW, claims={}, credential=None)

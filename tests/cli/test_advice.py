@@ -11,7 +11,7 @@ from msgspec import Raw
 from dragoman import Service, serve
 from dragoman.channel import ChannelError
 from dragoman.cli.calls.call import _call
-from dragoman.cli.options import Link, Wire
+from dragoman.cli.options import LinkOptions, WireOptions
 from dragoman.jsonrpc.errors import MethodNotFound, RpcError
 
 from .conftest import Command
@@ -24,7 +24,7 @@ async def test_the_servers_error_is_told_whatever_the_look_for_advice_meets(v1: 
     api = Service("calculator", discover=describes, accept_v1=True)
     async with serve(api, urls=["tcp://127.0.0.1:0"]) as serving:
         with pytest.raises(RpcError) as caught:
-            await _call(serving.urls[0], "nosuch", Raw(b"[]"), Link(v1=v1), Wire())
+            await _call(serving.urls[0], "nosuch", Raw(b"[]"), LinkOptions(v1=v1), WireOptions())
     assert isinstance(caught.value, MethodNotFound)
     assert any("there is no method 'nosuch'" in note for note in caught.value.__notes__)
 
@@ -45,7 +45,7 @@ async def test_each_scheme_has_its_own_advice(challenge: str, advice: str) -> No
 
     async with listening(talk) as port:
         with pytest.raises(ChannelError, match="HTTP 401") as caught:
-            await _call(f"http://127.0.0.1:{port}", "echo", Raw(b"[]"), Link(), Wire())
+            await _call(f"http://127.0.0.1:{port}", "echo", Raw(b"[]"), LinkOptions(), WireOptions())
     assert not any("dragoman login" in note for note in caught.value.__notes__)
     assert any(advice in note for note in caught.value.__notes__)
 

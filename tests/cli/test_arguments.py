@@ -12,10 +12,10 @@ from msgspec import UNSET
 
 from dragoman.cli.arguments import params_of
 from dragoman.cli.ends import Usage, ending_of, readable
-from dragoman.cli.options import Access, Wire, limits_of
-from dragoman.cli.progress import told
-from dragoman.cli.reach import place_of
-from dragoman.cli.terminal import clean, laid_out
+from dragoman.cli.options import AccessOptions, WireOptions, limits_of
+from dragoman.cli.progress import read_progress
+from dragoman.cli.reach import target_of
+from dragoman.cli.terminal import clean, lay_out
 from dragoman.jsonrpc.errors import CallTimeout, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
 
@@ -74,8 +74,8 @@ def test_params_whole(tmp_path: Path) -> None:
 def test_limits_by_name() -> None:
     found = limits_of(["message_size=16MiB", "call-timeout=none", "calls=1_000", "drain_timeout=0.5"], SERVER)
     assert found == SERVER.but(message_size=16 * 1024**2, call_timeout=None, calls=1000, drain_timeout=0.5)
-    assert Wire(limit=["calls=7"]).limits(CLIENT) == CLIENT.but(calls=7)
-    assert Wire().limits(CLIENT) is None
+    assert WireOptions(limit=["calls=7"]).limits(CLIENT) == CLIENT.but(calls=7)
+    assert WireOptions().limits(CLIENT) is None
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_mistakes_in_limits(word: str, sentence: str) -> None:
 
 
 def test_link_options() -> None:
-    assert Access(header=["A: b", "C:d:e"]).headers() == {"A": "b", "C": "d:e"}
-    assert Access(user="ada:se:cret").auth() == ("ada", "se:cret")
-    assert Access(bearer="token").auth() == "token"
-    assert Access(timeout=float("inf")).seconds() is None
-    assert Access(timeout=2).seconds() == 2
-    assert Access().tls() is None
-    context = Access(insecure=True).tls()
+    assert AccessOptions(header=["A: b", "C:d:e"]).headers() == {"A": "b", "C": "d:e"}
+    assert AccessOptions(user="ada:se:cret").auth() == ("ada", "se:cret")
+    assert AccessOptions(bearer="token").auth() == "token"
+    assert AccessOptions(timeout=float("inf")).seconds() is None
+    assert AccessOptions(timeout=2).seconds() == 2
+    assert AccessOptions().tls() is None
+    context = AccessOptions(insecure=True).tls()
     assert context is not None
     assert context.verify_mode is ssl.CERT_NONE
 
@@ -110,14 +110,14 @@ def test_link_options() -> None:
 @pytest.mark.parametrize(
     "access",
     [
-        Access(header=["no colon"]),
-        Access(user="ada"),
-        Access(user="a:b", bearer="c"),
-        Access(timeout=0),
-        Access(ca="/none"),
+        AccessOptions(header=["no colon"]),
+        AccessOptions(user="ada"),
+        AccessOptions(user="a:b", bearer="c"),
+        AccessOptions(timeout=0),
+        AccessOptions(ca="/none"),
     ],
 )
-def test_mistakes_in_link_options(access: Access) -> None:
+def test_mistakes_in_link_options(access: AccessOptions) -> None:
     with pytest.raises(Usage):
         (access.headers(), access.auth(), access.seconds(), access.tls())
 
@@ -134,13 +134,13 @@ def test_mistakes_in_link_options(access: Access) -> None:
     ],
 )
 def test_url_or_command(url: str, place: str | list[str]) -> None:
-    assert place_of(url) == place
+    assert target_of(url) == place
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000/rpc", "[::1]:80", "", " ", "stdio:", "stdio:a 'b"])
 def test_mistakes_in_urls(url: str) -> None:
     with pytest.raises(Usage):
-        place_of(url)
+        target_of(url)
 
 
 @pytest.mark.parametrize(
@@ -158,15 +158,15 @@ def test_mistakes_in_urls(url: str) -> None:
     ],
 )
 def test_progress_values(value: Any, said: tuple[Any, ...]) -> None:
-    found = told(value)
+    found = read_progress(value)
     assert (found.done, found.total, found.text) == said
 
 
 def test_foreign_text_is_made_safe() -> None:
     assert clean("a\x1b[31mb\u202e\nc") == "a\\x1b[31mb\\u202e\nc"
-    assert laid_out('{"a":"\x7f\u202e"}'.encode()) == '{"a": "\\u007f\\u202e"}'
-    assert laid_out(b"[1.0,2]") == "[1.0, 2]"
-    assert laid_out(b'["' + b"x" * 200 + b'"]').count("\n") == 2
+    assert lay_out('{"a":"\x7f\u202e"}'.encode()) == '{"a": "\\u007f\\u202e"}'
+    assert lay_out(b"[1.0,2]") == "[1.0, 2]"
+    assert lay_out(b'["' + b"x" * 200 + b'"]').count("\n") == 2
 
 
 def test_error_data_for_people() -> None:

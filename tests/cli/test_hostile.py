@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.cli.ends import Usage
 from dragoman.cli.fields import arguments_of
-from dragoman.cli.mcp.tools import signature
+from dragoman.cli.mcp.listing import tool_signature
 from dragoman.cli.terminal import compact, show_error
 from dragoman.jsonrpc.errors import RpcError
 
@@ -110,7 +110,7 @@ def test_listening_ends_where_nobody_reads(command: Command, to: str, status: in
     ],
 )
 def test_a_schema_that_cannot_be_is_left_out(schemas: dict[str, Any], words: str) -> None:
-    assert signature({"name": "x", "inputSchema": {}} | schemas) == words
+    assert tool_signature({"name": "x", "inputSchema": {}} | schemas) == words
 
 
 def test_a_type_without_a_name() -> None:

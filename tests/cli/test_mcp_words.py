@@ -14,7 +14,7 @@ from msgspec import UNSET
 from dragoman.cli.ends import Usage
 from dragoman.cli.fields import Misfit, arguments_of, choices_of, value_of
 from dragoman.cli.mcp.asking import Asker
-from dragoman.cli.serving.hosts import Host, find
+from dragoman.cli.serving.hosts import HostServer, find
 from dragoman.mcp.protocol.params import ElicitRequestParams
 
 SCHEMA: dict[str, Any] = {
@@ -149,10 +149,10 @@ def here(tmp_path: Path) -> Path:
 
 def test_servers_by_name(here: Path) -> None:
     environment = {"KEY": "secret"}
-    assert find("weather", None, here, environment) == Host(
+    assert find("weather", None, here, environment) == HostServer(
         ["python", "weather.py", "--key=secret"], env={"A": "secret", "N": "3"}, cwd=str(here / "sub")
     )
-    assert find("remote", None, here, environment) == Host(
+    assert find("remote", None, here, environment) == HostServer(
         "https://weather.example/mcp", headers={"Authorization": "Bearer secret"}
     )
     assert find("remote", None, here, environment | {"HOST": "other.example"}).target == "https://other.example/mcp"

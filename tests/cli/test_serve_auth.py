@@ -18,7 +18,7 @@ from dragoman.auth import Bearer, Introspection
 from dragoman.auth.testing import LocalIssuer
 from dragoman.channel import Handshake
 from dragoman.cli.ends import Usage
-from dragoman.cli.options import Wire
+from dragoman.cli.options import WireOptions
 from dragoman.cli.serving.check import faults_of
 from dragoman.cli.serving.settings import ServeOptions
 
@@ -104,7 +104,7 @@ def test_what_is_wrong(changes: dict[str, Any], told: str) -> None:
         options.auth()
     assert told in str(caught.value)
     assert SECRET not in str(caught.value)
-    assert faults_of(options, Wire()) == [str(caught.value)]  # what --check tells, and SIGHUP
+    assert faults_of(options, WireOptions()) == [str(caught.value)]  # what --check tells, and SIGHUP
 
 
 @pytest.mark.usefixtures("secrets")
@@ -116,7 +116,7 @@ def test_what_is_wrong_with_a_key(changes: dict[str, Any], told: str) -> None:
         options.auth()
     assert told in str(caught.value)
     assert SECRET not in str(caught.value)
-    assert faults_of(options, Wire()) == [str(caught.value)]
+    assert faults_of(options, WireOptions()) == [str(caught.value)]
 
 
 @pytest.mark.usefixtures("secrets")
@@ -141,7 +141,7 @@ def write_keys() -> bytes:
 @pytest.mark.usefixtures("secrets")
 def test_what_is_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     for changes in ({}, {"auth-introspection": None, "auth-client-id": None, "auth-client-secret-file": None}):
-        assert faults_of(options_of(changes), Wire()) == []
+        assert faults_of(options_of(changes), WireOptions()) == []
     assert isinstance(options_of({}).auth(), Introspection)
     monkeypatch.setenv("DRAGOMAN_CLIENT_SECRET", SECRET)
     assert isinstance(options_of({"auth-client-secret-file": None}).auth(), Introspection)

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from dragoman import RpcError, connect
-from dragoman.cli.options import Output, Wire
+from dragoman.cli.options import Output, WireOptions
 from dragoman.cli.serving.config import LONGEST
 from dragoman.cli.serving.settings import TABLE, ServeOptions
 
@@ -98,7 +98,7 @@ def test_the_file_of_the_manual_is_in_order(command: Command) -> None:
 
 def test_every_option_of_serve_can_stand_in_the_file() -> None:
     """One table for all: nothing is listed a second time."""
-    names = {name.replace("_", "-") for one in (ServeOptions, Wire, Output) for name in one.__dataclass_fields__}
+    names = {name.replace("_", "-") for one in (ServeOptions, WireOptions, Output) for name in one.__dataclass_fields__}
     assert set(TABLE.types) == (names | {"target", "urls"}) - {"config", "check"}
 
 

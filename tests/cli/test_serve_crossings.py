@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from dragoman import connect
 from dragoman.cli import app as command_line
-from dragoman.cli.options import Output, Wire
+from dragoman.cli.options import Output, WireOptions
 from dragoman.cli.serving import reload, rereading, supervise
 from dragoman.cli.serving import serve as serving
 from dragoman.cli.serving.rereading import Rereading, Settings
@@ -243,7 +243,7 @@ def _hung_up(name: str, by: Callable[[Rereading], object], folder: Path, live: A
     words, _ = _given("file", {"target": "other:api", **wanted}, folder)
     options = ServeOptions(config="some.toml", **{k.replace("-", "_"): v for k, v in before.items() if k != "target"})
     context = None if name not in CERTIFICATE else ServeOptions(tls_cert="own.pem", tls_key="own.key").tls()
-    settings = ("other:api", (), options, Wire(), Output())
+    settings = ("other:api", (), options, WireOptions(), Output())
     by(Rereading(serving.app, words, settings, context, live))
 
 

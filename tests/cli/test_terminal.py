@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.cli.calls.methods import Method, Outcome, Param, kind, signature, summary
+from dragoman.cli.calls.methods import DescribedMethod, Outcome, Param, kind, signature, summary
 
 from .conftest import Command, environment
 
@@ -154,13 +154,13 @@ def test_schemas_in_a_word(schema: Any, words: str) -> None:
 
 
 def test_methods_in_a_line() -> None:
-    method = Method(
+    method = DescribedMethod(
         "move", [Param("x", {"type": "number"}, True), Param("y")], Outcome({"type": "null"}), description="Go.\nMore."
     )
     assert signature(method) == "move(x: number, y?: any) -> null"
-    assert signature(Method("m")) == "m()"
+    assert signature(DescribedMethod("m")) == "m()"
     assert summary(method) == "Go."
-    assert summary(Method("m")) == ""
+    assert summary(DescribedMethod("m")) == ""
 
 
 def test_a_terminal_that_cannot_clear_a_line_gets_none(command: Command) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dragoman.cli.ends import Usage
-from dragoman.cli.probing.keys import parsed
+from dragoman.cli.probing.keys import parse_keys
 from dragoman.cli.probing.top import url_of
 from dragoman.cli.probing.top_view import View
 
@@ -134,7 +134,7 @@ def test_pause_and_quit() -> None:
     ],
 )
 def test_keys_of_a_terminal(given: bytes, found: list[str]) -> None:
-    assert parsed(given) == found
+    assert parse_keys(given) == found
 
 
 @pytest.mark.parametrize(

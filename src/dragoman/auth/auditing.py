@@ -47,7 +47,7 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class Audit:
-    """Tells the log, and `write` where there is one."""
+    """Writes decisions to the log, and passes them to `write` where there is one."""
 
     __slots__ = ("_write", "wants")
 
@@ -57,7 +57,7 @@ class Audit:
         """Whether somebody wants to know of decisions at this level of the log."""
 
     def door(self, verdict: Admitted | Denied, handshake: Handshake) -> None:
-        """A decision at the door."""
+        """Write a decision about who may come in."""
         admitted = isinstance(verdict, Admitted)
         if not self.wants(ADMITTED if admitted else DENIED):
             return
@@ -74,7 +74,7 @@ class Audit:
         )
 
     def call(self, refusal: Refusal, caller: Caller) -> None:
-        """A call that its caller may not make."""
+        """Write that a caller may not make a call."""
         if not self.wants(DENIED):
             return
         where = caller.scheme, caller.remote, caller.path

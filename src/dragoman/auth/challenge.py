@@ -16,6 +16,9 @@ MOST = 16
 LONGEST = 16 * 1024
 """Characters that are read of one field value."""
 
+TOKEN68 = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
+"""What a token may be that an `Authorization` header carries (RFC 6750 section 2.1, `b64token`)."""
+
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TOKEN68 = re.compile(r"([A-Za-z0-9\-._~+/]+=*)(?=[ \t]*(?:,|$))")
 _EQUALS = re.compile(r"[ \t]*=[ \t]*")
@@ -35,7 +38,7 @@ class Challenge(Struct, frozen=True):
     """The one value of a challenge without parameters, as `Negotiate` has it."""
 
     def of(self, scheme: str) -> bool:
-        """Whether it is of this scheme."""
+        """Return whether it is of this scheme."""
         return self.scheme.lower() == scheme.lower()
 
     @property
@@ -44,26 +47,27 @@ class Challenge(Struct, frozen=True):
         return tuple(dict.fromkeys(self.params.get("scope", "").split()))
 
     def text(self) -> str:
-        """The challenge as a field value. Raises ValueError for a scheme, name or value that no field can hold."""
+        """Return the challenge as a field value. Raises ValueError for a scheme, name or value that no field can
+        hold."""
         if not _TOKEN.fullmatch(self.scheme) or not all(_TOKEN.fullmatch(name) for name in self.params):
             raise ValueError(f"not the scheme or parameters of a challenge: {self.scheme!r}")
         if self.token68 is not None:
             return f"{self.scheme} {self.token68}"
         if not self.params:
             return self.scheme
-        return f"{self.scheme} " + ", ".join(f"{name}={_quoted(value)}" for name, value in self.params.items())
+        return f"{self.scheme} " + ", ".join(f"{name}={_quote(value)}" for name, value in self.params.items())
 
 
-def parsed(values: str | Iterable[str]) -> list[Challenge]:
-    """The challenges of these field values, in order. What is not in the grammar ends the reading of its value: what
-    stands before it counts, what stands after it might be read into the wrong challenge."""
+def parse_challenges(values: str | Iterable[str]) -> list[Challenge]:
+    """Return the challenges of these field values, in order. What is not in the grammar ends the reading of its value:
+    what stands before it counts, what stands after it might be read into the wrong challenge."""
     found: list[Challenge] = []
     for value in [values] if isinstance(values, str) else values:
         _read(value[:LONGEST], found)
     return found[:MOST]
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     if any((ord(c) < 0x20 and c != "\t") or ord(c) == 0x7F for c in value):
         raise ValueError("a parameter of a challenge has no control characters")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -95,7 +99,7 @@ def _read(text: str, found: list[Challenge]) -> None:
 
 
 def _params(text: str, at: int) -> tuple[dict[str, str], int, bool]:
-    """The parameters from `at` on, where the next challenge begins, and whether the text was in the grammar."""
+    """Return the parameters from `at` on, where the next challenge begins, and whether the text was in the grammar."""
     params: dict[str, str] = {}
     while at < len(text):
         name = _TOKEN.match(text, at)
@@ -117,6 +121,6 @@ def _params(text: str, at: int) -> tuple[dict[str, str], int, bool]:
 
 
 def _after(space: re.Pattern[str], text: str, at: int) -> int:
-    """The first place from `at` on that is not of `space`."""
+    """Return the first position from `at` on that is not of `space`."""
     match = space.match(text, at)
     return at if match is None else match.end()

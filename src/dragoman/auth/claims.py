@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 
 from ..jsonrpc.errors import LocalError
-from .jose import decoded
+from .jose import decode_base64url
 
 
 @lru_cache(maxsize=512)
 def _read(source: str | bytes) -> dict[str, Any]:
-    raw = decoded(source.split(".")[1].encode()) if isinstance(source, str) else source
+    raw = decode_base64url(source.split(".")[1].encode()) if isinstance(source, str) else source
     return msgspec.json.decode(raw, type=dict[str, Any])
 
 
 class Claims(Mapping[str, Any]):
-    """The claims of a verified token, or of an issuer's answer about one, read when they are first asked for.
+    """The claims of a verified token, or of an issuer's answer about one, read when they are first used.
     Read-only; what is nested in them is shared between calls and is not to be changed."""
 
     __slots__ = ("_source",)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..jsonrpc.errors import LocalError
 
-
-class Exchanges(Protocol):
-    """Exchanges tokens for others (RFC 8693)."""
-
-    async def exchanged(
-        self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]
-    ) -> str: ...
-
-
-TOKEN68: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
-"""What a token may be that an `Authorization` header carries (RFC 6750 section 2.1, `b64token`)."""
+if TYPE_CHECKING:
+    from .exchange import Exchanger
+else:
+    Exchanger = Any  # start-up: annotations resolve at run time, to no more than this
 
 
 class TokenCredential:
@@ -26,7 +18,7 @@ class TokenCredential:
 
     __slots__ = ("_exchange", "_token")
 
-    def __init__(self, token: str, exchange: Exchanges | None = None) -> None:
+    def __init__(self, token: str, exchange: Exchanger | None = None) -> None:
         self._token = token
         self._exchange = exchange
 
@@ -43,11 +35,13 @@ class TokenCredential:
         return self
 
     def reveal(self) -> str:
-        """The token. It was issued for this server: to send it further on is forbidden (MCP, Token Passthrough)."""
+        """Return the token. It was issued for this server: to send it further on is forbidden (MCP, Token
+        Passthrough)."""
         return self._token
 
     async def exchange(self, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
-        """As `Identity.exchange`."""
+        """Return a token for another service, which the issuer gives for this one (RFC 8693). Raises LocalError where
+        there is no client at the issuer, OAuthError where it refuses, IssuerAway."""
         if self._exchange is None:
             raise LocalError("Identity.exchange needs a client at the issuer: Bearer(..., exchange=Exchange(id, ...))")
-        return await self._exchange.exchanged(self._token, audience=audience, resource=resource, scopes=scopes)
+        return await self._exchange.exchange(self._token, audience=audience, resource=resource, scopes=scopes)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ..allowance import Owner
 from .errors import TokenRefused
-from .jose import ASYMMETRIC, Key, KeyRefused, encoded, signed, taken_apart, thumbprint
+from .jose import ASYMMETRIC, Key, KeyRefused, encode_base64url, parse_jws, sign_jws, thumbprint
 from .limits import DEFAULTS, AuthLimits
 from .replays import Replays, SeenOnce
 
@@ -31,8 +31,8 @@ _JTI: Final = 512
 
 
 def normal(url: str) -> str:
-    """A URL without query and fragment, its scheme and host in lower case, without its scheme's own port: RFC 9449
-    section 4.3, step 9, and RFC 3986 sections 6.2.2 and 6.2.3. Raises ValueError if it is not an absolute URL."""
+    """Return a URL without query and fragment, its scheme and host in lower case, without its scheme's own port: RFC
+    9449 section 4.3, step 9, and RFC 3986 sections 6.2.2 and 6.2.3. Raises ValueError if it is not an absolute URL."""
     parts = urlsplit(url)
     if not parts.scheme or not parts.hostname:
         raise ValueError("not an absolute URL")
@@ -44,7 +44,7 @@ def normal(url: str) -> str:
 
 def token_hash(token: str) -> str:
     """`ath`: "the base64url-encoded SHA-256 hash of the ASCII encoding of the associated access token's value"."""
-    return encoded(hashlib.sha256(token.encode()).digest())
+    return encode_base64url(hashlib.sha256(token.encode()).digest())
 
 
 def proof(
@@ -56,11 +56,11 @@ def proof(
     nonce: str | None = None,
     now: Callable[[], float] = time.time,
 ) -> str:
-    """A new proof for one request (RFC 9449 section 4.2). `token`: the access token that goes with it, if one does;
-    `nonce`: the last one that the server gave. Raises ValueError for a URL that is not absolute."""
+    """Return a new proof for one request (RFC 9449 section 4.2). `token`: the access token that goes with it, if one
+    does; `nonce`: the last one that the server gave. Raises ValueError for a URL that is not absolute."""
     normal(url)
     claims: dict[str, Any] = {
-        "jti": encoded(os.urandom(16)),
+        "jti": encode_base64url(os.urandom(16)),
         "htm": method,
         # "The HTTP target URI ... of the request to which the JWT is attached, without query and fragment parts."
         "htu": url.partition("#")[0].partition("?")[0],
@@ -71,7 +71,7 @@ def proof(
     if nonce is not None:
         claims["nonce"] = nonce
     jwk = {name: value for name, value in key.public_jwk().items() if name not in ("kid", "use", "alg")}
-    return signed(claims, key, typ=TYPE, headers={"jwk": jwk, "kid": None})
+    return sign_jws(claims, key, typ=TYPE, headers={"jwk": jwk, "kid": None})
 
 
 class Nonces:
@@ -88,17 +88,17 @@ class Nonces:
         self.life: float = life
 
     def current(self) -> str:
-        """The nonce to give out now."""
-        return self._made(int(self._now() / self.life))
+        """Return the nonce to give out now."""
+        return self._make(int(self._now() / self.life))
 
     def good(self, nonce: object) -> bool:
-        """Whether this is the present nonce or the one before it."""
+        """Return whether this is the present nonce or the one before it."""
         turn = int(self._now() / self.life)
         text = nonce.encode() if isinstance(nonce, str) and nonce.isascii() else b""
-        return any(hmac.compare_digest(text, self._made(each).encode()) for each in (turn, turn - 1))
+        return any(hmac.compare_digest(text, self._make(each).encode()) for each in (turn, turn - 1))
 
-    def _made(self, turn: int) -> str:
-        return encoded(hmac.digest(self._key, b"dragoman dpop nonce %d" % turn, "sha256")[:18])
+    def _make(self, turn: int) -> str:
+        return encode_base64url(hmac.digest(self._key, b"dragoman dpop nonce %d" % turn, "sha256")[:18])
 
 
 class ProofChecker:
@@ -137,15 +137,15 @@ class ProofChecker:
         thumbprint: str | None = None,
         owner: Owner | None = None,
     ) -> str:
-        """The thumbprint of the key that made this proof for this request, `url` as the client sees it.
+        """Return the thumbprint of the key that made this proof for this request, `url` as the client sees it.
 
         `token`: the access token beside it, whose `ath` must be there; `thumbprint`: the key that the token is bound
         to; `owner`: of whose share of `limits.proofs` it is, None: the key. Raises TokenRefused ("invalid_dpop_proof",
         or "use_dpop_nonce" with the nonce to use), and IssuerAway where that is reached.
         """
-        found, name = self._proved(proof, method, url, token, thumbprint)
+        found, name = self._prove(proof, method, url, token, thumbprint)
         if not self._replays.take(name, owner or Owner(found)):
-            raise _used()
+            raise _used_before()
         return found
 
     async def check_shared(
@@ -158,23 +158,24 @@ class ProofChecker:
         thumbprint: str | None = None,
         owner: Owner | None = None,
     ) -> str:
-        """As `check`, for a proof that no process took which shares a store with this one. Raises IssuerAway also where
+        """Return the thumbprint of the key, as `check` does, of a proof that was not used in any process that shares a
+        store with this one. Raises IssuerAway also where
         the store is away."""
-        found, name = self._proved(proof, method, url, token, thumbprint)
+        found, name = self._prove(proof, method, url, token, thumbprint)
         if not await self._replays.take_shared(name, owner or Owner(found)):
-            raise _used()
+            raise _used_before()
         return found
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
         """Remember proofs in this store too, that of a bus, until the function that is returned is called."""
         return self._replays.share(store)
 
-    def _proved(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
-        """The thumbprint of the key, and the name by which the proof is remembered."""
+    def _prove(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
+        """Return the thumbprint of the key, and the name by which the proof is remembered."""
         if len(proof) > self._limits.proof:
             raise _refused(f"is longer than {self._limits.proof} bytes")
         try:
-            parts = taken_apart(proof, self.algorithms, limits=self._limits)
+            parts = parse_jws(proof, self.algorithms, limits=self._limits)
             claims = parts.claims(self._limits)
         except TokenRefused as error:
             raise _refused(f"cannot be read: {error}") from None
@@ -187,7 +188,7 @@ class ProofChecker:
         return found, hashlib.sha256(f"{found} {claims['jti']}".encode("utf-8", "surrogatepass")).digest()[:16]
 
     def _key(self, header: Mapping[str, Any], expected: str | None) -> tuple[Key, str]:
-        """The key in a proof's header and its thumbprint."""
+        """Return the key in a proof's header and its thumbprint."""
         # "4. The typ JOSE Header Parameter has the value dpop+jwt."
         if str(header.get("typ")).lower() != TYPE:
             raise _refused(f"has another typ than {TYPE}")
@@ -250,7 +251,7 @@ class ProofChecker:
                 raise _refused("is for another token (ath)")
 
 
-def _used() -> TokenRefused:
+def _used_before() -> TokenRefused:
     return _refused("was used before (jti)")
 
 

@@ -13,7 +13,7 @@ _FOREIGN: Final = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
 _LONGEST: Final = 300
 
 
-def described(text: str) -> str:
+def describe(text: str) -> str:
     """`text` as an `error_description`: what the grammar does not allow becomes "?", and it is cut at 300 characters.
 
     RFC 6750 section 3: "Values for the "error" and "error_description" attributes MUST NOT include characters outside
@@ -37,7 +37,7 @@ class TokenRefused(AuthError):
         scheme: str = "Bearer",
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self.description: str = described(description)
+        self.description: str = describe(description)
         """What is wrong, in words for the caller: no token, no secret."""
         super().__init__(self.description)
         self.error = error
@@ -60,7 +60,7 @@ class IssuerAway(AuthError):
     """No one can say now whether a token is good: the issuer does not answer, or a bound is reached. HTTP 503."""
 
     def __init__(self, description: str, retry_after: int = 1) -> None:
-        self.description: str = described(description)
+        self.description: str = describe(description)
         """What is wrong, in words for the caller: no token, no secret."""
         super().__init__(self.description)
         self.retry_after: int = max(1, retry_after)
@@ -71,9 +71,9 @@ class OAuthError(AuthError):
     """An endpoint of an authorization server answered with an error object (RFC 6749 section 5.2)."""
 
     def __init__(self, error: str, description: str = "", status: int = 400) -> None:
-        self.error: str = described(error)
+        self.error: str = describe(error)
         """The error's code, such as "invalid_grant"."""
-        self.description: str = described(description)
+        self.description: str = describe(description)
         """What the endpoint said about it, in characters that are safe to show."""
         self.status = status
         """The HTTP status of the answer."""

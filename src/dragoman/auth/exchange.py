@@ -17,9 +17,10 @@ from ..jsonrpc.errors import LocalError
 from ..secret import holds_secret
 from .authentication import authentication
 from .errors import AuthError, IssuerAway, OAuthError
+from .fetching import FetchedAnswer, Fetches
 from .grant_types import ACCESS_TOKEN_TYPE, JWT_BEARER, TOKEN_EXCHANGE
 from .jose import Key
-from .keys import Answer, Fetches, IssuerKeys
+from .keys import IssuerKeys
 
 KEPT: Final = 1_000
 """Tokens that were got by exchange and are kept until shortly before they expire."""
@@ -48,15 +49,15 @@ class Exchange(Struct, frozen=True, kw_only=True):
         return f"Exchange(client_id={self.client_id!r})"
 
 
-def authenticated(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
-    """As `authentication`."""
+def authenticate(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the form fields and header fields by which this client authenticates at `audience`."""
     method = "private_key_jwt" if client.key is not None else f"client_secret_{client.method}"
     return authentication(method, client.client_id, client.secret, client.key, audience, now)
 
 
-def answered(answer: Answer, limit: int) -> dict[str, Any]:
-    """The JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749 section
-    5.2), IssuerAway for whatever is not an answer to the question."""
+def parse_answer(answer: FetchedAnswer, limit: int) -> dict[str, Any]:
+    """Return the JSON object of an answer. Raises OAuthError for an error object with status 400, 401 or 403 (RFC 6749
+    section 5.2), IssuerAway for any other answer."""
     found: Any = None
     if len(answer.body) <= limit:
         try:
@@ -86,18 +87,19 @@ class Exchanger:
         self._client, self._keys, self._fetcher, self._now = client, keys, fetcher, now
         self._kept: dict[tuple[bytes, str, str, str], tuple[float, str]] = {}
 
-    async def exchanged(self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
-        """As `Identity.exchange`. A token that it got is given again until shortly before it expires."""
+    async def exchange(self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
+        """Return a token for another service, the same one until shortly before it expires. Raises LocalError,
+        OAuthError where the issuer refuses, IssuerAway."""
         if isinstance(scopes, str):
             raise LocalError("Identity.exchange: scopes is a list of texts, not one text")
         scope = " ".join(scopes)
         if not (audience or resource or scope):
             raise LocalError("Identity.exchange: say for whom: audience=, resource= or scopes=")
-        place = (sha256(token.encode()).digest(), audience or "", resource or "", scope)
-        kept = self._kept.get(place)
+        key = (sha256(token.encode()).digest(), audience or "", resource or "", scope)
+        kept = self._kept.get(key)
         if kept is not None and self._now() < kept[0]:
             return kept[1]
-        found = await self._asked(self._form(token, audience, resource, scope))
+        found = await self._request(self._form(token, audience, resource, scope))
         access, kind, lasts = found.get("access_token"), found.get("token_type"), found.get("expires_in")
         if not isinstance(access, str) or not access or not isinstance(kind, str):
             raise OAuthError("invalid_response", "The issuer's answer has no access_token and token_type", 200)
@@ -106,7 +108,7 @@ class Exchanger:
         if isinstance(lasts, int | float) and lasts > EARLY:
             while len(self._kept) >= KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[place] = (self._now() + min(float(lasts), 3600.0) - EARLY, access)
+            self._kept[key] = (self._now() + min(float(lasts), 3600.0) - EARLY, access)
         return access
 
     def _form(self, token: str, audience: str | None, resource: str | None, scope: str) -> dict[str, str]:
@@ -125,18 +127,18 @@ class Exchanger:
         wanted = {"audience": audience, "resource": resource, "scope": scope}
         return form | {name: value for name, value in wanted.items() if value}
 
-    async def _asked(self, form: Mapping[str, str]) -> dict[str, Any]:
+    async def _request(self, form: Mapping[str, str]) -> dict[str, Any]:
         issuer = self._keys.issuer
         url, by = issuer.token_endpoint, "operator"
         if url is None:
             url, by = (await self._keys.metadata()).token_endpoint, "document"
         if url is None:
             raise LocalError(f"Identity.exchange: the metadata of {issuer.issuer} name no token_endpoint")
-        more, headers = authenticated(self._client, issuer.issuer, self._now())
+        more, headers = authenticate(self._client, issuer.issuer, self._now())
         try:
             answer = await self._fetcher().post_form(
                 url, {**form, **more}, by=by, origin=issuer.issuer, headers=headers
             )
         except (AuthError, OSError) as error:
             raise IssuerAway("The issuer does not answer") from error
-        return answered(answer, self._keys.limits.answer)
+        return parse_answer(answer, self._keys.limits.answer)

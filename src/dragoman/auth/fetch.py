@@ -31,6 +31,7 @@ from ..net.scheme import missing_package_error
 from ..net.urls import Url, mask_url, parse, printable
 from .errors import AuthError
 from .metadata import origin_of
+from .urls import is_loopback
 
 try:
     from ..transports.http.client.pool import Pool
@@ -81,8 +82,8 @@ class Fetched(Struct, frozen=True):
             return None
 
 
-def fetched(answer: Any) -> Fetched:
-    """The answer of any fetcher, a user's too, as ours has it."""
+def as_fetched(answer: Any) -> Fetched:
+    """Return the answer of any fetcher, a user's too, as ours has it."""
     return answer if isinstance(answer, Fetched) else Fetched(answer.status, answer.headers, answer.body)
 
 
@@ -125,7 +126,7 @@ class Fetcher:
         limit: int | None = None,
     ) -> Fetched:
         """GET `url`. `by`: who wrote it; `origin`: the URL of the document that named it, or of the resource for whose
-        sake it is asked. Raises FetchRefused, FetchFailed."""
+        sake it is fetched. Raises FetchRefused, FetchFailed."""
         try:
             async with asyncio.timeout(self._timeout):
                 for _ in range(redirects + 1):
@@ -133,7 +134,7 @@ class Fetcher:
                     target = got.headers.get("location")
                     if got.status not in (301, 302, 303, 307, 308) or not target or not redirects:
                         return got
-                    url, by, headers = _redirected(url, target), "document", None
+                    url, by, headers = _redirect_target(url, target), "document", None
         except TimeoutError:
             raise FetchFailed(f"{_shown(url)} did not answer within {self._timeout:g} s", sent=True) from None
         raise FetchFailed(f"{_shown(url)}: more than {redirects} redirects")
@@ -176,33 +177,33 @@ class Fetcher:
     async def _ask(
         self, method: str, url: str, by: By, origin: str | None, headers: dict[str, str], body: bytes | None = None
     ) -> Fetched:
-        place = self._checked(url, by, origin)
-        through = _proxy_of(place) if self._proxies else None
+        target = self._parse(url, by, origin)
+        through = _proxy_of(target) if self._proxies else None
         try:
-            addresses = await _resolved(place)
+            addresses = await _resolve(target)
         except FetchFailed:
             if through is None:
                 raise
             addresses = []  # a network whose names the proxy alone can resolve
         for address in addresses:
-            self._check_address(place, address, by, origin)
+            self._check_address(target, address, by, origin)
         if through is not None:
             how = self._tls, self._timeout, self._limit
             return await asyncio.to_thread(_through, through, method, url, headers, body, *how)
-        why: Exception = FetchFailed(f"{place}: its name has no address")
+        why: Exception = FetchFailed(f"{target}: its name has no address")
         for address in addresses[:ADDRESSES]:
             try:
-                return await self._sent(place, address, method, url, headers, body)
+                return await self._send(target, address, method, url, headers, body)
             except Broken as error:
                 if error.__cause__ is None:  # it was connected: the request may have run
                     raise FetchFailed(f"{_shown(url)}: {error}", sent=True) from error
                 why = error
         raise FetchFailed(f"{_shown(url)}: {why}") from why
 
-    async def _sent(
-        self, place: Url, address: str, method: str, url: str, headers: dict[str, str], body: bytes | None
+    async def _send(
+        self, target: Url, address: str, method: str, url: str, headers: dict[str, str], body: bytes | None
     ) -> Fetched:
-        pool = Pool(place, Options(client_tls=self._tls), "application/json", address=address)
+        pool = Pool(target, Options(client_tls=self._tls), "application/json", address=address)
         try:
             reply = await pool.ask(method, body, headers)
             try:
@@ -217,61 +218,50 @@ class Fetcher:
 
     # -- the rules
 
-    def _checked(self, url: str, by: By, origin: str | None) -> Url:
-        """The URL, if its text is allowed. Raises FetchRefused."""
+    def _parse(self, url: str, by: By, origin: str | None) -> Url:
+        """Return the URL, if its text is allowed. Raises FetchRefused."""
         try:
-            place = parse(url)
+            target = parse(url)
         except (LocalError, ValueError) as error:
             raise FetchRefused(f"{_shown(url)} is not fetched: {error}") from None
-        if place.scheme not in ("https", "http") or not place.host:
+        if target.scheme not in ("https", "http") or not target.host:
             raise FetchRefused(f"{_shown(url)} is not fetched: only https URLs are")
-        if place.user is not None:
+        if target.user is not None:
             raise FetchRefused(f"{_shown(url)} is not fetched: it has a user or password in it")
-        if by == "document" and self._trusted and place.host.lower() not in self._trusted:
-            raise FetchRefused(f"{_shown(url)} is not fetched: {place.host} is not among the trusted hosts")
+        if by == "document" and self._trusted and target.host.lower() not in self._trusted:
+            raise FetchRefused(f"{_shown(url)} is not fetched: {target.host} is not among the trusted hosts")
         # "All authorization server endpoints MUST be served over HTTPS"
-        if place.scheme == "http" and not is_loopback(place.host):
+        if target.scheme == "http" and not is_loopback(target.host):
             raise FetchRefused(f"{_shown(url)} is not fetched: plain http is for loopback alone; write https")
-        return place
+        return target
 
-    def _check_address(self, place: Url, address: str, by: By, origin: str | None) -> None:
+    def _check_address(self, target: Url, address: str, by: By, origin: str | None) -> None:
         """Raises FetchRefused for an address that may not be connected to."""
         kind = kind_of(address)
-        shown = f"{place} is not fetched: its address {address} is {kind}"
+        shown = f"{target} is not fetched: its address {address} is {kind}"
         if kind == "forbidden":
             raise FetchRefused(shown)
-        if place.scheme == "http" and kind != "loopback":
+        if target.scheme == "http" and kind != "loopback":
             raise FetchRefused(f"{shown}, and plain http is for loopback alone")
-        if kind == "public" or by == "operator" or place.host.lower() in self._private:
+        if kind == "public" or by == "operator" or target.host.lower() in self._private:
             return
         if origin is not None:
-            if origin_of(origin) == f"{place.scheme}://{_netloc(place)}":
+            if origin_of(origin) == f"{target.scheme}://{_netloc(target)}":
                 return
             if kind == "loopback" and is_loopback(urlsplit(origin).hostname or ""):
                 return
         raise FetchRefused(
-            f"{shown}, and a document named it, not you. If you trust it, put {place.host!r} in allow_private= of "
+            f"{shown}, and a document named it, not you. If you trust it, put {target.host!r} in allow_private= of "
             "the login, or of the Fetcher that is given as fetcher="
         )
 
 
-def _redirected(url: str, target: str) -> str:
+def _redirect_target(url: str, target: str) -> str:
     """Where a redirect leads. Raises FetchRefused for what is not a URL."""
     try:
         return urljoin(url, target)
     except ValueError:
         raise FetchRefused(f"{_shown(url)} redirects to what is not a URL") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host as written is loopback: 127.0.0.0/8, ::1, localhost (RFC 6761 section 6.3)."""
-    host = host.lower().rstrip(".")
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 Kind = Literal["public", "private", "loopback", "forbidden"]
@@ -313,10 +303,10 @@ _EMBEDDING: Final = (
 
 
 def kind_of(address: str) -> Kind:
-    """What kind of IP address it is; one with an IPv4 address in it counts as what that is, or as the worst of several.
-    Only what is known to be public is."""
+    """Return what kind of IP address it is; one with an IPv4 address in it counts as what that is, or as the worst of
+    several. Only what is known to be public is."""
     ip = ip_address(address.partition("%")[0])
-    kinds = {_kind(one) for one in (_inside(ip) if isinstance(ip, IPv6Address) else (ip,))}
+    kinds = {_kind(one) for one in (_embedded(ip) if isinstance(ip, IPv6Address) else (ip,))}
     return next(kind for kind in _WORST if kind in kinds)
 
 
@@ -327,8 +317,8 @@ def _kind(ip: IPv4Address | IPv6Address) -> Kind:
     return "public" if ip.is_global and (isinstance(ip, IPv4Address) or ip in _GLOBAL) else "private"
 
 
-def _inside(ip: IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
-    """The addresses to which packets to this one go: those of IPv4 that are in it, or itself."""
+def _embedded(ip: IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
+    """Return the addresses to which packets to this one go: those of IPv4 that are in it, or itself."""
     number = int(ip)
     if number > 1 and any(ip in network for network in _EMBEDDING):
         found = [IPv4Address(number & 0xFFFFFFFF)]
@@ -345,33 +335,33 @@ def _inside(ip: IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
     return (ip,)
 
 
-async def _resolved(place: Url) -> list[str]:
-    """The addresses of a host. Raises FetchFailed."""
+async def _resolve(target: Url) -> list[str]:
+    """Return the addresses of a host. Raises FetchFailed."""
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise FetchFailed(f"{place}: no address of {printable(place.host)}: {error}") from error
+        raise FetchFailed(f"{target}: no address of {printable(target.host)}: {error}") from error
     return list(dict.fromkeys(str(info[4][0]) for info in found))
 
 
-def _netloc(place: Url) -> str:
-    host = f"[{place.host}]" if ":" in place.host else place.host.lower()
-    return host if place.port == {"https": 443, "http": 80}[place.scheme] else f"{host}:{place.port}"
+def _netloc(target: Url) -> str:
+    host = f"[{target.host}]" if ":" in target.host else target.host.lower()
+    return host if target.port == {"https": 443, "http": 80}[target.scheme] else f"{host}:{target.port}"
 
 
 def _shown(url: str) -> str:
-    """A URL for an error: without its query, which may hold what is secret."""
+    """Return a URL for an error: without its query, which may hold what is secret."""
     return mask_url(url.partition("#")[0])
 
 
 # -- by way of a proxy
 
 
-def _proxy_of(place: Url) -> str | None:
+def _proxy_of(target: Url) -> str | None:
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415  (10 ms, for those who chose proxies)
 
-    return None if proxy_bypass(place.host) else getproxies().get(place.scheme)
+    return None if proxy_bypass(target.host) else getproxies().get(target.scheme)
 
 
 def _through(

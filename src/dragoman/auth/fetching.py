@@ -1,19 +1,50 @@
-"""The fetcher of verifiers: the user's, or one that is made when something is first fetched."""
+"""What fetches for authorization: `auth.fetch.Fetcher`, or an object of the user's with the same methods.
+
+The contract stands apart from `Fetcher`, which needs the extra "http": nothing is fetched where keys are given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final, Protocol
 
 from ..jsonrpc.options import NONE, Rule
-from .keys import Fetches
+
+
+class FetchedAnswer(Protocol):
+    """The answer to a request: a `Fetched`, or an object of the user's fetcher."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+class FetchesDocuments(Protocol):
+    """Fetches documents, by the rules of `auth.fetch`. Raises AuthError or OSError where there is no answer."""
+
+    async def get(self, url: str, *, by: Any = ..., origin: str | None = ..., headers: Any = ...) -> FetchedAnswer: ...
+
+
+class Fetches(FetchesDocuments, Protocol):
+    """Fetches documents, and posts forms and JSON."""
+
+    async def post_form(
+        self, url: str, form: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
+    ) -> FetchedAnswer: ...
+    async def post_json(
+        self, url: str, content: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
+    ) -> FetchedAnswer: ...
+
 
 FETCHER: Final = Rule(lambda value: callable(getattr(value, "get", None)), "a Fetcher of dragoman.auth") | NONE
 
 
-def fetching(given: Fetches | None) -> Callable[[], Fetches]:
-    """What gives the fetcher."""
+def fetcher_of(given: Fetches | None) -> Callable[[], Fetches]:
+    """Return a function that returns the user's fetcher, or one that is made when something is first fetched."""
     return _default if given is None else lambda: given
 
 

@@ -1,4 +1,4 @@
-"""What is asked of others for strangers: once for all who want the same, a bounded number at once, by fair shares."""
+"""Requests to others for strangers: one for all who want the same, a bounded number at once, by fair shares."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Flights(Generic[K]):
-    """What runs, by key. `most`: at once; `full`: what a caller is told for whom there is no room."""
+    """What runs, by key. `most`: at once; `full`: the error's text for a caller for whom there is no room."""
 
     def __init__(self, most: int, full: str) -> None:
         self._most, self._full = most, full
         self._tasks: dict[K, asyncio.Task[Any]] = {}
-        self._places: Places[K] = Places(most)
+        self._slots: Places[K] = Places(most)
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     async def join(self, key: K, owner: Owner, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """What `run` gives or raises, begun here if it does not run for this key. A caller may be cancelled; it goes
-        on. Raises IssuerAway where there is no room for this owner, and where it had to give way."""
+        """Return what `run` returns, or raise what it raises; begun here if it does not run for this key. A caller may
+        be cancelled; it goes on. Raises IssuerAway where there is no room for this owner, and where it had to give
+        way."""
         task = self._tasks.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
             self._make_room(owner)
             # in a context of its own: it belongs to no single request
             task = self._tasks[key] = asyncio.get_running_loop().create_task(run(), context=Context())
-            self._places.take(owner, key)
-            task.add_done_callback(lambda done: self._ended(key, done))
+            self._slots.take(owner, key)
+            task.add_done_callback(lambda done: self._end(key, done))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -42,21 +43,21 @@ class Flights(Generic[K]):
             raise
 
     def _make_room(self, owner: Owner) -> None:
-        if len(self._places) < self._most:
+        if len(self._slots) < self._most:
             return
         try:
-            gone = self._places.yielding(owner)
+            gone = self._slots.yielding(owner)
         except NoRoom:
             raise IssuerAway(self._full) from None
-        if self._places.owner(gone) == owner:
+        if self._slots.owner(gone) == owner:
             # not one of its own: who asks too much would have no answer at all
             raise IssuerAway(self._full)
-        self._places.free(gone)
+        self._slots.free(gone)
         self._tasks[gone].cancel()
 
-    def _ended(self, key: K, task: asyncio.Task[Any]) -> None:
+    def _end(self, key: K, task: asyncio.Task[Any]) -> None:
         if self._tasks.get(key) is task:
             del self._tasks[key]
-            self._places.free(key)
+            self._slots.free(key)
         if not task.cancelled():
             task.exception()  # what no one waited for was logged where it happened

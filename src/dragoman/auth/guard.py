@@ -6,7 +6,7 @@ fails closed: what it does not understand is a no.
 
 Rules:
 
-- Two `Authorization` fields, or two `DPoP` fields, are 400, whatever is in them: somebody in front may have looked at
+- Two `Authorization` fields, or two `DPoP` fields, are 400, with any content: somebody in front may have looked at
   the other one. A token in the query is 400 as well, and its query is written down nowhere.
 - What is not in the grammar is 400; no token, a bad or an expired one 401; one without the scopes that every call
   needs 403; an issuer that is away 503 with `Retry-After`, never 401, which would open every user's browser.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -28,12 +28,12 @@ from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
 from .auditing import ADMITTED, DENIED, Audit, Decision
-from .challenge import Challenge, parsed
-from .credential import TOKEN68
-from .errors import IssuerAway, TokenRefused, described
+from .challenge import TOKEN68, Challenge, parse_challenges
+from .errors import IssuerAway, TokenRefused, describe
 from .limits import DEFAULTS, AuthLimits
 from .metadata import resource_locations
 from .replays import SeenOnce
+from .verifiers.base import base_of, inherits_apart
 
 _CREDENTIALS: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(.*))?", re.DOTALL)
 _TOKEN_IN_QUERY: Final = re.compile(r"(?:^|[?&;])access_token(?:=|&|;|$)", re.IGNORECASE)
@@ -47,66 +47,10 @@ _NOT_OF_A_RESOURCE: Final = frozenset({"offline_access"})
 """Scopes that a challenge does not name: "Servers SHOULD NOT include `offline_access`" (2026-07-28, Refresh Tokens)."""
 
 
-@runtime_checkable
-class Remembers(Protocol):
-    """A verifier that knows some tokens without waiting."""
-
-    def known(self, token: bytes) -> Identity | None:
-        """The identity of a token that was verified before, is valid still, and depends on nothing else of the
-        request; None: ask `verify`."""
-
-
-@runtime_checkable
-class Holds(Remembers, Protocol):
-    """One that says for how long it knows them."""
-
-    def holding(self, token: bytes) -> Callable[[], bool]:
-        """A function that says, each time it is called, whether `known` would say of this token what it says now. It is
-        called for each further request that is equal, in place of `known`, and must cost next to nothing."""
-
-
-@runtime_checkable
-class Issued(Protocol):
-    """A verifier of tokens that issuers issue for one resource."""
-
-    @property
-    def resource(self) -> str:
-        """The URL of the protected resource, which its metadata are about."""
-
-    @property
-    def issuers(self) -> Sequence[str]:
-        """The issuers of its tokens."""
-
-
-@runtime_checkable
-class Bound(Protocol):
-    """A verifier with a rule for DPoP (RFC 9449)."""
-
-    @property
-    def dpop(self) -> str:
-        """ "off", "accepted" or "required"."""
-
-
-@runtime_checkable
-class Shares(Protocol):
-    """A verifier that remembers what was used, and can do so for several processes."""
-
-    def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
-
-
-@runtime_checkable
-class OfCertificates(Protocol):
-    """A verifier that looks at TLS client certificates; it is asked with an empty token too."""
-
-    certificates: bool
-    """True."""
-
-
 class TokenGuard:
     """The guard of verifiers. `auth=Bearer(...)` makes one; made by hand it takes more options.
 
-    `verifiers` are asked in order; the first one that knows a token says whose it is. `scopes`: those that every call
+    `verifiers` are called in order; the first one that knows a token says whose it is. `scopes`: those that every call
     needs. `users`: which users of this machine may call on Unix sockets beside the one that serves, by their uid, with
     their scopes. `name` and `documentation` (a URL) stand in the metadata for people. `audit(decision)` is called with
     each decision, beside the log. Raises LocalError for anything but verifiers, and for scopes that no token can have.
@@ -124,7 +68,9 @@ class TokenGuard:
     ) -> None:
         for one in verifiers:
             if not callable(getattr(one, "verify", None)):
-                raise LocalError(f"auth= takes a verifier such as Bearer(issuer, resource=...), and not {_shown(one)}")
+                raise LocalError(
+                    f"auth= takes a verifier such as Bearer(issuer, resource=...), and not {_describe(one)}"
+                )
         if not verifiers:
             raise LocalError("a TokenGuard has a verifier: TokenGuard(Bearer(issuer, resource=...))")
         self._verifiers = verifiers
@@ -134,22 +80,22 @@ class TokenGuard:
         self._audit = Audit(audit)
         self._limits = limits
         self._name, self._documentation = name, documentation
-        issued = [one for one in verifiers if isinstance(one, Issued)]
-        self.resource: str = next((one.resource for one in issued if one.resource), "")
-        self._issuers = tuple(dict.fromkeys(issuer for one in issued for issuer in one.issuers))
-        self._dpop = _dpop(verifiers)
-        self._certificates = any(isinstance(one, OfCertificates) and one.certificates for one in verifiers)
+        self._asked = bases = tuple(base_of(one) for one in verifiers)
+        self.resource: str = next((one.resource for one in bases if one.resource), "")
+        self._issuers = tuple(dict.fromkeys(issuer for one in bases for issuer in one.issuers))
+        self._dpop = bases[0].dpop if len({one.dpop for one in bases}) == 1 else "accepted"
+        self._certificates = any(one.certificates for one in bases)
         self._metadata = resource_locations(self.resource)[0] if self.resource and self._issuers else ""
         self._demanded: list[Callable[[], frozenset[str]]] = []
-        only = verifiers[0] if len(verifiers) == 1 and not self._certificates else None
-        self._known = only.known if isinstance(only, Remembers) and _speaks_for(only, "known", "verify") else None
-        self._holding = only.holding if isinstance(only, Holds) and _speaks_for(only, "holding", "known") else None
-        self._nobody = self._denied(401, "", "This server is for callers that say who they are: show a token")
+        only = bases[0] if len(bases) == 1 and not self._certificates else None
+        self._known = None if only is None or inherits_apart(verifiers[0], "known", "verify") else only.known
+        self._holding = None if only is None or inherits_apart(verifiers[0], "holding", "known") else only.holding
+        self._nobody = self._deny(401, "", "This server is for callers that say who they are: show a token")
 
     # -- who is calling
 
     async def __call__(self, handshake: Handshake) -> Admitted | Denied:
-        verdict = await self._decided(handshake)
+        verdict = await self._decide(handshake)
         self._audit.door(verdict, handshake)
         return verdict
 
@@ -159,8 +105,8 @@ class TokenGuard:
         return self._scopes
 
     def at_once(self, credentials: bytes) -> Standing | None:
-        """As `access.Protection`: the decision about a token that was verified before, or about no token. None while
-        somebody is told of each such decision: then each is made."""
+        """Return the decision about a token that was verified before, or about no token. None while
+        each such decision is logged or audited: then each is made."""
         known, wants = self._known, self._audit.wants
         if not credentials:
             if self._certificates or wants(DENIED):
@@ -175,48 +121,48 @@ class TokenGuard:
         if identity is None or not self._scopes <= identity.scopes:
             return None
         admitted = Admitted(identity=identity, expires=identity.expires_at)
-        if self._holding is None:
+        holds = None if self._holding is None else self._holding(token)
+        if holds is None:
             return Standing(admitted)
-        holds = self._holding(token)
         return Standing(admitted, lambda: holds() and not wants(ADMITTED))
 
-    async def _decided(self, handshake: Handshake) -> Admitted | Denied:
+    async def _decide(self, handshake: Handshake) -> Admitted | Denied:
         if handshake.scheme == "unix":
             return self._user(handshake)
         shown = [value for name, value in handshake.headers if name == b"authorization"]
         proofs = sum(name == b"dpop" for name, _ in handshake.headers)
         if len(shown) > 1 or proofs > 1:
             which = "Authorization" if len(shown) > 1 else "DPoP"
-            return self._denied(400, "invalid_request", f"There are {max(len(shown), proofs)} {which} header fields")
+            return self._deny(400, "invalid_request", f"There are {max(len(shown), proofs)} {which} header fields")
         # "Access tokens MUST NOT be included in the URI query string" (MCP, Token Requirements)
         if _TOKEN_IN_QUERY.search(handshake.url.partition("?")[2]):
-            return self._denied(400, "invalid_request", "A token stands in the Authorization header, never in the URL")
+            return self._deny(400, "invalid_request", "A token stands in the Authorization header, never in the URL")
         if not shown:
             if self._certificates and handshake.certificate is not None:
-                return await self._verified("", handshake)
+                return await self._verify("", handshake)
             return self._nobody
-        return await self._presented(shown[0], handshake)
+        return await self._decide_field(shown[0], handshake)
 
-    async def _presented(self, field: bytes, handshake: Handshake) -> Admitted | Denied:
-        """The decision about an `Authorization` field."""
+    async def _decide_field(self, field: bytes, handshake: Handshake) -> Admitted | Denied:
+        """Return the decision about an `Authorization` field."""
         found = _CREDENTIALS.fullmatch(field)
         if found is None:
-            return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and a token")
+            return self._deny(400, "invalid_request", "The Authorization header is not `Bearer` and a token")
         scheme, token = found[1].lower(), found[2] or b""
         if scheme not in (b"bearer", b"dpop"):
-            return self._denied(401, "", "This server takes tokens: Authorization: Bearer ...")
+            return self._deny(401, "", "This server takes tokens: Authorization: Bearer ...")
         if len(token) > self._limits.token:  # before anything of it is decoded
             words = f"The token has {len(token)} bytes, and {self._limits.token} are allowed"
-            return self._denied(401, "invalid_token", words)
+            return self._deny(401, "invalid_token", words)
         if TOKEN68.fullmatch(token) is None:
-            return self._denied(400, "invalid_request", "The Authorization header is not `Bearer` and one token")
-        return await self._verified(token.decode("ascii"), handshake)
+            return self._deny(400, "invalid_request", "The Authorization header is not `Bearer` and one token")
+        return await self._verify(token.decode("ascii"), handshake)
 
-    async def _verified(self, token: str, handshake: Handshake) -> Admitted | Denied:
+    async def _verify(self, token: str, handshake: Handshake) -> Admitted | Denied:
         refused: TokenRefused | None = None
         away: IssuerAway | None = None
-        for verifier in self._verifiers:
-            if not token and not (isinstance(verifier, OfCertificates) and verifier.certificates):
+        for verifier in self._asked:
+            if not token and not verifier.certificates:
                 continue
             try:
                 identity = await verifier.verify(token, handshake)
@@ -226,38 +172,38 @@ class TokenGuard:
                 away = away or why
             else:
                 if identity is not None:
-                    return self._admitted(identity)
+                    return self._admit(identity)
         if away is not None:
             lines = (("Retry-After", str(away.retry_after)),)
             return Denied(
                 reason=f"No one can say now whose the token is: {away.description}", status=503, headers=lines
             )
         if refused is None:
-            return self._denied(401, "invalid_token", "This server does not know the token")
+            return self._deny(401, "invalid_token", "This server does not know the token")
         status = {"invalid_request": 400, "insufficient_scope": 403}.get(refused.error, 401)
-        return self._denied(status, refused.error, refused.description, refused.headers, scheme=refused.scheme)
+        return self._deny(status, refused.error, refused.description, refused.headers, scheme=refused.scheme)
 
-    def _admitted(self, identity: Identity) -> Admitted | Denied:
+    def _admit(self, identity: Identity) -> Admitted | Denied:
         if not self._scopes <= identity.scopes and not isinstance(identity, LocalUser):
             needed = " ".join(sorted(self._scopes))
-            return self._denied(403, "insufficient_scope", f"Every call here needs the scopes {needed}")
+            return self._deny(403, "insufficient_scope", f"Every call here needs the scopes {needed}")
         return Admitted(identity=identity, expires=identity.expires_at)
 
     def _user(self, handshake: Handshake) -> Admitted | Denied:
-        """The decision about a process of this machine, by what the kernel says of it."""
+        """Return the decision about a process of this machine, by what the kernel says of it."""
         process = handshake.credentials
         if process is None:
             return Denied(reason="The system does not say whose process calls")
         if hasattr(os, "geteuid") and process.uid == os.geteuid():
-            return self._admitted(local_user())
+            return self._admit(local_user())
         scopes = self._users.get(process.uid)
         if scopes is None:
             return Denied(reason=f"The user {process.uid} may not call here", status=403)
-        return self._admitted(Identity(subject=f"uid:{process.uid}", issuer="local:", scopes=scopes))
+        return self._admit(Identity(subject=f"uid:{process.uid}", issuer="local:", scopes=scopes))
 
     # -- no, and what would be right
 
-    def _denied(
+    def _deny(
         self,
         status: int,
         error: str,
@@ -265,7 +211,7 @@ class TokenGuard:
         headers: Iterable[tuple[str, str]] = (),
         scheme: str = "",
     ) -> Denied:
-        """A no with its challenges. `scheme`: of that to which the error belongs; "": of all."""
+        """Return a denial with its challenges. `scheme`: of that to which the error belongs; "": of all."""
         challenges = self._challenges(error, words if error else "", self._scopes, scheme)
         lines = [*((_CHALLENGE, one) for one in challenges), *headers]
         return Denied(reason=words, status=status, headers=lines)
@@ -279,7 +225,7 @@ class TokenGuard:
             params: dict[str, str] = {}
             if error and scheme in ("", own):
                 # RFC 6750 section 3.1: without authentication information there is no error code
-                params |= {"error": error, "error_description": described(words)}
+                params |= {"error": error, "error_description": describe(words)}
             if own == "DPoP":
                 params["algs"] = "ES256 EdDSA RS256"
             if named:
@@ -290,13 +236,14 @@ class TokenGuard:
         return found
 
     def naming(self, denied: Denied, scopes: frozenset[str]) -> Denied:
-        """As `access.Protection`."""
+        """Return a denial whose challenges name these scopes beside those that they name already."""
         wanted = scopes - _NOT_OF_A_RESOURCE
-        lines = [(name, _wider(value, wanted) if name == _CHALLENGE else value) for name, value in denied.headers]
+        lines = [(name, _with_scopes(value, wanted) if name == _CHALLENGE else value) for name, value in denied.headers]
         return msgspec.structs.replace(denied, headers=lines) if wanted else denied
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
-        """As `access.Protection`."""
+        """Return a refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the
+        caller has already."""
         scopes = frozenset(refusal.data.get("scopes", ()))
         self._audit.call(refusal, caller)
         if not scopes:  # a new login would not help, so there is nothing to show
@@ -310,36 +257,36 @@ class TokenGuard:
 
     @property
     def verifiers(self) -> Sequence[Verifier]:
-        """What says whose a token is, in the order in which they are asked."""
+        """The verifiers, in the order in which they are called."""
         return self._verifiers
 
     @property
     def room(self) -> int:
-        """As `access.Protection`."""
+        """Bytes of a token, for which a header has room beside its other fields."""
         return self._limits.token + _AROUND
 
     def too_long(self) -> tuple[str, str]:
-        """As `access.Protection`."""
+        """Return the header field of the answer to a request whose header is too long to be read."""
         return (_CHALLENGE, self._challenges("invalid_request", "The header is too long", self._scopes)[0])
 
     # -- what is published
 
     def demanded(self) -> frozenset[str]:
-        """The scopes that the methods behind it demand."""
+        """Return the scopes that the methods behind it demand."""
         return frozenset().union(*(one() for one in self._demanded))
 
     def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
-        """A served object stands behind it, whose methods demand these."""
+        """Name these scopes too, which the methods of a served object behind it demand."""
         self._demanded.append(scopes)
 
     def documents(self) -> Mapping[str, Document]:
-        """As `access.Protection`: protected resource metadata (RFC 9728), with the path of the resource inserted, and
+        """Return protected resource metadata (RFC 9728) by path: with the path of the resource inserted, and
         at the root. From configuration, never from `Host`."""
         if not self._metadata:
             return {}
         document = Document("application/json", self._document)
-        places = [place.partition("://")[2] for place in resource_locations(self.resource)]
-        return {"/" + place.partition("/")[2]: document for place in places}
+        locations = [location.partition("://")[2] for location in resource_locations(self.resource)]
+        return {"/" + location.partition("/")[2]: document for location in locations}
 
     def _document(self) -> bytes:
         scopes = sorted((self._scopes or self.demanded()) - _NOT_OF_A_RESOURCE)
@@ -356,8 +303,9 @@ class TokenGuard:
         return msgspec.json.encode(found)
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
-        ends = [one.share(store) for one in self._verifiers if isinstance(one, Shares)]
+        """Remember what may be used once (DPoP proofs) in this store too, until the function that is returned is
+        called."""
+        ends = [one.share(store) for one in self._asked]
 
         def end() -> None:
             for each in ends:
@@ -366,11 +314,12 @@ class TokenGuard:
         return end
 
     def known(self, caller: Caller) -> Caller:
-        """As `access.Protection`."""
+        """Return the caller of a wire within this machine with its identity, which is its user's; others as they
+        are."""
         return known(caller)
 
     def lacks(self, scheme: str) -> str:
-        """As `access.Protection`."""
+        """Return why callers on this wire cannot say who they are; "" if they can."""
         if scheme in _HTTP or scheme in _LOCAL:
             return ""
         if scheme == "unix":
@@ -383,36 +332,19 @@ class TokenGuard:
         return "" if row is not None and row.address != "host" else "nothing on it says who is calling"
 
 
-def _wider(value: str, scopes: frozenset[str]) -> str:
-    """A challenge of ours that names these scopes too."""
-    found = parsed(value)[0]
+def _with_scopes(value: str, scopes: frozenset[str]) -> str:
+    """Return a challenge of ours that names these scopes too."""
+    found = parse_challenges(value)[0]
     named = " ".join(sorted(scopes.union(found.scopes)))
     return Challenge(found.scheme, {**found.params, "scope": named}).text()
 
 
 def protection_of(auth: Verifiers) -> TokenGuard:
-    """The guard of what was given as `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
+    """Return the guard of what was given as `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
     if isinstance(auth, TokenGuard):
         return auth
     return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(cast("Verifier", auth))
 
 
-def _dpop(verifiers: Iterable[Verifier]) -> str:
-    kinds = {one.dpop if isinstance(one, Bound) else "off" for one in verifiers}
-    return kinds.pop() if len(kinds) == 1 else "accepted"
-
-
-def _speaks_for(verifier: object, name: str, other: str) -> bool:
-    """Whether the method `name` says what `other` would: not where a subclass, or a wrapper, has an `other` of its own
-    and `name` from what it is made of, of which its author may not know."""
-    for place in (verifier, *type(verifier).__mro__):
-        own = getattr(place, "__dict__", {})
-        if name in own:
-            return True
-        if other in own:
-            return False
-    return False
-
-
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return f"{value!r:.60}" if isinstance(value, str) else type(value).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .errors import TokenRefused
-from .jose import ASYMMETRIC, KeySet, verified
+from .jose import ASYMMETRIC, KeySet, verify_jws
 from .tokens import LATEST, LEEWAY
 
 _TYPES = frozenset(("", "jwt"))
@@ -14,9 +14,10 @@ _TYPES = frozenset(("", "jwt"))
 def id_token_claims(
     text: str, keys: KeySet, *, issuer: str, client: str, nonce: str | None, now: float
 ) -> dict[str, Any]:
-    """The claims of an ID token, by the rules of OpenID Connect Core 1.0 section 3.1.3.7. `nonce`: what the login was
-    begun with; None: it was renewed, and "need not" have one (section 12.2). `now`: Unix time. Raises TokenRefused."""
-    token = verified(text, keys, ASYMMETRIC)
+    """Return the claims of an ID token, by the rules of OpenID Connect Core 1.0 section 3.1.3.7. `nonce`: what the
+    login was begun with; None: it was renewed, and "need not" have one (section 12.2). `now`: Unix time. Raises
+    TokenRefused."""
+    token = verify_jws(text, keys, ASYMMETRIC)
     claims = token.claims
     if str(token.header.get("typ", "")).lower().removeprefix("application/") not in _TYPES:
         raise TokenRefused("It is not an ID token by its type (typ)")

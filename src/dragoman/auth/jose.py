@@ -85,7 +85,7 @@ class KeyRefused(AuthError):
     """A key cannot be used to sign or to verify; the text says why, and holds nothing of the key."""
 
 
-def decoded(text: bytes) -> bytes:
+def decode_base64url(text: bytes) -> bytes:
     """Strict base64url without padding (RFC 7515 section 2). Raises ValueError for anything else, so that no two texts
     give the same bytes."""
     last = _LAST.get(len(text) % 4)
@@ -97,19 +97,19 @@ def decoded(text: bytes) -> bytes:
         raise ValueError("not base64url") from error
 
 
-def encoded(data: bytes) -> str:
+def encode_base64url(data: bytes) -> str:
     """base64url without padding."""
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def thumbprint(jwk: Mapping[str, Any]) -> str:
-    """The SHA-256 thumbprint of a public or private JWK, base64url (RFC 7638 section 3). Raises KeyRefused for a JWK
-    that lacks a member."""
+    """Return the SHA-256 thumbprint of a public or private JWK, base64url (RFC 7638 section 3). Raises KeyRefused for a
+    JWK that lacks a member."""
     try:
         members = {name: jwk[name] for name in _REQUIRED[jwk["kty"]]}
     except (KeyError, TypeError):
         raise KeyRefused("a JWK lacks a member that its kty requires") from None
-    return encoded(hashlib.sha256(msgspec.json.encode(members)).digest())
+    return encode_base64url(hashlib.sha256(msgspec.json.encode(members)).digest())
 
 
 @holds_secret
@@ -140,7 +140,7 @@ class Key:
 
     @classmethod
     def from_pem(cls, pem: str | bytes, *, password: bytes | None = None, kid: str | None = None) -> Key:
-        """A private key (PKCS#8, PKCS#1, SEC 1) or a public one from PEM text. Raises KeyRefused."""
+        """Return a private key (PKCS#8, PKCS#1, SEC 1) or a public one from PEM text. Raises KeyRefused."""
         data = pem.encode() if isinstance(pem, str) else pem
         try:
             native: Any = load_pem_private_key(data, password) if b"PRIVATE" in data else load_pem_public_key(data)
@@ -156,8 +156,8 @@ class Key:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, Any]) -> Key:
-        """A key from a JWK. Raises KeyRefused: a kind that signs nothing, another use than "sig", a size or curve that
-        is not taken."""
+        """Return a key from a JWK. Raises KeyRefused: a kind that signs nothing, another use than "sig", a size or
+        curve that is not taken."""
         kty, kid, alg = jwk.get("kty"), jwk.get("kid"), jwk.get("alg")
         if not isinstance(kty, str) or kty not in _NATIVE:
             raise KeyRefused("a JWK's kty is RSA, EC or OKP")
@@ -177,15 +177,15 @@ class Key:
             raise KeyRefused("a JWK's members are strings")
         try:
             if kty == "RSA":
-                _check_bits(int.from_bytes(decoded(members["n"].encode()), "big").bit_length())
+                _check_bits(int.from_bytes(decode_base64url(members["n"].encode()), "big").bit_length())
             native = _NATIVE[kty].import_key(members)
-            native.public_key  # noqa: B018  (it is made when it is first asked for: a point off its curve fails here)
+            native.public_key  # noqa: B018  (it is made when it is first used: a point off its curve fails here)
         except _FAULTS:
             raise KeyRefused(f"a JWK of type {kty} cannot be read") from None
         return cls(native, kid=kid, alg=alg)
 
     def public_jwk(self) -> dict[str, Any]:
-        """The public part: `kty`, its members, `kid`, `use`, and `alg` if it is bound to one."""
+        """Return the public part: `kty`, its members, `kid`, `use`, and `alg` if it is bound to one."""
         jwk = {name: value for name, value in self._native.as_dict(private=False).items() if name not in _PRIVATE}
         found: dict[str, Any] = {name: jwk[name] for name in _REQUIRED[self.kty]}
         if hasattr(self, "kid"):
@@ -193,24 +193,25 @@ class Key:
         return found
 
     def private_jwk(self) -> dict[str, Any]:
-        """The whole key, for a store of secrets. Raises LocalError for a public key."""
+        """Return the whole key, for a store of secrets. Raises LocalError for a public key."""
         if not self.private:
             raise LocalError(f"{self!r} is a public key: it has no private part to give")
         whole: dict[str, Any] = dict(self._native.as_dict(private=True))
         return self.public_jwk() | {name: whole[name] for name in whole.keys() & _PRIVATE}
 
     def algorithm(self) -> str:
-        """The algorithm that it signs with."""
+        """Return the algorithm that it signs with."""
         return self.alg or _FIRST.get((self.kty, self.curve), "EdDSA")
 
     def signature(self, data: bytes) -> bytes:
-        """The signature of these bytes by `algorithm()`. Raises LocalError for a public key."""
+        """Return the signature of these bytes by `algorithm()`. Raises LocalError for a public key."""
         if not self.private:
             raise LocalError(f"{self!r} is a public key: it cannot sign")
         return _ALGORITHMS[self.algorithm()].sign(data, self._native)
 
     def verifies(self, algorithm: str, data: bytes, signature: bytes) -> bool:
-        """Whether this is the signature of these bytes by this key and algorithm; False also where they do not fit."""
+        """Return whether this is the signature of these bytes by this key and algorithm; False also where they do not
+        fit."""
         if FITS.get(algorithm) != (self.kty, self.curve) or self.alg not in (None, algorithm):
             return False
         try:
@@ -240,15 +241,15 @@ class Secret:
         return f"<Secret {self.alg}>"
 
     def verifies(self, algorithm: str, data: bytes, signature: bytes) -> bool:
-        """As `Key.verifies`."""
+        """Return whether this is the signature of these bytes by this secret; False for another algorithm."""
         if algorithm != self.alg:
             return False
         return hmac.compare_digest(hmac.digest(self._data, data, f"sha{algorithm[2:]}"), signature)
 
 
 def public_bytes(data: bytes) -> bool:
-    """Whether this is the text of a key or certificate (PEM, SSH, JWK), or DER of one, as it is or in base64, which
-    issuers show without the lines around it: no secret for HMAC."""
+    """Return whether this is the text of a key or certificate (PEM, SSH, JWK), or DER of one, as it is or in base64,
+    which issuers show without the lines around it: no secret for HMAC."""
     text = data.replace(b"\0", b"")  # UTF-16 of ASCII has a zero in each character
     if any(word in text for word in _PUBLIC_WORDS):
         return True
@@ -279,7 +280,8 @@ def _check_bits(bits: int) -> None:
 
 
 def new_key(algorithm: str, *, kid: str | None = None) -> Key:
-    """A new private key for an algorithm of `FITS`; RSA keys have 2048 bits. Raises LocalError for another name."""
+    """Return a new private key for an algorithm of `FITS`; RSA keys have 2048 bits. Raises LocalError for another
+    name."""
     if algorithm not in FITS:
         raise LocalError(f"there is no algorithm {algorithm!r}: {', '.join(FITS)}")
     kty, curve = FITS[algorithm]
@@ -309,9 +311,10 @@ class KeySet:
 
     @classmethod
     def from_json(cls, document: bytes | Mapping[str, Any], *, limits: AuthLimits = DEFAULTS) -> KeySet:
-        """A JWK set. Keys that cannot be used are skipped (RFC 7517 section 5: "Implementations SHOULD ignore JWKs
-        within a JWK Set that use "kty" (key type) values that are not understood by them, that are missing required
-        members, or for which values are out of the supported ranges"). Raises KeyRefused if it is not a JWK set."""
+        """Return a JWK set. Keys that cannot be used are skipped (RFC 7517 section 5: "Implementations SHOULD ignore
+        JWKs within a JWK Set that use "kty" (key type) values that are not understood by them, that are missing
+        required members, or for which values are out of the supported ranges"). Raises KeyRefused if it is not a JWK
+        set."""
         if isinstance(document, bytes):
             if len(document) > limits.key_set:
                 raise KeyRefused(f"a JWK set of {len(document)} bytes: AuthLimits.key_set allows {limits.key_set}")
@@ -323,22 +326,22 @@ class KeySet:
         if not isinstance(entries, list):
             raise KeyRefused('a JWK set has a list "keys"')
         keys, skipped = [], []
-        for place, entry in enumerate(entries[: limits.keys]):
+        for index, entry in enumerate(entries[: limits.keys]):
             try:
                 if not isinstance(entry, dict):
                     raise KeyRefused("a JWK is an object")
                 keys.append(Key.from_jwk({name: value for name, value in entry.items() if name not in _PRIVATE}))
             except KeyRefused as error:
-                skipped.append(f"keys[{place}]: {error}")
+                skipped.append(f"keys[{index}]: {error}")
         return cls(tuple(keys), tuple(skipped))
 
     def keeps(self, other: KeySet) -> bool:
-        """Whether every key of `other` is still in this one."""
+        """Return whether every key of `other` is still in this one."""
         return self._names >= other._names
 
     def find(self, header: Mapping[str, Any], limits: AuthLimits = DEFAULTS) -> tuple[Key, ...]:
-        """The keys that may have signed a token with this header, by its `kid` and `alg`. Raises UnknownKey if there
-        is none of this `kid`, TokenRefused if there is one and it is of another algorithm."""
+        """Return the keys that may have signed a token with this header, by its `kid` and `alg`. Raises UnknownKey if
+        there is none of this `kid`, TokenRefused if there is one and it is of another algorithm."""
         kid, alg = header.get("kid"), header["alg"]
         named = self.keys if kid is None else self._by_kid.get(kid, ())
         fitting = tuple(key for key in named if FITS[alg] == (key.kty, key.curve) and key.alg in (None, alg))
@@ -351,7 +354,7 @@ class KeySet:
         return fitting
 
 
-class Token(Struct, frozen=True):
+class VerifiedToken(Struct, frozen=True):
     """A token whose signature was verified."""
 
     header: dict[str, Any]
@@ -360,7 +363,7 @@ class Token(Struct, frozen=True):
     """The claims as they were signed: JSON text."""
 
 
-class Unverified(Struct, frozen=True):
+class UnverifiedToken(Struct, frozen=True):
     """A token that was taken apart; nothing of it is to be believed."""
 
     header: dict[str, Any]
@@ -370,7 +373,8 @@ class Unverified(Struct, frozen=True):
     signature: bytes
 
     def claims(self, limits: AuthLimits = DEFAULTS) -> dict[str, Any]:
-        """The claims. Raises TokenRefused if they are not a JSON object, or nested deeper than `limits.depth`."""
+        """Return the claims. Raises TokenRefused if they are not a JSON object, or nested deeper than
+        `limits.depth`."""
         return _object(self.payload, "claims are", limits)
 
 
@@ -388,7 +392,7 @@ def _object(data: bytes, what: str, limits: AuthLimits) -> dict[str, Any]:
 
 
 def deeper(data: bytes, limit: int) -> bool:
-    """Whether JSON text is nested deeper than that. Brackets in strings are not counted."""
+    """Return whether JSON text is nested deeper than that. Brackets in strings are not counted."""
     depth, quoted, escaped = 0, False, False
     for byte in data:
         if escaped:
@@ -406,8 +410,8 @@ def deeper(data: bytes, limit: int) -> bool:
     return False
 
 
-def taken_apart(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DEFAULTS) -> Unverified:
-    """A compact JWS in its parts, its header checked, nothing verified. Raises TokenRefused."""
+def parse_jws(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DEFAULTS) -> UnverifiedToken:
+    """Return a compact JWS in its parts, its header checked, nothing verified. Raises TokenRefused."""
     if len(token) > limits.token:
         raise TokenRefused(f"The token has {len(token)} bytes: {limits.token} are taken")
     try:
@@ -415,12 +419,12 @@ def taken_apart(token: str, algorithms: frozenset[str], *, limits: AuthLimits = 
         head, dot, payload = signed.partition(b".")
         if not dot or not head or b"." in payload:
             raise ValueError("not three parts")
-        parts = decoded(head), decoded(payload), decoded(signature)
+        parts = decode_base64url(head), decode_base64url(payload), decode_base64url(signature)
     except ValueError:  # UnicodeEncodeError is one
         raise TokenRefused("The token is not a signed JWT: three parts of base64url with dots between") from None
     header = _object(parts[0], "header is", limits)
     _check_header(header, algorithms)
-    return Unverified(header, parts[1], signed, parts[2])
+    return UnverifiedToken(header, parts[1], signed, parts[2])
 
 
 def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None:
@@ -442,29 +446,32 @@ def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None
         raise TokenRefused(f"The token's kid is a string of at most {_KID} characters")
 
 
-def checked(token: Unverified, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS) -> Token:
-    """The token, verified with one of these keys. Raises TokenRefused."""
+def verify_signature(
+    token: UnverifiedToken, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS
+) -> VerifiedToken:
+    """Return the token, verified with one of these keys. Raises TokenRefused."""
     alg = token.header["alg"]
     for key in keys:
         if key.verifies(alg, token.signed, token.signature):
-            return Token(token.header, token.claims(limits), token.payload)
+            return VerifiedToken(token.header, token.claims(limits), token.payload)
     raise TokenRefused("The token's signature is not that of its issuer's key")
 
 
-def verified(
+def verify_jws(
     token: str, keys: KeySet, algorithms: frozenset[str] = ASYMMETRIC, *, limits: AuthLimits = DEFAULTS
-) -> Token:
-    """A compact JWS whose signature is that of one of the keys. Its claims are not judged. Raises TokenRefused."""
-    parts = taken_apart(token, algorithms, limits=limits)
-    return checked(parts, keys.find(parts.header, limits), limits=limits)
+) -> VerifiedToken:
+    """Return a compact JWS whose signature is that of one of the keys. Its claims are not judged. Raises
+    TokenRefused."""
+    parts = parse_jws(token, algorithms, limits=limits)
+    return verify_signature(parts, keys.find(parts.header, limits), limits=limits)
 
 
-def signed(
+def sign_jws(
     claims: Mapping[str, Any], key: Key, *, typ: str | None = None, headers: Mapping[str, Any] | None = None
 ) -> str:
-    """A compact JWS of these claims. `headers` are added to `alg`, `typ` and, unless they say otherwise, `kid`; a
-    header that is None is left out. Raises LocalError for a public key."""
+    """Return a compact JWS of these claims. `headers` are added to `alg`, `typ` and, unless they say otherwise, `kid`;
+    a header that is None is left out. Raises LocalError for a public key."""
     fields = {"alg": key.algorithm(), "typ": typ, "kid": key.kid} | dict(headers or {})
     present = {name: value for name, value in fields.items() if value is not None}
-    text = f"{encoded(msgspec.json.encode(present))}.{encoded(msgspec.json.encode(claims))}"
-    return f"{text}.{encoded(key.signature(text.encode()))}"
+    text = f"{encode_base64url(msgspec.json.encode(present))}.{encode_base64url(msgspec.json.encode(claims))}"
+    return f"{text}.{encode_base64url(key.signature(text.encode()))}"

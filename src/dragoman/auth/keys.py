@@ -17,12 +17,13 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextvars import Context
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from .errors import AuthError, IssuerAway, TokenRefused, UnknownKey
-from .jose import Key, KeySet, Secret, Token, Unverified, checked
+from .fetching import FetchesDocuments
+from .jose import Key, KeySet, Secret, UnverifiedToken, VerifiedToken, verify_signature
 from .limits import DEFAULTS, AuthLimits
-from .metadata import AuthorizationServer, decoded, server_locations
+from .metadata import ServerMetadata, check_document_issuer, decode_document, server_locations
 from .tokens import Issuer
 
 log: logging.Logger = logging.getLogger("dragoman.auth")
@@ -43,37 +44,6 @@ METADATA_LIFE: Final = 24 * 3600.0
 _MAX_AGE: Final = re.compile(r"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
 
 
-class Answer(Protocol):
-    """What a fetch gave."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def body(self) -> bytes: ...
-
-
-class Gets(Protocol):
-    """Fetches a document, by the rules of `auth.fetch`. Raises AuthError or OSError where there is none."""
-
-    async def get(self, url: str, *, by: Any = ..., origin: str | None = ..., headers: Any = ...) -> Answer: ...
-
-
-class Fetches(Gets, Protocol):
-    """Fetches documents, and posts."""
-
-    async def post_form(
-        self, url: str, form: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
-    ) -> Answer: ...
-    async def post_json(
-        self, url: str, content: Any, *, by: Any = ..., origin: str | None = ..., headers: Any = ...
-    ) -> Answer: ...
-
-
-R = TypeVar("R")
-
-
 class SingleFlight:
     """Runs one function at a time, for all who wait for its result. A caller may be cancelled; the function goes on."""
 
@@ -90,16 +60,16 @@ class SingleFlight:
             return task, False
         # in a context of its own: it belongs to no single request
         task = self._task = asyncio.get_running_loop().create_task(self._run(), context=Context())
-        task.add_done_callback(_looked_at)
+        task.add_done_callback(_ignore_failure)
         return task, True
 
     async def join(self) -> Any:
-        """Its result, begun here if it does not run; raises what it raised."""
+        """Return its result, begun here if it does not run; raises what it raised."""
         return await asyncio.shield(self.begin()[0])
 
 
-def _looked_at(task: asyncio.Task[Any]) -> None:
-    """What no one waited for was logged where it happened."""
+def _ignore_failure(task: asyncio.Task[Any]) -> None:
+    """Ignore a failure for which no one waited: it was logged where it happened."""
     if not task.cancelled():
         task.exception()
 
@@ -132,7 +102,7 @@ class IssuerKeys:
     def __init__(
         self,
         issuer: Issuer,
-        fetcher: Callable[[], Gets],
+        fetcher: Callable[[], FetchesDocuments],
         *,
         changed: Callable[[], object] = lambda: None,
         limits: AuthLimits = DEFAULTS,
@@ -143,39 +113,39 @@ class IssuerKeys:
         self._given = given
         self._fetcher, self._changed, self.limits, self._clock = fetcher, changed, limits, clock
         self._keys: KeySet | None = None
-        self._metadata: AuthorizationServer | None = None
+        self._metadata: ServerMetadata | None = None
         self._fetched = self._metadata_at = self._away_until = self._cooldown_until = float("-inf")
         self._fresh = FRESH
         self._failures = 0
         self._flight = SingleFlight(self._fetch)
 
-    async def proved(self, parts: Unverified) -> Token:
-        """The token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
+    async def verify_signature(self, parts: UnverifiedToken) -> VerifiedToken:
+        """Return the token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
         IssuerAway."""
         if self._given is not None:
-            return checked(parts, (self._given,), limits=self.limits)
+            return verify_signature(parts, (self._given,), limits=self.limits)
         found = await self.find(parts.header)
         try:
-            return checked(parts, found, limits=self.limits)
+            return verify_signature(parts, found, limits=self.limits)
         except TokenRefused:
             if parts.header.get("kid") is not None:
                 raise
         try:
-            return checked(parts, await self.renewed(parts.header), limits=self.limits)
+            return verify_signature(parts, await self.renew(parts.header), limits=self.limits)
         except TokenRefused:
-            self.in_vain()
+            self.cool_down()
             raise
 
     async def find(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
-        """The keys that may have signed a token with this header, as `KeySet.find`. Raises IssuerAway."""
-        keys = await self._current()
+        """Return the keys that may have signed a token with this header, as `KeySet.find`. Raises IssuerAway."""
+        keys = await self._keys_now()
         try:
             return keys.find(header, self.limits)
         except UnknownKey:
-            return await self.renewed(header)
+            return await self.renew(header)
 
-    async def renewed(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
-        """As `find`, by keys that are fetched after the token came; UnknownKey where its key is not among them,
+    async def renew(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
+        """Find the keys, by a set that is fetched after the token came; UnknownKey where its key is not among them,
         IssuerAway where that was tried in vain within `COOLDOWN`. Also for a token without `kid` that none of its
         issuer's keys has signed: it may be of a new one."""
         for turn in range(2):
@@ -187,13 +157,13 @@ class IssuerKeys:
                 return self._held().find(header, self.limits)
             except UnknownKey:
                 if ours:
-                    self.in_vain()
-                # what ran already may have been asked before the key was published: then once more
+                    self.cool_down()
+                # the fetch that ran already may be older than the key: then once more
                 if ours or turn:
                     raise UnknownKey("The token is signed by a key that its issuer does not publish") from None
         raise AssertionError("the second turn ends")
 
-    def in_vain(self) -> None:
+    def cool_down(self) -> None:
         """The keys were fetched for a token, and its key is not among them."""
         self._cooldown_until = self._clock() + COOLDOWN
 
@@ -201,7 +171,7 @@ class IssuerKeys:
         assert self._keys is not None, "it was fetched"
         return self._keys
 
-    async def _current(self) -> KeySet:
+    async def _keys_now(self) -> KeySet:
         age = self._clock() - self._fetched
         if self._keys is not None:
             if age < self._fresh:
@@ -210,7 +180,7 @@ class IssuerKeys:
                 if self._clock() >= self._away_until:
                     self._flight.begin()
                 return self._keys
-            if age < LIFE:  # no one asked for long: the keys are renewed before they serve, if the issuer is there
+            if age < LIFE:  # unused for long: the keys are renewed before they serve, if the issuer is there
                 try:
                     await self._renew()
                 except IssuerAway:
@@ -233,7 +203,7 @@ class IssuerKeys:
             url = self.issuer.jwks_uri
             by = "operator" if url is not None else "document"
             if url is None:
-                url = (await self._found()).jwks_uri
+                url = (await self._fetch_metadata()).jwks_uri
             if url is None:
                 raise AuthError("its metadata name no jwks_uri")
             answer = await self._fetcher().get(url, by=by, origin=self.issuer.issuer)
@@ -241,7 +211,7 @@ class IssuerKeys:
                 raise AuthError(f"its keys answer with status {answer.status}")
             keys = KeySet.from_json(answer.body, limits=self.limits)
         except (AuthError, OSError) as error:
-            raise self._failed(error) from error
+            raise self._count_failure(error) from error
         self._failures, self._fetched = 0, self._clock()
         self._fresh = fresh(answer.headers)
         before, self._keys = self._keys, keys
@@ -250,7 +220,7 @@ class IssuerKeys:
         if before is not None and not keys.keeps(before):
             self._changed()
 
-    def _failed(self, error: Exception) -> IssuerAway:
+    def _count_failure(self, error: Exception) -> IssuerAway:
         """Count a failure and say how long to wait."""
         self._failures += 1
         self._metadata = None  # it may be they that are out of date
@@ -259,48 +229,45 @@ class IssuerKeys:
         log.warning("the keys of %s cannot be fetched: %s", self.issuer.issuer, error)
         return IssuerAway("The issuer of the token does not answer", int(pause))
 
-    async def metadata(self) -> AuthorizationServer:
-        """The metadata of the issuer. Raises IssuerAway."""
+    async def metadata(self) -> ServerMetadata:
+        """Return the metadata of the issuer. Raises IssuerAway."""
         try:
-            return await self._found()
+            return await self._fetch_metadata()
         except (AuthError, OSError) as error:
             log.warning("the metadata of %s cannot be fetched: %s", self.issuer.issuer, error)
             raise IssuerAway("The issuer of the token does not answer") from error
 
-    async def _found(self) -> AuthorizationServer:
+    async def _fetch_metadata(self) -> ServerMetadata:
         if self._metadata is not None and self._clock() < self._metadata_at + METADATA_LIFE:
             return self._metadata
         row = self.issuer
-        self._metadata = await published(self._fetcher(), row.issuer, row.aliases, row.metadata_uri)
+        self._metadata = await fetch_metadata(self._fetcher(), row.issuer, row.aliases, row.metadata_uri)
         self._metadata_at = self._clock()
         return self._metadata
 
 
-async def published(
-    fetcher: Gets, issuer: str, aliases: Collection[str] = (), place: str | None = None
-) -> AuthorizationServer:
-    """The metadata of an issuer that the operator named. `aliases`: other names that they may have; `place`: where they
-    are, None: at the well-known places. Raises AuthError."""
+async def fetch_metadata(
+    fetcher: FetchesDocuments, issuer: str, aliases: Collection[str] = (), metadata_uri: str | None = None
+) -> ServerMetadata:
+    """Return the metadata of an issuer that the operator named. `aliases`: other names that they may have;
+    `metadata_uri`: their URL; None: the well-known ones. Raises AuthError."""
     why = "its metadata are at none of the well-known places"
     # MCP, authorization server metadata discovery: RFC 8414 first, OpenID Connect after it
-    for each in [place] if place else server_locations(issuer):
+    for each in [metadata_uri] if metadata_uri else server_locations(issuer):
         try:
             answer = await fetcher.get(each, by="operator", origin=issuer)
             if answer.status != 200:
                 continue
-            found = decoded(answer.body, AuthorizationServer, each)
+            found = decode_document(answer.body, ServerMetadata, each)
         except (AuthError, OSError) as error:
             why = str(error)
             continue
-        # RFC 8414 section 3.3: "If these values are not identical, the data contained in the response MUST NOT be
-        # used."
-        if found.issuer != issuer and found.issuer not in aliases:
-            raise AuthError(f"its metadata are those of another issuer, {found.issuer!r}")
+        check_document_issuer(found, issuer, aliases)
         return found
     raise AuthError(why)
 
 
 def fresh(headers: Mapping[str, str]) -> float:
-    """Seconds for which keys are fresh, by `Cache-Control`, within `FRESHEST`."""
+    """Return the seconds for which keys are fresh, by `Cache-Control`, within `FRESHEST`."""
     found = _MAX_AGE.search(headers.get("cache-control", ""))
     return FRESH if found is None else min(max(float(found[1]), FRESHEST[0]), FRESHEST[1])

@@ -34,7 +34,7 @@ class AuthLimits(Struct, frozen=True, kw_only=True):
     """DPoP proofs that are remembered against replay, some 100 bytes each; over it, calls get 503. Each caller has a
     tenth, and more while less than half is taken: a lone one has 200,000, 160 calls a second."""
     questions: int = 64
-    """Tokens that issuers are asked about at once, by introspection and the like. Over it the question of the address
+    """Tokens that are checked with issuers at once, by introspection and the like. Over it the question of the address
     that asks most gives way for another address, and further ones of that one get 503."""
     answer: int = 256 * KIB
     """Bytes of an issuer's metadata, of an introspection's or a token endpoint's answer."""

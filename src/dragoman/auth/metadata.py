@@ -6,6 +6,7 @@ URLs stay the strings that they were, because issuers and resources are compared
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeVar
 from urllib.parse import SplitResult, urlunsplit
 
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import AuthError
-from .urls import split, split_web
+from .urls import split, split_issuer
 
 _SERVER = "oauth-authorization-server"
 _OPENID = "openid-configuration"
@@ -24,7 +25,7 @@ class MetadataRefused(AuthError):
     """A metadata document that must not be used. The message says which check it failed."""
 
 
-class AuthorizationServer(Struct, frozen=True, kw_only=True):
+class ServerMetadata(Struct, frozen=True, kw_only=True):
     """Metadata of an authorization server (RFC 8414 section 2), of the fields that are used here."""
 
     issuer: str
@@ -32,24 +33,16 @@ class AuthorizationServer(Struct, frozen=True, kw_only=True):
     token_endpoint: str | None = None
     registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
-    introspection_endpoint: str | None = None
     device_authorization_endpoint: str | None = None
     """RFC 8628 section 4."""
     jwks_uri: str | None = None
     userinfo_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
-    response_types_supported: tuple[str, ...] | None = None
-    grant_types_supported: tuple[str, ...] | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
-    token_endpoint_auth_signing_alg_values_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     authorization_response_iss_parameter_supported: bool | None = None
     """RFC 9207 section 3."""
     client_id_metadata_document_supported: bool | None = None
-    dpop_signing_alg_values_supported: tuple[str, ...] | None = None
-    """RFC 9449 section 5.1."""
-    authorization_grant_profiles_supported: tuple[str, ...] | None = None
-    id_token_signing_alg_values_supported: tuple[str, ...] | None = None
 
 
 class ProtectedResource(Struct, frozen=True, kw_only=True):
@@ -59,18 +52,14 @@ class ProtectedResource(Struct, frozen=True, kw_only=True):
     authorization_servers: tuple[str, ...] | None = None
     jwks_uri: str | None = None
     scopes_supported: tuple[str, ...] | None = None
-    bearer_methods_supported: tuple[str, ...] | None = None
-    resource_name: str | None = None
-    resource_documentation: str | None = None
-    dpop_signing_alg_values_supported: tuple[str, ...] | None = None
     dpop_bound_access_tokens_required: bool | None = None
 
 
-_Document = TypeVar("_Document", AuthorizationServer, ProtectedResource)
+_Document = TypeVar("_Document", ServerMetadata, ProtectedResource)
 
 
-def decoded(body: bytes, kind: type[_Document], where: str) -> _Document:
-    """The document in `body`, which came from `where`. Raises MetadataRefused for what is not one."""
+def decode_document(body: bytes, kind: type[_Document], where: str) -> _Document:
+    """Return the document in `body`, which came from `where`. Raises MetadataRefused for what is not one."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -85,18 +74,17 @@ def _parts(url: str) -> SplitResult:
 
 
 def server_locations(issuer: str) -> list[str]:
-    """Where the metadata of this issuer may be, in the order in which to ask. Raises MetadataRefused for an issuer
-    that cannot be one: "a URL that uses the "https" scheme and has no query or fragment components" (RFC 8414 section
-    2; whether http will do on loopback is decided where it is fetched)."""
-    parts = split_web(issuer)
-    if parts is None or parts.query or parts.fragment or parts.username:
+    """Return the URLs at which the metadata of this issuer may be, in the order in which to request them. Raises
+    MetadataRefused for an issuer that cannot be one."""
+    parts = split_issuer(issuer)
+    if parts is None:
         raise MetadataRefused("an issuer is an https URL with a host and without query, fragment or user")
     # "any terminating "/" MUST be removed before inserting "/.well-known/"" (RFC 8414 section 3.1)
     path = parts.path.rstrip("/")
-    places = [f"/.well-known/{_SERVER}{path}", f"/.well-known/{_OPENID}{path}"]
+    paths = [f"/.well-known/{_SERVER}{path}", f"/.well-known/{_OPENID}{path}"]
     if path:
-        places.append(f"{path}/.well-known/{_OPENID}")
-    return [urlunsplit((parts.scheme, parts.netloc, place, "", "")) for place in places]
+        paths.append(f"{path}/.well-known/{_OPENID}")
+    return [urlunsplit((parts.scheme, parts.netloc, path, "", "")) for path in paths]
 
 
 def resource_locations(url: str) -> list[str]:
@@ -104,13 +92,13 @@ def resource_locations(url: str) -> list[str]:
     3.1). Raises MetadataRefused for what is not a URL."""
     parts = _parts(url)
     path = parts.path.rstrip("/") if parts.path == "/" else parts.path
-    places = [f"/.well-known/{_RESOURCE}{path}", f"/.well-known/{_RESOURCE}"]
-    return [urlunsplit((parts.scheme, parts.netloc, place, "", "")) for place in dict.fromkeys(places)]
+    paths = [f"/.well-known/{_RESOURCE}{path}", f"/.well-known/{_RESOURCE}"]
+    return [urlunsplit((parts.scheme, parts.netloc, path, "", "")) for path in dict.fromkeys(paths)]
 
 
 def canonical(url: str) -> str:
-    """The canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, no fragment, no user, no
-    "/" as the whole path. Raises MetadataRefused for what is not a URL."""
+    """Return the canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, no fragment, no user,
+    no "/" as the whole path. Raises MetadataRefused for what is not a URL."""
     parts = _parts(url)
     netloc = parts.netloc.rpartition("@")[2].lower()
     default = {"https": ":443", "http": ":80"}.get(parts.scheme.lower(), "")
@@ -125,17 +113,18 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def check_issuer(document: AuthorizationServer, issuer: str) -> None:
+def check_document_issuer(document: ServerMetadata, issuer: str, aliases: Collection[str] = ()) -> None:
     """ "The "issuer" value returned MUST be identical to the authorization server's issuer identifier value into which
-    the well-known URI string was inserted" (RFC 8414 section 3.3). Raises MetadataRefused."""
-    if document.issuer != issuer:
+    the well-known URI string was inserted", and if not "MUST NOT be used" (RFC 8414 section 3.3). `aliases`: other
+    names that the issuer has. Raises MetadataRefused."""
+    if document.issuer != issuer and document.issuer not in aliases:
         raise MetadataRefused(
             f"the metadata of the issuer {issuer!r} names another issuer, {document.issuer!r}: it is not used. If you "
             f"trust it, pin what it says: issuer={document.issuer!r}"
         )
 
 
-def check_resource(document: ProtectedResource, url: str) -> None:
+def check_document_resource(document: ProtectedResource, url: str) -> None:
     """ "The "resource" value returned MUST be identical to the protected resource's resource identifier value" (RFC
     9728 section 3.3): the URL that is called, or its origin, where one document stands for the whole host. Raises
     MetadataRefused."""

@@ -12,5 +12,5 @@ VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 
 
 def s256(verifier: str) -> str:
-    """The code_challenge of a verifier by the method S256 (RFC 7636 section 4.2)."""
+    """Return the code_challenge of a verifier by the method S256 (RFC 7636 section 4.2)."""
     return urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()

@@ -68,7 +68,8 @@ class Replays:
         return True
 
     async def take_shared(self, name: bytes, owner: Owner) -> bool:
-        """As `take`, in every process that shares a store with this one. Raises IssuerAway where the store is away."""
+        """Remember a proof in every process that shares a store with this one; False if it was seen before. Raises
+        IssuerAway where there is no room for this owner, or the store is away."""
         if not self.take(name, owner):
             return False
         if not self._stores:

@@ -16,15 +16,16 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
-from ..doors import listed
+from ..doors import public_dir
 from ..jsonrpc.errors import LocalError
-from .jose import ASYMMETRIC, Key, taken_apart
-from .server.clients import Fetch, secret_hash
-from .server.model import Client, Lives, Method, TrustedIssuer, User
+from .engine.clients import secret_hash
+from .engine.model import Client, Lives, Method, TrustedIssuer, User
+from .engine.published import Fetch
+from .jose import ASYMMETRIC, Key, parse_jws
 from .server.server import AuthorizationServer
 
 __all__ = ["IssuerClock", "LocalIssuer"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 _START = 30.0
 """Seconds for the server to start or stop; it takes milliseconds."""
@@ -139,7 +140,7 @@ class LocalIssuer:
         serve = import_module("dragoman.serving").serve
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         async with serve(self.server, urls="http://127.0.0.1:0", origins="*", cors=("*",)) as serving:
-            self.server.engine.moved(serving.urls[0].rstrip("/") + self._path)
+            self.server.engine.move_to(serving.urls[0].rstrip("/") + self._path)
             started.set()
             await self._end.wait()
 
@@ -155,7 +156,7 @@ class LocalIssuer:
         life: float | None = None,
         claims: dict[str, Any] | None = None,
     ) -> str:
-        """An access token without a login; the arguments of `AuthorizationServer.token`."""
+        """Return an access token without a login; the arguments of `AuthorizationServer.token`."""
         return self.server.token(subject, scopes=scopes, resource=resource, client=client, life=life, claims=claims)
 
     def expired(
@@ -168,13 +169,13 @@ class LocalIssuer:
         life: float = -3_600.0,
         claims: dict[str, Any] | None = None,
     ) -> str:
-        """The same, expired an hour ago."""
+        """Return the same, expired an hour ago."""
         return self.token(subject, scopes=scopes, resource=resource, client=client, life=life, claims=claims)
 
     @staticmethod
     def claims(token: str) -> dict[str, Any]:
-        """What a token says, without a look at its signature."""
-        return taken_apart(token, ASYMMETRIC).claims()
+        """Return what a token says, without a look at its signature."""
+        return parse_jws(token, ASYMMETRIC).claims()
 
     def client(self, id: str, secret: str = "", **fields: Unpack[ClientFields]) -> Client:
         """Make a client known; with a secret it authenticates by HTTP Basic, unless `fields` say otherwise. `fields`:

@@ -1,7 +1,7 @@
 """The rules of a token's claims: whose it is, for whom, and for how long (RFC 7519, RFC 9068). Pure.
 
 An issuer is a row of data (`Issuer`): what real issuers do differently is a field of it, and never a rule left out.
-Whatever a claim is not, the token is refused: nothing is guessed.
+A claim of another type or form refuses the token: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from ..channel import Credential, Identity
 from ..jsonrpc.errors import LocalError
 from .errors import NotYet, TokenRefused
-from .jose import ASYMMETRIC, Token
+from .jose import ASYMMETRIC, VerifiedToken
 
 LEEWAY: Final = 30.0
 """Seconds by which clocks may differ. RFC 7519 section 4.1.4: "Implementers MAY provide for some small leeway, usually
@@ -43,7 +43,7 @@ Path = str | tuple[str, ...]
 """The name of a claim, or the names on the way to it in nested objects."""
 
 
-class Binding(Struct, frozen=True):
+class TokenBinding(Struct, frozen=True):
     """What a token is bound to (RFC 7800): it is taken together with that alone."""
 
     by: Literal["jkt", "x5t#S256"]
@@ -63,7 +63,7 @@ class Issuer(Struct, frozen=True, kw_only=True):
     jwks_uri: str | None = None
     """Where its keys are; None: its metadata say so (RFC 8414, OpenID Connect Discovery)."""
     metadata_uri: str | None = None
-    """Where its metadata are; None: at the well-known places."""
+    """The URL of its metadata; None: the well-known ones."""
     token_endpoint: str | None = None
     """Where tokens are exchanged; None: its metadata say so."""
     algorithms: frozenset[str] = ASYMMETRIC
@@ -100,7 +100,7 @@ class Issuer(Struct, frozen=True, kw_only=True):
             raise LocalError(f"Issuer: algorithms are some of {', '.join(sorted(ASYMMETRIC))}, not {sorted(unknown)}")
 
 
-class Rules:
+class ClaimRules:
     """Judges the claims of tokens of one issuer whose signature is good.
 
     `audience`: the values one of which must be a token's audience; `resource`: where another claim than `aud` says for
@@ -142,10 +142,10 @@ class Rules:
         if not self._audience or "" in self._audience:
             raise LocalError("Rules: without an audience a token of any service of the issuer would be taken")
 
-    def judged(
-        self, token: Token, now: float, *, claims: Mapping[str, Any], credential: Credential | None
-    ) -> tuple[Identity, Binding | None]:
-        """Who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the
+    def check_claims(
+        self, token: VerifiedToken, now: float, *, claims: Mapping[str, Any], credential: Credential | None
+    ) -> tuple[Identity, TokenBinding | None]:
+        """Return who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the
         identity's. Its `expires_at` is `exp` and the leeway. Raises TokenRefused."""
         found, issuer = token.claims, self.issuer
         # RFC 9068 section 4: "The issuer identifier for the authorization server ... MUST exactly match the value of
@@ -161,16 +161,16 @@ class Rules:
         for name, values in issuer.required.items():
             if name not in found or (values and found[name] not in values):
                 raise TokenRefused(f"The token's {name} is not what its issuer writes into access tokens")
-        client = _text(found, issuer.client)
-        subject = _text(found, issuer.subject) or client
+        client = _text_at(found, issuer.client)
+        subject = _text_at(found, issuer.subject) or client
         if subject is None:
             raise TokenRefused("The token names neither a subject (sub) nor a client")
         identity = Identity(
             subject=subject,
             client_id=None if client is None else sys.intern(client),
             issuer=issuer.issuer,
-            scopes=self._scopes.of(_words(found, issuer.scopes)),
-            roles=self._roles.of(_words(found, issuer.roles)),
+            scopes=self._scopes.of(_words_at(found, issuer.scopes)),
+            roles=self._roles.of(_words_at(found, issuer.roles)),
             expires_at=expires,
             claims=claims,
             credential=credential,
@@ -202,15 +202,15 @@ class Rules:
             raise TokenRefused(f"The token is for another service ({claim})")
 
     def _check_times(self, claims: Mapping[str, Any], now: float) -> float | None:
-        """Until when the token is taken: `exp` and the leeway. RFC 9068 section 4: "The current time MUST be before the
-        time represented by the "exp" claim." """
-        expires = _time(claims, "exp")
+        """Return until when the token is taken: `exp` and the leeway. RFC 9068 section 4: "The current time MUST be
+        before the time represented by the "exp" claim." """
+        expires = _time_at(claims, "exp")
         if expires is None and self._expires:
             raise TokenRefused("The token does not say when it expires (exp)")
         if expires is not None and now >= expires + self._leeway:
             raise TokenRefused("The token has expired (exp)")
         # RFC 7519 section 4.1.5: the token "MUST NOT be accepted for processing" before nbf
-        starts, issued = _time(claims, "nbf"), _time(claims, "iat")
+        starts, issued = _time_at(claims, "nbf"), _time_at(claims, "iat")
         if starts is not None and starts > now + self._leeway:
             raise NotYet("The token is not valid yet (nbf)")
         if issued is not None and issued > now + self._leeway:
@@ -224,7 +224,7 @@ class _Sets:
     __slots__ = ("_implies", "_kept")
 
     def __init__(self, implies: Mapping[str, Iterable[str]]) -> None:
-        self._implies = closed(implies)
+        self._implies = close_implications(implies)
         self._kept: dict[tuple[str, ...], frozenset[str]] = {}
 
     def of(self, words: tuple[str, ...]) -> frozenset[str]:
@@ -238,7 +238,7 @@ class _Sets:
         return found
 
 
-def closed(implies: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
+def close_implications(implies: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
     """For each scope all that it includes, over as many steps as it takes."""
     direct = {scope: frozenset(included) for scope, included in implies.items()}
     found = {}
@@ -251,9 +251,9 @@ def closed(implies: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
     return found
 
 
-def bound_to(claims: Mapping[str, Any]) -> Binding | None:
-    """What `cnf` binds a token to; None without `cnf`. Raises TokenRefused for any other confirmation: what is bound in
-    a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
+def bound_to(claims: Mapping[str, Any]) -> TokenBinding | None:
+    """Return what `cnf` binds a token to; None without `cnf`. Raises TokenRefused for any other confirmation: what is
+    bound in a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
     if "cnf" not in claims:
         return None
     cnf = claims["cnf"]
@@ -261,11 +261,11 @@ def bound_to(claims: Mapping[str, Any]) -> Binding | None:
     if isinstance(cnf, dict) and len(cnf) == 1:
         key, certificate = cnf.get("jkt"), cnf.get("x5t#S256")
         if isinstance(key, str) and key.isascii():
-            return Binding("jkt", key)
+            return TokenBinding("jkt", key)
         # RFC 8705 section 3.1: "a base64url-encoded ... SHA-256 hash ... of the DER encoding of the X.509 certificate",
         # which "MUST omit all trailing pad '=' characters"
         if isinstance(certificate, str) and _THUMBPRINT.fullmatch(certificate):
-            return Binding("x5t#S256", certificate)
+            return TokenBinding("x5t#S256", certificate)
     raise TokenRefused("The token is bound to something that cannot be checked here (cnf)")
 
 
@@ -273,7 +273,7 @@ def _first(path: Path) -> str:
     return path if isinstance(path, str) else path[0]
 
 
-def _found(claims: Mapping[str, Any], path: Path) -> Any:
+def _value_at(claims: Mapping[str, Any], path: Path) -> Any:
     value: Any = claims
     for name in (path,) if isinstance(path, str) else path:
         if not isinstance(value, dict) or name not in value:
@@ -282,10 +282,10 @@ def _found(claims: Mapping[str, Any], path: Path) -> Any:
     return value
 
 
-def _text(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
-    """The first of these claims that is there. Raises TokenRefused if it is not text."""
+def _text_at(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
+    """Return the first of these claims that is there. Raises TokenRefused if it is not text."""
     for path in paths:
-        value = _found(claims, path)
+        value = _value_at(claims, path)
         if value is not None:
             if not isinstance(value, str) or not 0 < len(value) <= _TEXT:
                 raise TokenRefused(f"The token's {_first(path)} is not text of 1 to {_TEXT} characters")
@@ -293,11 +293,12 @@ def _text(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
     return None
 
 
-def _words(claims: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, ...]:
-    """The words of all of these claims. Raises TokenRefused for one that is neither a text nor a list of texts."""
+def _words_at(claims: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, ...]:
+    """Return the words of all of these claims. Raises TokenRefused for one that is neither a text nor a list of
+    texts."""
     words: list[str] = []
     for path in paths:
-        value = _found(claims, path)
+        value = _value_at(claims, path)
         if value is None:
             continue
         if isinstance(value, str):
@@ -309,8 +310,8 @@ def _words(claims: Mapping[str, Any], paths: Sequence[Path]) -> tuple[str, ...]:
     return tuple(sorted({word for word in words if word}))
 
 
-def _time(claims: Mapping[str, Any], name: str) -> float | None:
-    """A NumericDate (RFC 7519 section 2), Unix time in seconds; None where it is absent. Raises TokenRefused."""
+def _time_at(claims: Mapping[str, Any], name: str) -> float | None:
+    """Return a NumericDate (RFC 7519 section 2), Unix time in seconds; None where it is absent. Raises TokenRefused."""
     if name not in claims:
         return None
     value = claims[name]

@@ -5,7 +5,7 @@ Rules of this package:
 
 - One folder per family of commands, one file per command or pair; what they share is here. cyclopts and rich are
   imported nowhere else in dragoman.
-- Only the module of the command that was asked for is imported, and `--version` imports nothing.
+- Only the module of the command on the command line is imported, and `--version` imports nothing.
 - Results go to stdout, everything else to stderr; tables, colour and progress are for terminals only.
 - Exit status: `ends.py`. A failure is reported in one sentence, never with a traceback.
 """

@@ -20,14 +20,14 @@ from msgspec import Raw, Struct
 
 from ..channel import ChannelError, Reason
 from ..jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
-from ..jsonrpc.options import closest
+from ..jsonrpc.options import nearest_name
 from ..net.commands import command_name
 from ..net.scheme import SCHEMES, has_host
 from ..net.urls import Url, is_standard, mask_url, parse, scheme_of
 from ..rpc.outbound import IS_MCP
 from ..rpc.peer import Peer
-from .ends import meant
-from .options import Access
+from .ends import suggest_name
+from .options import AccessOptions
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ MOST = 10
 """Names that are listed."""
 HANDSHAKE = ("initialize:", "server/discover:")
 """How the error of a server begins that does not answer the first request."""
-TOLD = frozenset(
+CERTAIN = frozenset(
     (
         "login",
         "no_challenge",
@@ -50,15 +50,15 @@ TOLD = frozenset(
         "no_socket",
     )
 )
-"""Faults whose fix is told at once: the error alone makes them certain. The doctor has to look for others."""
+"""Faults whose fix is printed at once, as the error alone makes them certain. The doctor examines others."""
 OF_MCP = (-32020, -32021, -32022)
 """Error codes that only MCP has."""
 HUNG_UP: frozenset[Reason] = frozenset(("hung_up", "reset", "not_websocket", "certificate_wanted"))
 """Why a channel failed whose far end hung up without a word, or with none that is understood."""
 VARIABLES = ("DRAGOMAN_USER", "DRAGOMAN_BEARER", "DRAGOMAN_BUS", "DRAGOMAN_WORKER", "DRAGOMAN_SECRET")
 """What the environment may say to dragoman, apart from brokers."""
-MENDED = (": write ", "; write ", ": give ", ": check ", "; use ", "--", "usually at", "served here")
-"""What an error says that tells its mend."""
+HAS_FIX = (": write ", "; write ", ": give ", ": check ", "; use ", "--", "usually at", "served here")
+"""Texts in an error that already says how to fix it."""
 ALIKE = 0.9
 """How much a variable must be like a known one to be taken for a slip: others may be the user's own."""
 OF_BROKERS = tuple(
@@ -74,16 +74,16 @@ class _Methods(Struct):
     methods: list[_Named]
 
 
-def there_are(names: Iterable[str]) -> str:
+def name_offers(names: Iterable[str]) -> str:
     """`it has a, b`: at most `MOST` names."""
     listed = list(names)
     return f"it has {', '.join(listed[:MOST])}{', ...' if len(listed) > MOST else ''}"
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """`did you mean x?`, or what there is; "" if there is nothing."""
     listed = list(known)
-    return meant(name, listed, there_are(listed)) if listed else ""
+    return suggest_name(name, listed, name_offers(listed)) if listed else ""
 
 
 def about_name(
@@ -98,20 +98,20 @@ def about_name(
         command = "read" if other == "resource" else other
         error.add_note(f"{name!r} is a {other}: dragoman {command} instead of {'read' if what == 'resource' else what}")
     elif "did you mean" not in error.message:  # as servers of dragoman say
-        error.add_note(f"the server lists no {what} {name!r}; {near(name, known) or f'it has no {what}s'}")
+        error.add_note(f"the server lists no {what} {name!r}; {suggest(name, known) or f'it has no {what}s'}")
 
 
 @asynccontextmanager
 async def probing() -> AsyncIterator[None]:
-    """For a look that only finds advice: it takes at most `PATIENCE` seconds, and whatever it raises is passed over, or
+    """For a look that only finds advice: it takes at most `PATIENCE` seconds, and what it raises is ignored, or
     it would hide the error that is advised on."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(PATIENCE):
             yield
 
 
-async def offered(ask: Awaitable[list[T]]) -> list[T]:
-    """What a server lists, to prepare a call by it; nothing where it cannot list, which the call need not mind."""
+async def list_offered(ask: Awaitable[list[T]]) -> list[T]:
+    """What a server lists, to prepare a call; nothing where it cannot list: the call works without."""
     try:
         return await ask
     except (RpcError, BadAnswer):
@@ -120,18 +120,18 @@ async def offered(ask: Awaitable[list[T]]) -> list[T]:
 
 async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str) -> None:
     """Note on the error of an unknown method which method was called, what was meant, or that this is MCP."""
-    place = shlex.quote(url)
+    where = shlex.quote(url)
     names: list[str] | None = None
     async with probing():
         names = await methods_of(peer)
         if names is None and await _is_mcp(peer):
-            error.add_note(f"this is MCP, not JSON-RPC: dragoman tools {place} lists what it can do")
+            error.add_note(f"this is MCP, not JSON-RPC: dragoman tools {where} lists what it can do")
             return
     what = f"there is no method {method!r}"
     if not names:
         error.add_note(what if names is None else f"{what}; it has none")
         return
-    error.add_note(f"{what}; {near(method, names)} (dragoman methods {place} lists them)")
+    error.add_note(f"{what}; {suggest(method, names)} (dragoman methods {where} lists them)")
 
 
 async def methods_of(peer: Peer, seconds: float = PATIENCE) -> list[str] | None:
@@ -152,63 +152,63 @@ async def _is_mcp(peer: Peer) -> bool:
 
 
 @asynccontextmanager
-async def advised(place: str | Sequence[str], access: Access, said: Callable[[], str]) -> AsyncIterator[None]:
-    """Notes on an error of the connection to `place` what the doctor would say of it (`faults` finds those of both), or
-    that the doctor looks. `said`: why a command that was started may fail, by its stderr."""
+async def add_advice(where: str | Sequence[str], access: AccessOptions, said: Callable[[], str]) -> AsyncIterator[None]:
+    """Add to an error of the connection to `where` how to fix it, or that `dragoman doctor` finds out. `said`: why a
+    command that was started may fail, by its stderr."""
     try:
         yield
     except ChannelError as error:
         async with probing():
-            await _about_tls(error, place, access.cert is not None)
-        _about_fault(error, place, access)
+            await _about_tls(error, where, access.cert is not None)
+        _about_fault(error, where, access)
         raise
     except BadAnswer as error:
-        _about_fault(error, place, access)
+        _about_fault(error, where, access)
         raise
     except CallTimeout as error:
-        if not isinstance(place, str) and str(error).startswith(HANDSHAKE):
-            _about_silence(error, place, said())
+        if not isinstance(where, str) and str(error).startswith(HANDSHAKE):
+            _about_silence(error, where, said())
         raise
 
 
 def _about_silence(error: CallTimeout, command: Sequence[str], cause: str) -> None:
     """Note on the error of a command that does not answer which one it is, and what it said."""
-    told = f"on its stderr: {cause}" if cause else "it has written nothing to stderr"
-    error.add_note(f"{command_name(command)} runs, and does not answer; {told}")
+    printed = f"on its stderr: {cause}" if cause else "it has written nothing to stderr"
+    error.add_note(f"{command_name(command)} runs, and does not answer; {printed}")
     error.add_note("if it is slow to start, give it longer: --timeout 60")
     error.add_note(_doctor(command))
 
 
-def _about_fault(error: ChannelError | BadAnswer, place: str | Sequence[str], access: Access) -> None:
+def _about_fault(error: ChannelError | BadAnswer, where: str | Sequence[str], access: AccessOptions) -> None:
     if isinstance(error, BadAnswer):
-        from .faults import of_loose_answer  # noqa: PLC0415  (start-up: for a fault)
+        from .faults import diagnose_loose_answer  # noqa: PLC0415  (start-up: for a fault)
 
-        if (loose := of_loose_answer(str(error))) is not None:
-            error.add_note(f"what to do: {loose.mend}")
+        if (loose := diagnose_loose_answer(str(error))) is not None:
+            error.add_note(f"what to do: {loose.fix}")
             return
-    if getattr(error, "__notes__", ()) or any(sign in str(error) for sign in MENDED):
+    if getattr(error, "__notes__", ()) or any(sign in str(error) for sign in HAS_FIX):
         return
-    if isinstance(place, str) and not is_standard(place):
-        from .faults import of_failure  # noqa: PLC0415  (start-up: for a fault)
+    if isinstance(where, str) and not is_standard(where):
+        from .faults import diagnose_failure  # noqa: PLC0415  (start-up: for a fault)
 
         authorized = access.auth() is not None or "authorization" in (name.lower() for name in access.headers())
-        fault = of_failure(error, parse(place), PATIENCE, authorized)
-        if fault.kind in TOLD and not isinstance(error, BadAnswer) and "dragoman login" not in str(error):
-            error.add_note(f"what to do: {fault.mend}")
+        fault = diagnose_failure(error, parse(where), PATIENCE, authorized)
+        if fault.kind in CERTAIN and not isinstance(error, BadAnswer) and "dragoman login" not in str(error):
+            error.add_note(f"what to do: {fault.fix}")
             return
-    error.add_note(_doctor(place, "auth explain" if "dragoman login" in str(error) else "doctor"))
+    error.add_note(_doctor(where, "auth explain" if "dragoman login" in str(error) else "doctor"))
 
 
-def _doctor(place: str | Sequence[str], command: str = "doctor") -> str:
-    target = mask_url(place) if isinstance(place, str) else shlex.join(place)
+def _doctor(where: str | Sequence[str], command: str = "doctor") -> str:
+    target = mask_url(where) if isinstance(where, str) else shlex.join(where)
     return f"to find out why: dragoman {command} {shlex.quote(target)}"
 
 
-async def _about_tls(error: ChannelError, place: str | Sequence[str], has_certificate: bool) -> None:
+async def _about_tls(error: ChannelError, where: str | Sequence[str], has_certificate: bool) -> None:
     """Note on the error of a far end that hung up that it speaks TLS, by a handshake, or may want a certificate."""
-    if error.reason not in HUNG_UP or not isinstance(place, str) or not has_host(scheme_of(place)):
+    if error.reason not in HUNG_UP or not isinstance(where, str) or not has_host(scheme_of(where)):
         return
-    url = parse(place)
+    url = parse(where)
     if url.tls:
         if not has_certificate:
             error.add_note("if the server asks for client certificates, give one: --cert FILE")
@@ -252,11 +252,11 @@ def about_mcp(error: Exception, url: str) -> None:
         )
 
 
-def misspelt(environment: Mapping[str, str] = os.environ) -> list[str]:
+def find_misspelt_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
     """A sentence for each variable DRAGOMAN_... of the environment that is nearly one that is read."""
     known = [*VARIABLES, *OF_BROKERS, "DRAGOMAN_NATS_TOKEN", "DRAGOMAN_NATS_CREDS"]
     found = []
     for name in environment:
-        if name.startswith("DRAGOMAN_") and name not in known and (one := closest(name, known, ALIKE)):
-            found.append(f"the environment's {name} is not read; did you mean {one}?")
+        if name.startswith("DRAGOMAN_") and name not in known and (alike := nearest_name(name, known, ALIKE)):
+            found.append(f"the environment's {name} is not read; did you mean {alike}?")
     return found

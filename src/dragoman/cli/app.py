@@ -16,10 +16,10 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 from .. import __version__
 from ..jsonrpc.errors import LocalError
 from . import ends
-from .advice import misspelt
+from .advice import find_misspelt_variables
 from .arguments import unread
 from .exchange import show_exchange
-from .lines import Handler, lines
+from .lines import LineHandler, lines
 from .options import Output
 from .terminal import colour, err, for_people, out, prepare, say, show_ending
 
@@ -67,7 +67,7 @@ COMMANDS = {
     "demo": ("demo.demo:app", "See a calculator answer on every wire."),
     "completion": ("completion:app", "Print a completion script for your shell."),
 }
-"""Where each command's App is, imported when it is asked for."""
+"""Where each command's App is (imported when the command runs), and its summary."""
 
 GROUPS = {
     "Serve and call": "serve call notify methods",
@@ -104,8 +104,8 @@ def build() -> App:
         for group in [Group(title, sort_key=at)]
         for name in names.split()
     }
-    for order, (name, (place, summary)) in enumerate(COMMANDS.items()):
-        app.command(f"dragoman.cli.{place}", name=name, help=summary, sort_key=order, group=groups[name])
+    for order, (name, (module, summary)) in enumerate(COMMANDS.items()):
+        app.command(f"dragoman.cli.{module}", name=name, help=summary, sort_key=order, group=groups[name])
     app["--help"].group = app["--version"].group = Group("Options", sort_key=len(GROUPS))
     app.command(
         "dragoman.cli.completion:install",
@@ -126,19 +126,21 @@ def run(arguments: Sequence[str]) -> int:
         arguments = _child_as_option(arguments)
     try:
         if arguments and arguments[0] == "serve":
-            app.config = _elsewhere(arguments)
+            app.config = _other_sources(arguments)
         command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
-        return _misread(fault, arguments)
+        return _report_misuse(fault, arguments)
     except (ends.Usage, LocalError, ImportError) as fault:  # options that exclude each other, a missing extra
-        return _failed(fault, Output(json=_wants_json(arguments)))
+        return _report_failure(fault, Output(json=_wants_json(arguments)))
     output = _output(bound)
     colour(output.color)  # it may stand in the file of `serve`
     if output.output == "table":
         for_people()
     show_exchange(output.verbose)
     _log(output.verbose)
-    for sentence in misspelt() if "stdio:" not in arguments else ():  # the command that started this one has said it
+    for sentence in (
+        find_misspelt_variables() if "stdio:" not in arguments else ()
+    ):  # the command that started this one has said it
         say(sentence, "yellow")
     try:
         try:
@@ -154,11 +156,11 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return ends.PIPE_CLOSED
     except Exception as fault:
-        return _failed(fault, output)
+        return _report_failure(fault, output)
     return status if isinstance(status, int) else ends.FINE
 
 
-def _elsewhere(arguments: Sequence[str]) -> Sequence[Callable[..., Any]]:
+def _other_sources(arguments: Sequence[str]) -> Sequence[Callable[..., Any]]:
     """Where options of `serve` come from besides the command line: the environment and the file of `--config`."""
     from .serving.settings import sources  # noqa: PLC0415  (start-up: for this command alone)
 
@@ -178,12 +180,12 @@ def _child_as_option(arguments: Sequence[str]) -> Sequence[str]:
     return [*words[:at], "--child", shlex.join(words[at + 1 :])]
 
 
-def _misread(fault: CycloptsError, arguments: Sequence[str]) -> int:
+def _report_misuse(fault: CycloptsError, arguments: Sequence[str]) -> int:
     """The command line itself is wrong."""
     name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     where = f"dragoman {name} --help" if name else "dragoman --help"
-    text = f"{_unknown(arguments[0]) if _is_unknown(arguments) else _sentence(fault, name)} ({where} shows how)"
-    return _reported(ends.Ending(ends.WRONG_USAGE, "usage", text), _wants_json(arguments))
+    text = f"{_unknown_command(arguments[0]) if _is_unknown_command(arguments) else _sentence(fault, name)} ({where} shows how)"
+    return _report_ending(ends.Ending(ends.WRONG_USAGE, "usage", text), _wants_json(arguments))
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
@@ -207,16 +209,16 @@ def _example(numeric: bool) -> str:
     return "3" if numeric else "VALUE"
 
 
-def _is_unknown(arguments: Sequence[str]) -> bool:
+def _is_unknown_command(arguments: Sequence[str]) -> bool:
     return bool(arguments) and not arguments[0].startswith("-") and arguments[0] not in COMMANDS
 
 
-def _unknown(name: str) -> str:
+def _unknown_command(name: str) -> str:
     """The message for an unknown command; cyclopts would import every command for it."""
-    return f"there is no command {name!r}; {ends.meant(name, COMMANDS, 'there are ' + ', '.join(COMMANDS))}"
+    return f"there is no command {name!r}; {ends.suggest_name(name, COMMANDS, 'there are ' + ', '.join(COMMANDS))}"
 
 
-def _failed(fault: Exception, output: Output) -> int:
+def _report_failure(fault: Exception, output: Output) -> int:
     """A command raised: print one sentence, with --verbose the traceback too."""
     ending = ends.ending_of(fault)
     if output.verbose:
@@ -225,10 +227,10 @@ def _failed(fault: Exception, output: Output) -> int:
         ending = ends.Ending(
             ending.status, ending.kind, f"a fault of dragoman itself: {ending.text} (--verbose shows where)"
         )
-    return _reported(ending, output.json)
+    return _report_ending(ending, output.json)
 
 
-def _reported(ending: ends.Ending, json: bool) -> int:
+def _report_ending(ending: ends.Ending, json: bool) -> int:
     """Tell how the command ends, if that can be written; its exit status."""
     unwritten = ending.status == ends.NOT_WRITTEN
     try:
@@ -253,7 +255,7 @@ def _forget_output() -> None:
 
 def _log(verbose: bool) -> None:
     """The library's log goes to stderr: warnings and worse, everything with --verbose."""
-    handler = Handler()
+    handler = LineHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     if verbose:

@@ -86,9 +86,9 @@ _WITHOUT_VALUES = re.compile(r"^( +'(?:\d+|\*):(?!:)(?:(?!->|:\().)*)'(?= \\$|$)
 """An argument in zsh's script that says what it is and has no values."""
 
 
-def finished(shell: str, script: str) -> str:
+def complete_script(shell: str, script: str) -> str:
     """The script of the parser for a shell, and what only a server knows. In zsh an argument without values has an
-    empty list of them: else its message keeps zsh from completing an option in its place."""
+    empty list of them: else its message keeps zsh from completing an option instead."""
     if shell == "zsh":
         script = _WITHOUT_VALUES.sub(r"\1:()'", script)
     return script + ASKING[shell]
@@ -111,7 +111,7 @@ def completion(
         Print what may end this command line instead; the script asks so for methods, tools and arguments.
     """
     if line is None:
-        print(finished(shell, build().generate_completion(prog_name="dragoman", shell=shell)))
+        print(complete_script(shell, build().generate_completion(prog_name="dragoman", shell=shell)))
         return FINE
     for one in proposals(line):
         print(one)
@@ -128,7 +128,7 @@ def install() -> int:
         raise Usage(f"there is no completion for {shell}; dragoman completion --help shows the shells")
     try:
         path = build().install_completion(shell=shell)
-        path.write_text(finished(shell, path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(complete_script(shell, path.read_text(encoding="utf-8")), encoding="utf-8")
     except OSError as fault:
         raise Usage(f"{fault.filename or 'the script'} cannot be written: {fault.strerror}") from None
     say(f"{path} is installed; start a new shell to use it")

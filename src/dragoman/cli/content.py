@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from rich.padding import Padding
 from rich.text import Text
 
@@ -103,15 +104,34 @@ def _size(encoded: object) -> str:
     return f"{size:,} byte{'' if size == 1 else 's'}"
 
 
-def show_signatures(rows: Sequence[tuple[str, str]], what: str) -> None:
-    """The entries that a server lists: each as `name(arguments)` and a line about it. `what` names their kind."""
-    for line, words in rows:
+class EntryRow(Struct, frozen=True):
+    """An entry that a server lists: its name, what follows it directly, a line about it, and further columns."""
+
+    name: str
+    tail: str
+    about: str
+    columns: tuple[str, ...] = ()
+
+
+def signature_row(signature: str, about: str) -> EntryRow:
+    """The row of an entry that is shown as `name(arguments)`."""
+    name, bracket, rest = signature.partition("(")
+    return EntryRow(name, bracket + rest, about)
+
+
+def show_entries(rows: Sequence[EntryRow], what: str) -> None:
+    """Show entries: at a terminal with the line about each below it, in a pipe a line each with tabs between the
+    columns. `what` names their kind, for a server that has none."""
+    for row in rows:
         if not out.is_terminal:
-            show_row(line, words)
+            print("\t".join(map(clean, (row.name + row.tail, *row.columns, row.about))).rstrip("\t"))
             continue
-        name, bracket, rest = line.partition("(")
-        out.print(Text.assemble((clean(name), "cyan"), clean(bracket + rest)), soft_wrap=True)
-        show_about(clean(words))
+        line = Text.assemble((clean(row.name), "cyan"), clean(row.tail))
+        for column, style in zip(row.columns, ("", "dim"), strict=False):
+            line.append(f"  {clean(column)}" if column else "", style)
+        out.print(line, soft_wrap=True)
+        if row.about:
+            out.print(Padding(Text(clean(row.about), style="dim"), (0, 0, 0, 4)))
     if not rows:
         err.print(Text(f"the server has no {what}", "dim"))
 
@@ -128,22 +148,6 @@ def show_detail(line: str, text: object, arguments: Iterable[tuple[str, str, str
     for name, kind, note, words in arguments:
         what = "  ".join(filter(None, (name, kind))) + note
         out.print(Text(clean("  " + "  ".join(filter(None, (what, first_line(words)))))), soft_wrap=True)
-
-
-def show_row(*parts: str) -> None:
-    """One line for programs: the parts that are there, with tabs between."""
-    print("\t".join(map(clean, parts)).rstrip("\t"))
-
-
-def show_about(text: str) -> None:
-    """A line about what was just listed, for people at a terminal."""
-    if text:
-        out.print(Padding(Text(text, style="dim"), (0, 0, 0, 4)))
-
-
-def about(each: Mapping[str, Any]) -> str:
-    """The line about an entry that a server lists."""
-    return first_line(each.get("description") or each.get("title"))
 
 
 def first_line(text: object) -> str:

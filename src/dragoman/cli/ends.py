@@ -38,7 +38,7 @@ NOT_WRITTEN = 74
 PIPE_CLOSED = 141
 
 FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
-"""Why writing fails: no place is left, or the terminal is gone. No connection fails so."""
+"""Why writing fails: the disk is full, or the terminal is gone. No connection fails so."""
 
 LEAST_FILES = 32
 """Open files that `serve` needs to begin: its own, Python's, the loop's and a few callers'."""
@@ -52,7 +52,7 @@ class Usage(Exception):
     """The command was used wrongly; the text says what would be right."""
 
 
-def meant(name: str, known: Iterable[str], otherwise: str) -> str:
+def suggest_name(name: str, known: Iterable[str], otherwise: str) -> str:
     """For an unknown name: a suggestion of the known one that was probably meant, or `otherwise`."""
     near = alike(name, known)
     return f"did you mean {near}?" if near else otherwise

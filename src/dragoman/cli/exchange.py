@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..rpc.tracing import Event, Hook, json_lines
 from .options import trace_to
-from .terminal import clean, coloured, err, laid_out
+from .terminal import clean, err, has_colour, lay_out
 
 
 class _Line(msgspec.Struct):
@@ -41,7 +41,7 @@ def show_exchange(verbose: bool) -> None:
 
 @contextmanager
 def exchange(trace: str | None) -> Iterator[Hook | None]:
-    """What `connect` and `Client` take as `trace`; None where neither option was given. Raises Usage when the file of
+    """The `trace` of `connect` and `Client`; None where neither option was given. Raises Usage when the file of
     the trace cannot be opened."""
     with trace_to(trace) as write:
         hooks = [json_lines(write)] if write is not None else []
@@ -60,21 +60,21 @@ def _all(hooks: list[Hook]) -> Hook:
 
 def _show(line: str) -> None:
     """An event on stderr: the message when it passes, then its answer with the time that it took."""
-    told = msgspec.json.decode(line, type=_Line)
-    out = told.direction == "out"
-    if told.kind == "started" or told.outcome == "notified":
-        _arrow("-->" if out else "<--", told.message, "")
-    elif told.answer is not None:
-        _arrow("<--" if out else "-->", told.answer, f"  {told.ms:.1f} ms" if told.ms is not None else "")
+    event = msgspec.json.decode(line, type=_Line)
+    out = event.direction == "out"
+    if event.kind == "started" or event.outcome == "notified":
+        _arrow("-->" if out else "<--", event.message, "")
+    elif event.answer is not None:
+        _arrow("<--" if out else "-->", event.answer, f"  {event.ms:.1f} ms" if event.ms is not None else "")
     else:
-        _arrow("<--" if out else "-->", told.message if told.kind == "failed" else "", f"  {told.outcome or ''}")
+        _arrow("<--" if out else "-->", event.message if event.kind == "failed" else "", f"  {event.outcome or ''}")
 
 
 def _arrow(sign: str, message: str, after: str) -> None:
     try:
-        text = Text(laid_out(message.encode()))
+        text = Text(lay_out(message.encode()))
     except msgspec.DecodeError:  # it was cut, or is not JSON
         text = Text(clean(message))
-    if coloured(err):
+    if has_colour(err):
         JSONHighlighter().highlight(text)
     err.print(Text.assemble((f"{sign} ", "bold"), text, (after, "dim")), soft_wrap=True)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from urllib.parse import urljoin
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from ..auth.challenge import parsed
+from ..auth.challenge import parse_challenges
 from ..channel import ChannelError, Reason
 from ..jsonrpc.check import problems
 from ..jsonrpc.codec import decode
@@ -29,18 +29,18 @@ from ..net.strangers import recognise_stranger
 from ..net.urls import Url, printable
 
 
-class Fault(Struct, frozen=True):
+class Diagnosis(Struct, frozen=True):
     """What is wrong, and what to do about it."""
 
     kind: str
     """The fault in a word, for programs."""
     what: str
-    mend: str
+    fix: str = field(name="mend")  # the name in `--json`
     answers: bool = True
     """False: there is no connection, or no answer."""
 
 
-MENDS: Mapping[Reason, str] = {
+FIXES: Mapping[Reason, str] = {
     "unresolved": "check the spelling of {host}, and whether this machine can resolve names: getent hosts {host}",
     "refused": "nothing listens at {address}: start the server there, or check host and port",
     "unreachable": "there is no way to {host} from here: check the network, the VPN and the firewall",
@@ -92,7 +92,7 @@ STATUS: Mapping[int, tuple[str, str]] = {
     504: ("gateway", "a proxy answers, and the server behind it is silent: look there"),
     505: ("version", "the server does not take HTTP/1.1: put a proxy in front"),
 }
-"""HTTP status -> the fault in a word, and its mend."""
+"""HTTP status -> the fault in a word, and its fix."""
 
 
 _LATE = "did not answer within"
@@ -111,57 +111,57 @@ _HTTP = re.compile(r": HTTP (\d{3})\b")
 """How the WebSocket says what came instead of it."""
 
 
-def log_in_at_broker(url: Url, said: str) -> Fault:
+def log_in_at_broker(url: Url, said: str) -> Diagnosis:
     """The fault of a broker that does not let a user in."""
     name = url.plain.upper()
-    mend = (
+    fix = (
         f"give the broker's user and password: {url.scheme}://USER:PASSWORD@{url.address}{url.path}, or "
         f"DRAGOMAN_{name}_USER and DRAGOMAN_{name}_PASSWORD"
     )
-    return Fault("login", f"{url.shown} does not let us in: {said}", mend)
+    return Diagnosis("login", f"{url.shown} does not let us in: {said}", fix)
 
 
-def _of_broker(said: str, url: Url) -> Fault | None:
-    """The fault that a broker told, if it is one that is known."""
+def _diagnose_broker(said: str, url: Url) -> Diagnosis | None:
+    """The fault that a broker reported, if it is a known one."""
     if "no worker serves" in said:
-        mend = f"start one there: dragoman serve FILE {url.shown}; or check the name in the URL"
-        return Fault("no_worker", said, mend, False)
+        fix = f"start one there: dragoman serve FILE {url.shown}; or check the name in the URL"
+        return Diagnosis("no_worker", said, fix, False)
     if _NO_RIGHT.search(said):
-        return Fault("denied", said, "let this user of the broker have the rights that the page of the wire names")
+        return Diagnosis("denied", said, "let this user of the broker have the rights that the page of the wire names")
     return log_in_at_broker(url, said) if _NO_LOGIN.search(said) else None
 
 
-def _of_handshake(said: str, url: Url) -> Fault | None:
+def _diagnose_handshake(said: str, url: Url) -> Diagnosis | None:
     """The fault of an endpoint that answers a WebSocket's handshake with HTTP."""
     if (found := _HTTP.search(said)) is None:
         return None
     status = int(found[1])
     if status in (401, 403):
-        mend = "give --user NAME:PASSWORD or --bearer TOKEN; its log says whether host name and origin are allowed"
-        return Fault("login", said, mend)
+        fix = "give --user NAME:PASSWORD or --bearer TOKEN; its log says whether host name and origin are allowed"
+        return Diagnosis("login", said, fix)
     words = _words(url)
     if status in (407, 413, 421, 429) or (status >= 500 and status != 501):
-        word, mend = STATUS.get(status) or STATUS[500]
-        return Fault(word, said, mend.format(**words))
-    return Fault("not_websocket", said, MENDS["not_websocket"].format(**words))
+        word, fix = STATUS.get(status) or STATUS[500]
+        return Diagnosis(word, said, fix.format(**words))
+    return Diagnosis("not_websocket", said, FIXES["not_websocket"].format(**words))
 
 
-def of_connection(error: BaseException, url: Url) -> Fault:
+def diagnose_connection(error: BaseException, url: Url) -> Diagnosis:
     """The fault of a connection that failed."""
     reason = error.reason if isinstance(error, ChannelError) else reason_of(error)
     said = str(error) if isinstance(error, ChannelError) else f"cannot connect to {url.shown}: {in_words(error)}"
-    if isinstance(error, ChannelError) and url.plain in BROKERS and (told := _of_broker(said, url)) is not None:
-        return told
-    if isinstance(error, ChannelError) and url.plain == "ws" and (told := _of_handshake(said, url)) is not None:
-        return told
-    mend = _mend(reason, url)
+    if isinstance(error, ChannelError) and url.plain in BROKERS and (fault := _diagnose_broker(said, url)) is not None:
+        return fault
+    if isinstance(error, ChannelError) and url.plain == "ws" and (fault := _diagnose_handshake(said, url)) is not None:
+        return fault
+    fix = _fix(reason, url)
     if reason in ("hung_up", "reset") and url.tls:
-        mend += "; if it asks for client certificates, give one: --cert FILE"
-    return Fault(reason, said, mend, reason not in NO_CONNECTION)
+        fix += "; if it asks for client certificates, give one: --cert FILE"
+    return Diagnosis(reason, said, fix, reason not in NO_CONNECTION)
 
 
-def _mend(reason: Reason, url: Url) -> str:
-    return MENDS[reason].format(**_words(url))
+def _fix(reason: Reason, url: Url) -> str:
+    return FIXES[reason].format(**_words(url))
 
 
 def _words(url: Url) -> dict[str, str]:
@@ -177,42 +177,42 @@ def _words(url: Url) -> dict[str, str]:
     }
 
 
-def of_call(error: Exception, url: Url | None, place: str, seconds: float) -> Fault:
+def diagnose_call(error: Exception, url: Url | None, where: str, seconds: float) -> Diagnosis:
     """The fault of a call that had no answer. `seconds`: how long it could wait."""
     if isinstance(error, CallTimeout) or _LATE in str(error):
-        return silent(place, seconds)
+        return diagnose_silence(where, seconds)
     if isinstance(error, BadAnswer):
-        return of_loose_answer(str(error)) or _split(
+        return diagnose_loose_answer(str(error)) or _split_sentence(
             "bad_answer", str(error), "no JSON-RPC server is there, or a faulty one: look into its log"
         )
     if url is not None and any(sign in str(error) for sign in _CUT):
-        mend = "the server, or a proxy on the way, ends an answer before its end: compare Content-Length with the body"
-        return Fault("cut", str(error), f"{mend}, and look into both logs")
+        fix = "the server, or a proxy on the way, ends an answer before its end: compare Content-Length with the body"
+        return Diagnosis("cut", str(error), f"{fix}, and look into both logs")
     if url is not None:
-        return of_connection(error, url)
-    return Fault("hung_up", str(error), "look into the program's own messages", False)
+        return diagnose_connection(error, url)
+    return Diagnosis("hung_up", str(error), "look into the program's own messages", False)
 
 
-def of_loose_answer(said: str) -> Fault | None:
+def diagnose_loose_answer(said: str) -> Diagnosis | None:
     """The fault of an answer that is refused, and that `--lenient` accepts; None for any other."""
-    found = next((mend for sign, mend in _LOOSE.items() if sign in said), None)
-    return None if found is None else Fault("loose", said, f"accept it: --lenient; the server must {found}")
+    found = next((fix for sign, fix in _LOOSE.items() if sign in said), None)
+    return None if found is None else Diagnosis("loose", said, f"accept it: --lenient; the server must {found}")
 
 
-def silent(place: str, seconds: float, said: str = "", request: str = "a request") -> Fault:
+def diagnose_silence(where: str, seconds: float, said: str = "", request: str = "a request") -> Diagnosis:
     """A far end that took a request and has said nothing. `said`: what is known besides."""
-    what = f"{place} takes {request} and has not answered within {_seconds(seconds)}{said and '; '}{said}"
-    mend = (
+    what = f"{where} takes {request} and has not answered within {_seconds(seconds)}{said and '; '}{said}"
+    fix = (
         f"if it is slow, give it longer: --timeout {_longer(seconds)}; else check that a JSON-RPC or MCP server is there, "
         "that it is not stuck, and how it separates messages (--framing content-length)"
     )
-    return Fault("silent", what, mend, False)
+    return Diagnosis("silent", what, fix, False)
 
 
-def slow(place: str, seconds: float) -> Fault:
+def diagnose_slowness(where: str, seconds: float) -> Diagnosis:
     """A far end whose answer came after the time that it had."""
-    what = f"{place} answers, and later than within {_seconds(seconds)}"
-    return Fault("slow", what, f"it is slow, not faulty: give it longer, --timeout {_longer(seconds)}", False)
+    what = f"{where} answers, and later than within {_seconds(seconds)}"
+    return Diagnosis("slow", what, f"it is slow, not faulty: give it longer, --timeout {_longer(seconds)}", False)
 
 
 def _seconds(seconds: float) -> str:
@@ -226,7 +226,7 @@ def _longer(seconds: float) -> str:
 # -- bytes ----------------------------------------------------------------------------------------
 
 
-class Heard:
+class ReplyReader:
     """What a far end sent after one request, as it came."""
 
     def __init__(self, framing_name: FramingName | None, id: bytes) -> None:
@@ -295,203 +295,212 @@ def _read(one: bytes | Malformed) -> Message:
     return one if isinstance(one, Malformed) else decode(one)
 
 
-def whole(raw: bytes) -> bool:
+def is_whole(raw: bytes) -> bool:
     """Whether a text is a whole message."""
     return not problems(raw)
 
 
-def of_bytes(heard: Heard, scheme: str, place: str, content_length: bool) -> Fault | None:
+def diagnose_bytes(reply: ReplyReader, scheme: str, where: str, content_length: bool) -> Diagnosis | None:
     """The fault in what came instead of the answer; None where nothing came but silence or the end."""
-    raw = heard.raw.lstrip()
+    raw = reply.raw.lstrip()
     if not raw:
         return None
     if content_length and raw[:1] in b"{[":
-        what = f"{place} sends JSON without Content-Length headers"
-        return Fault("framing", what, "leave --framing content-length out: it separates messages by lines")
+        what = f"{where} sends JSON without Content-Length headers"
+        return Diagnosis("framing", what, "leave --framing content-length out: it separates messages by lines")
     if not content_length and (words := recognise_stranger(raw, scheme)) is not None:
-        return stranger(words, place)
-    if heard.echoed:
-        mend = "this is not a server: it must send answers, not what it gets"
-        return Fault("echo", f"{place} sends the request back", mend)
-    if heard.messages and raw[:1] in b"{[" and raw.count(b"\n") > 1 and not problems(raw):
-        mend = "each message must stand on one line; else give --framing json"
-        return Fault("framing", f"{place} sends a message over several lines", mend)
-    for one in heard.messages:
-        if (fault := _of_message(one, place)) is not None:
+        return diagnose_stranger(words, where)
+    if reply.echoed:
+        fix = "this is not a server: it must send answers, not what it gets"
+        return Diagnosis("echo", f"{where} sends the request back", fix)
+    if reply.messages and raw[:1] in b"{[" and raw.count(b"\n") > 1 and not problems(raw):
+        fix = "each message must stand on one line; else give --framing json"
+        return Diagnosis("framing", f"{where} sends a message over several lines", fix)
+    for one in reply.messages:
+        if (fault := _diagnose_one(one, where)) is not None:
             return fault
-    if raw[:1] in b"{[" and not heard.messages and not problems(raw):
-        mend = "each message must end with a newline; else give --framing json"
-        return Fault("framing", f"{place} answers without the newline that ends a message", mend)
-    if heard.messages and all(isinstance(_read(one), Request | Notification) for one in heard.messages):
-        mend = "it calls instead of answering: check that it is a server, and that it answers each request (specification 5)"
-        return Fault("no_answer", f"{place} sends what answers nothing: {excerpt(raw)}", mend)
-    return _not_json(raw, place)
+    if raw[:1] in b"{[" and not reply.messages and not problems(raw):
+        fix = "each message must end with a newline; else give --framing json"
+        return Diagnosis("framing", f"{where} answers without the newline that ends a message", fix)
+    if reply.messages and all(isinstance(_read(one), Request | Notification) for one in reply.messages):
+        fix = "it calls instead of answering: check that it is a server, and that it answers each request (specification 5)"
+        return Diagnosis("no_answer", f"{where} sends what answers nothing: {excerpt(raw)}", fix)
+    return _diagnose_no_json(raw, where)
 
 
-def stranger(words: str, place: str) -> Fault:
+def diagnose_stranger(words: str, where: str) -> Diagnosis:
     """The fault of bytes that were recognised."""
     framed = "Content-Length" in words or "as its end" in words
     encoded = any(sign in words for sign in ("byte order", "UTF-16", "gzip"))
     kind = "framing" if framed else "encoding" if encoded else "other_protocol"
-    return _split(kind, f"{place}: {words}", "check the address")
+    return _split_sentence(kind, f"{where}: {words}", "check the address")
 
 
-def _of_message(one: bytes | Malformed, place: str) -> Fault | None:
+def _diagnose_one(one: bytes | Malformed, where: str) -> Diagnosis | None:
     """What is wrong with one message that is not the answer; None for a request or a notification."""
     message = _read(one)
     if isinstance(message, Failure) and _is(message.id, b"null"):
-        return _unread(message, place)
+        return _diagnose_unread(message, where)
     if isinstance(message, Batch):
-        return _batch(place)
+        return _diagnose_batch(where)
     if isinstance(message, Result | Failure):
-        mend = "the server must answer with the id of the request, a number as a number (specification 5)"
-        return Fault("wrong_id", f"{place} answers with another id than that of the request", mend)
+        fix = "the server must answer with the id of the request, a number as a number (specification 5)"
+        return Diagnosis("wrong_id", f"{where} answers with another id than that of the request", fix)
     if not isinstance(message, Malformed):
         return None
     if not isinstance(one, bytes):
-        return Fault("malformed", f"{place}: {message.reason}", "look how the server separates messages (--framing)")
-    return of_message(one, place)
+        return Diagnosis(
+            "malformed", f"{where}: {message.reason}", "look how the server separates messages (--framing)"
+        )
+    return diagnose_message(one, where)
 
 
-def _unread(message: Failure, place: str) -> Fault:
-    what = f"{place} cannot read the request: {message.error.message} ({message.error.code})"
-    return Fault("unread", what, "it may separate messages otherwise (--framing), or speak JSON-RPC 1.0 (--v1)")
+def _diagnose_unread(message: Failure, where: str) -> Diagnosis:
+    what = f"{where} cannot read the request: {message.error.message} ({message.error.code})"
+    return Diagnosis("unread", what, "it may separate messages otherwise (--framing), or speak JSON-RPC 1.0 (--v1)")
 
 
-def _batch(place: str) -> Fault:
-    mend = "the server must answer a single request with a single object (specification 6)"
-    return Fault("batch", f"{place} answers one request with a batch", mend)
+def _diagnose_batch(where: str) -> Diagnosis:
+    fix = "the server must answer a single request with a single object (specification 6)"
+    return Diagnosis("batch", f"{where} answers one request with a batch", fix)
 
 
-def of_message(raw: bytes, place: str) -> Fault:
+def diagnose_message(raw: bytes, where: str) -> Diagnosis:
     """The fault of text that should be a JSON-RPC message."""
     if isinstance(message := decode(raw), Batch):
-        return _batch(place)
+        return _diagnose_batch(where)
     if isinstance(message, Result | Failure):
-        return _of_message(raw, place) or _not_json(raw, place)
+        return _diagnose_one(raw, where) or _diagnose_no_json(raw, where)
     if (words := recognise_stranger(raw, "")) is not None:
-        return stranger(words, place)
+        return diagnose_stranger(words, where)
     if raw.strip()[:1] not in (b"{", b"["):
-        return _not_json(raw, place)
-    if isinstance(message, Malformed) and (loose := of_loose_answer(message.reason)) is not None:
+        return _diagnose_no_json(raw, where)
+    if isinstance(message, Malformed) and (loose := diagnose_loose_answer(message.reason)) is not None:
         return loose
     found = next((one for one in problems(raw) if one.severity == "error"), None)
     if found is None:
-        return Fault("no_answer", f"{place} sends what answers nothing: {excerpt(raw)}", "look into the server's log")
+        return Diagnosis(
+            "no_answer", f"{where} sends what answers nothing: {excerpt(raw)}", "look into the server's log"
+        )
     if b'"jsonrpc"' not in raw and b'"id"' in raw and (b'"result"' in raw or b'"error"' in raw):
-        return Fault("version_1", f"{place} answers as JSON-RPC 1.0: {excerpt(raw)}", "speak it: --v1")
-    mend = "the server must send JSON-RPC 2.0; dragoman check lists every fault of its messages"
-    return Fault("not_jsonrpc", f"{place} sends what is not JSON-RPC: {found.path}: {found.message}", mend)
+        return Diagnosis("version_1", f"{where} answers as JSON-RPC 1.0: {excerpt(raw)}", "speak it: --v1")
+    fix = "the server must send JSON-RPC 2.0; dragoman check lists every fault of its messages"
+    return Diagnosis("not_jsonrpc", f"{where} sends what is not JSON-RPC: {found.path}: {found.message}", fix)
 
 
-def _not_json(raw: bytes, place: str) -> Fault:
-    mend = "check the address: this is not a JSON-RPC server, or it prints what belongs into a log"
-    return Fault("not_json", f"{place} sends what is not JSON: {excerpt(raw)}", mend)
+def _diagnose_no_json(raw: bytes, where: str) -> Diagnosis:
+    fix = "check the address: this is not a JSON-RPC server, or it prints what belongs into a log"
+    return Diagnosis("not_json", f"{where} sends what is not JSON: {excerpt(raw)}", fix)
 
 
-def _split(kind: str, words: str, otherwise: str) -> Fault:
-    """A fault of a sentence whose mend stands after the last colon with what to write."""
+def _split_sentence(kind: str, words: str, otherwise: str) -> Diagnosis:
+    """A fault of a sentence whose fix stands after the last colon with what to write."""
     for sign in (": write ", ": give ", ": check ", "; write ", "; use "):
-        what, mark, mend = words.partition(sign)
+        what, mark, fix = words.partition(sign)
         if mark:
-            return Fault(kind, what, sign[2:] + mend)
-    return Fault(kind, words, otherwise)
+            return Diagnosis(kind, what, sign[2:] + fix)
+    return Diagnosis(kind, words, otherwise)
 
 
 # -- HTTP -----------------------------------------------------------------------------------------
 
 
-def of_reply(status: int, headers: Mapping[str, str], body: bytes, url: Url) -> Fault | None:
+def diagnose_reply(status: int, headers: Mapping[str, str], body: bytes, url: Url) -> Diagnosis | None:
     """The fault in an HTTP reply to a POST with a request; None if it carries a JSON-RPC answer, or an event stream."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    place = url.shown
+    where = url.shown
     if 300 <= status < 400:
-        return _redirected(status, headers.get("location", ""), url)
+        return _diagnose_redirect(status, headers.get("location", ""), url)
     if isinstance(answer := decode(body), Failure) and answer.error.code == PARSE_ERROR and _is(answer.id, b"null"):
-        return _unread(answer, place)
+        return _diagnose_unread(answer, where)
     if isinstance(answer, Failure) or (isinstance(answer, Result) and _is(answer.id, b"1")):
         return None
     if not 200 <= status < 300:
-        word, mend = STATUS.get(status) or STATUS[400 if status < 500 else 500]
+        word, fix = STATUS.get(status) or STATUS[400 if status < 500 else 500]
         said = f": {excerpt(body)}" if body.strip() and b"<" not in body[:20] else ""
-        return Fault(word, f"{place} answers HTTP {status}{said}", mend.format(**_words(url)))
+        return Diagnosis(word, f"{where} answers HTTP {status}{said}", fix.format(**_words(url)))
     if kind == "text/event-stream":
         return None
     if kind == "text/html" or body.lstrip()[:9].lower() in (b"<!doctype", b"<html>"):
-        return Fault("web_page", f"{place} is a web page", "check the path of the URL; MCP is usually at /mcp")
+        return Diagnosis("web_page", f"{where} is a web page", "check the path of the URL; MCP is usually at /mcp")
     if (coding := headers.get("content-encoding", "").lower()) not in ("", "identity", "gzip", "deflate"):
-        mend = "the server, or a proxy before it, must keep to the request's Accept-Encoding"
-        return Fault("encoding", f"{place} sends its answer as {coding}, which was not asked for", mend)
+        fix = "the server, or a proxy before it, must keep to the request's Accept-Encoding"
+        return Diagnosis("encoding", f"{where} sends its answer as {coding}, which was not asked for", fix)
     if not body.strip():
-        what = f"{place} answers a call with HTTP {status} and no body"
-        return Fault("empty", what, "the server must answer each request that has an id (specification 4)")
-    return of_message(body, place)
+        what = f"{where} answers a call with HTTP {status} and no body"
+        return Diagnosis("empty", what, "the server must answer each request that has an id (specification 4)")
+    return diagnose_message(body, where)
 
 
-def of_challenge(
+def diagnose_challenge(
     status: int, challenge: str, url: Url, authorized: bool = False, *, stored: bool = False
-) -> Fault | None:
-    """The fault of a caller that is not let in; None where a token is asked for, and none was given. `authorized`: it
+) -> Diagnosis | None:
+    """The fault of a caller that is not let in; None where a token is required, and none was sent. `authorized`: it
     gave credentials; `stored`: those of `dragoman login`."""
-    place = url.shown
-    found = {one.scheme.lower(): one.params for one in parsed(challenge)}
+    where = url.shown
+    found = {one.scheme.lower(): one.params for one in parse_challenges(challenge)}
     params = found.get("bearer") or found.get("dpop") or {}
     login = f"dragoman login {shlex.quote(url.bare)}"
     if status == 403 and params.get("error") == "insufficient_scope":
         scopes = params.get("scope", "").split()
         more = "".join(f" --scope {shlex.quote(printable(one))}" for one in scopes)
-        mend = f"get a token with the scope {printable(' '.join(scopes)) or 'that the server names'}: {login}{more}"
-        return Fault("scope", f"{place}: the token's scopes do not suffice", mend)
+        fix = f"get a token with the scope {printable(' '.join(scopes)) or 'that the server names'}: {login}{more}"
+        return Diagnosis("scope", f"{where}: the token's scopes do not suffice", fix)
     if status == 403:
-        mend = "the server lets this caller in nowhere: check host name, origin and rights (its log says which)"
-        return Fault("forbidden", f"{place} answers HTTP 403", mend)
+        fix = "the server lets this caller in nowhere: check host name, origin and rights (its log says which)"
+        return Diagnosis("forbidden", f"{where} answers HTTP 403", fix)
     if authorized:
         why = params.get("error_description") or params.get("error") or "it does not say why"
-        mend = "check user, password or token, and whether it has expired; get a new one"
-        mend = f"log in again: {login}" if stored else mend
-        return Fault("refused_login", f"{place} refuses these credentials (HTTP {status}): {why}", mend)
+        fix = "check user, password or token, and whether it has expired; get a new one"
+        fix = f"log in again: {login}" if stored else fix
+        return Diagnosis("refused_login", f"{where} refuses these credentials (HTTP {status}): {why}", fix)
     if "bearer" in found or "dpop" in found:
         return None
     if "basic" in found or "digest" in found:
-        mend = "give --user NAME:PASSWORD, or set DRAGOMAN_USER"
+        fix = "give --user NAME:PASSWORD, or set DRAGOMAN_USER"
         if "basic" not in found:
-            mend = "let the server take Basic or Bearer: Digest is not spoken here"
-        return Fault("login", f"{place} answers HTTP {status} and wants a user and a password", mend)
+            fix = "let the server take Basic or Bearer: Digest is not spoken here"
+        return Diagnosis("login", f"{where} answers HTTP {status} and wants a user and a password", fix)
     if found:
         names = ", ".join(found)
-        mend = f"give what it wants yourself: --header 'Authorization: {next(iter(found)).title()} ...'"
-        return Fault("login", f"{place} answers HTTP {status} and wants a log-in by {printable(names)}", mend)
-    mend = "try --bearer TOKEN or --user; the server should say which, by WWW-Authenticate (RFC 9110, 11.6.1)"
-    return Fault("no_challenge", f"{place} wants a log-in (HTTP {status}) and does not say which", mend)
+        fix = f"give what it wants yourself: --header 'Authorization: {next(iter(found)).title()} ...'"
+        return Diagnosis("login", f"{where} answers HTTP {status} and wants a log-in by {printable(names)}", fix)
+    fix = "try --bearer TOKEN or --user; the server should say which, by WWW-Authenticate (RFC 9110, 11.6.1)"
+    return Diagnosis("no_challenge", f"{where} wants a log-in (HTTP {status}) and does not say which", fix)
 
 
-def of_failure(error: Exception, url: Url, seconds: float, authorized: bool) -> Fault:
-    """The fault of a call or a connection that failed, whatever was raised for it. `authorized`: credentials went with
-    it; `seconds`: how long it could wait."""
+def diagnose_failure(error: Exception, url: Url, seconds: float, authorized: bool) -> Diagnosis:
+    """The fault of a call or a connection that failed, by the exception that it raised. `authorized`: credentials went
+    with it; `seconds`: how long it could wait."""
     status, headers = getattr(error, "status", None), getattr(error, "headers", {})
     if status in (401, 403):
         challenge = getattr(error, "challenge", "") or headers.get("www-authenticate", "")
-        return of_challenge(status, challenge, url, authorized) or wants_token(url)
+        return diagnose_challenge(status, challenge, url, authorized) or wants_token(url)
     if isinstance(error, ChannelError) and error.reason == "login":
         return wants_token(url)
-    if isinstance(status, int) and (found := of_reply(status, headers, getattr(error, "body", b""), url)) is not None:
+    if (
+        isinstance(status, int)
+        and (found := diagnose_reply(status, headers, getattr(error, "body", b""), url)) is not None
+    ):
         return found
-    return of_call(error, url, url.shown, seconds)
+    return diagnose_call(error, url, url.shown, seconds)
 
 
-def wants_token(url: Url, issuer: str = "") -> Fault:
+def wants_token(url: Url, issuer: str = "") -> Diagnosis:
     """The fault of a caller without a token."""
-    mend = f"log in{f' at {issuer}' if issuer else ''}: dragoman login {shlex.quote(url.bare)}"
-    return Fault("login", f"{url.shown} wants a token", f"{mend}; or give one: --bearer TOKEN, or set DRAGOMAN_BEARER")
+    fix = f"log in{f' at {issuer}' if issuer else ''}: dragoman login {shlex.quote(url.bare)}"
+    return Diagnosis(
+        "login", f"{url.shown} wants a token", f"{fix}; or give one: --bearer TOKEN, or set DRAGOMAN_BEARER"
+    )
 
 
-def _redirected(status: int, location: str, url: Url) -> Fault:
+def _diagnose_redirect(status: int, location: str, url: Url) -> Diagnosis:
     """The fault of a redirection: redirections are not followed, because a POST may become a GET, and keys leak."""
     if not location:
-        mend = "the server must name another place by Location, or answer here"
-        return Fault("redirect", f"{url.shown} redirects to nowhere (HTTP {status} without Location)", mend)
+        fix = "the server must name another place by Location, or answer here"
+        return Diagnosis("redirect", f"{url.shown} redirects to nowhere (HTTP {status} without Location)", fix)
     there = urljoin(url.shown, location)
     if there == url.shown or (url.path in ("", "/") and there == f"{url.shown}/"):
-        mend = "the server must answer there instead: look for a proxy's rule about slashes, https or host names"
-        return Fault("redirect", f"{url.shown} redirects to itself (HTTP {status})", mend)
-    return Fault("redirect", f"{url.shown} redirects to {there} (HTTP {status})", f"write {there} for {url.shown}")
+        fix = "the server must answer there instead: look for a proxy's rule about slashes, https or host names"
+        return Diagnosis("redirect", f"{url.shown} redirects to itself (HTTP {status})", fix)
+    return Diagnosis("redirect", f"{url.shown} redirects to {there} (HTTP {status})", f"write {there} for {url.shown}")

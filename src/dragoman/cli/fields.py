@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from .arguments import NAMED, dotted
-from .ends import Usage, meant
+from .ends import Usage, suggest_name
 
 BOOLEANS = {"true": True, "yes": True, "y": True, "on": True, "false": False, "no": False, "n": False, "off": False}
 DEEPEST = 20
@@ -57,13 +57,13 @@ def _sample(known: Mapping[str, Any]) -> str:
 
 
 def _offer(name: str, known: Mapping[str, Any]) -> str:
-    return meant(name, known, f"there {'are ' + ', '.join(known) if known else 'is none'}")
+    return suggest_name(name, known, f"there {'are ' + ', '.join(known) if known else 'is none'}")
 
 
 def value_of(word: str, schema: Any, root: Any = None) -> Any:
     """One argument as a value of `schema`; `root` resolves its references. Raises Misfit if it is certainly not
     allowed."""
-    shape = resolved(schema, schema if root is None else root)
+    shape = resolve_schema(schema, schema if root is None else root)
     if (choices := choices_of(shape)) is not None:
         return _chosen(word, choices)
     kinds = kinds_of(shape)
@@ -82,7 +82,7 @@ def value_of(word: str, schema: Any, root: Any = None) -> Any:
     if "string" in kinds:
         return word
     items = shape.get("items", {})
-    nested = kinds_of(resolved(items, schema if root is None else root)) & {"array", "object"}
+    nested = kinds_of(resolve_schema(items, schema if root is None else root)) & {"array", "object"}
     if kinds == {"array"} and word[:1] not in ("[", "{", '"') and not nested:
         return [value_of(part.strip(), items, root) for part in word.split(",") if part.strip()]
     wanted = kinds - {"integer"} if "number" in kinds else kinds
@@ -114,7 +114,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def resolved(schema: Any, root: Any) -> dict[str, Any]:
+def resolve_schema(schema: Any, root: Any) -> dict[str, Any]:
     """The schema behind a reference within the same document; {} (any value) if it leads nowhere."""
     for _ in range(DEEPEST):
         if not isinstance(schema, dict):
@@ -122,10 +122,10 @@ def resolved(schema: Any, root: Any) -> dict[str, Any]:
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             return schema
-        place: Any = root
+        node: Any = root
         for part in reference.removeprefix("#").split("/")[1:]:
-            place = place.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(place, dict) else None
-        schema = place
+            node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+        schema = node
     return {}
 
 

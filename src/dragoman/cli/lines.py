@@ -31,14 +31,14 @@ class _Form:
     least: LogLevel = "info"
 
 
-def told(level: LogLevel) -> bool:
+def is_logged(level: LogLevel) -> bool:
     """Whether the command says what is of this level."""
     return _LEVELS.index(level) >= _LEVELS.index(_Form.least)
 
 
 def tell(text: str, level: LogLevel, *, always: bool = False) -> None:
-    """As `terminal.say`, if that level is told or `always`, but it never blocks. In a log of JSON lines it is one."""
-    if not always and not told(level):
+    """Print a line on stderr without blocking, if that level is logged or `always`; in a log of JSON lines as one."""
+    if not always and not is_logged(level):
         return
     if is_json():
         lines.put(json_line(level, text, {}))
@@ -58,7 +58,7 @@ def json_line(level: LogLevel, text: str, members: dict[str, Any]) -> str:
     return log_line("json", time.time(), level, "dragoman.command", clean(text), members)
 
 
-class Handler(logging.Handler):
+class LineHandler(logging.Handler):
     """Writes log records as lines that are safe to print."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -84,7 +84,7 @@ class Handler(logging.Handler):
     _words = logging.Formatter()
 
     def flush(self) -> None:
-        """As `logging.Handler.flush`; called at the end of the process."""
+        """Write what is queued; called at the end of the process."""
         lines.flush()
 
 

@@ -20,7 +20,7 @@ from cyclopts import Group, Parameter
 from ..jsonrpc.limits import CLIENT, Limits
 from ..private_files import open_private
 from .arguments import utf8
-from .ends import Usage, meant
+from .ends import Usage, suggest_name
 from .terminal import compact, say
 
 LINK_GROUP = Group("Connection", sort_key=20)
@@ -60,7 +60,7 @@ class Output:
 
 @Parameter(name="*", group=WIRE_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class Wire:
+class WireOptions:
     """Options of both ends of a wire."""
 
     framing: Literal["newline", "content-length", "json"] | None = None
@@ -73,13 +73,13 @@ class Wire:
     """Accept JSON-RPC 1.0, null for what is absent, strings as error codes, and arguments as text."""
 
     def limits(self, standard: Limits) -> Limits | None:
-        """The limits with the changes that were asked for; None if there are none."""
+        """The limits with the changes of `--limit`; None without any."""
         return limits_of(self.limit, standard) if self.limit else None
 
 
 @Parameter(name="*", group=LINK_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class AccessOptions:
     """How to reach the far end, and be let in."""
 
     timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = 30.0
@@ -197,20 +197,20 @@ def unfit(fault: OSError, wanted: str) -> str:
     return fault.strerror or str(fault)
 
 
-ACCESS = Access()
+ACCESS = AccessOptions()
 
 
 @Parameter(name="*", group=LINK_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class LinkOptions:
     """Options of the calling end."""
 
-    access: Access = ACCESS
+    access: AccessOptions = ACCESS
     v1: Annotated[bool, Parameter(name=["--v1", "--1.0"])] = False
     """Speak JSON-RPC 1.0, as Bitcoin Core and many devices do."""
 
 
-LINK, WIRE, OUTPUT = Link(), Wire(), Output()
+LINK, WIRE, OUTPUT = LinkOptions(), WireOptions(), Output()
 """The default options."""
 
 
@@ -221,7 +221,7 @@ def limits_of(words: list[str], standard: Limits = CLIENT) -> Limits:
         name, _, value = word.partition("=")
         name = name.strip().replace("-", "_")
         if name not in Limits.__struct_fields__:
-            known = meant(name, Limits.__struct_fields__, "there are " + ", ".join(Limits.__struct_fields__))
+            known = suggest_name(name, Limits.__struct_fields__, "there are " + ", ".join(Limits.__struct_fields__))
             raise Usage(f"--limit {word}: there is no limit {name!r}; {known}")
         changes[name] = _number(word, value.strip())
     try:
@@ -246,18 +246,18 @@ def _number(word: str, value: str) -> float | int | None:
 
 
 @contextmanager
-def trace_to(place: str | None) -> Iterator[Callable[[str], object] | None]:
+def trace_to(target: str | None) -> Iterator[Callable[[str], object] | None]:
     """The function that writes trace lines, or None. Raises Usage when the file cannot be opened."""
-    if place is None:
+    if target is None:
         yield None
         return
-    if place == "-":
+    if target == "-":
         yield sys.stderr.write
         return
     try:
-        file = open(open_private(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115
+        file = open(open_private(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115
     except OSError as fault:
-        raise Usage(f"--trace {place}: {fault.strerror}") from None
+        raise Usage(f"--trace {target}: {fault.strerror}") from None
     failed = False
 
     def write(text: str) -> None:
@@ -267,7 +267,7 @@ def trace_to(place: str | None) -> Iterator[Callable[[str], object] | None]:
             file.write(text.encode())
         except OSError as fault:
             if not failed:
-                say(f"--trace {place}: {fault.strerror}; messages go on without a trace", "yellow")
+                say(f"--trace {target}: {fault.strerror}; messages go on without a trace", "yellow")
             failed = True
 
     with file:

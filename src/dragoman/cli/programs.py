@@ -21,7 +21,7 @@ from ..channel import ChannelError
 from ..jsonrpc.options import alike
 from ..net.commands import cause_of
 from ..net.scheme import SCHEMES
-from .ends import Usage, meant
+from .ends import Usage, suggest_name
 from .terminal import clean
 
 FILE = re.compile(r"(.+\.py)(?::([A-Za-z_][\w.]*))?")
@@ -35,7 +35,7 @@ OURS = "dragoman: "
 """How the sentence of a failed command begins."""
 
 
-def served(word: str) -> list[str] | None:
+def serve_command(word: str) -> list[str] | None:
     """The command that serves what `word` names; None if it names no Python file or module here.
 
     Raises Usage for a file or a module that is not there.
@@ -45,25 +45,25 @@ def served(word: str) -> list[str] | None:
             return [*SERVING, word, "stdio:", "--quiet"]
         if any(c.isspace() for c in match[1]) or shutil.which(word) is not None:
             return None  # a command line
-        raise Usage(f"there is no file {match[1]}{instead(Path(match[1]))}")
+        raise Usage(f"there is no file {match[1]}{suggest_file(Path(match[1]))}")
     match = MODULE.fullmatch(word)
     if match is None or match[1].lower() in SCHEMES or alike(match[1].lower(), SCHEMES):
         return None
     if not _is_module(match[1].split(".")):
         here = sorted(path.stem for path in Path().glob("*.py"))
         there = f"this folder has {', '.join(here[:10])}" if here else "this folder has no Python file"
-        raise Usage(f"there is no module {match[1]!r}, here or installed; {meant(match[1], here, there)}")
+        raise Usage(f"there is no module {match[1]!r}, here or installed; {suggest_name(match[1], here, there)}")
     return [*SERVING, word, "stdio:", "--quiet"]
 
 
-def environment(place: str | Sequence[str]) -> dict[str, str]:
-    """The variables for the child at `place`: a program of ours finds modules where this process would."""
+def environment(target: str | Sequence[str]) -> dict[str, str]:
+    """The variables for the child at `target`: a program of ours finds modules where this process would."""
     found = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": found} if found and _is_ours(place) else {}
+    return {"PYTHONPATH": found} if found and _is_ours(target) else {}
 
 
-def _is_ours(place: str | Sequence[str]) -> bool:
-    return not isinstance(place, str) and tuple(place[: len(SERVING)]) == SERVING
+def _is_ours(target: str | Sequence[str]) -> bool:
+    return not isinstance(target, str) and tuple(target[: len(SERVING)]) == SERVING
 
 
 def _is_module(names: Sequence[str]) -> bool:
@@ -83,13 +83,13 @@ def _installed(name: str) -> ModuleSpec | None:
         return None
 
 
-def instead(wanted: Path) -> str:
+def suggest_file(wanted: Path) -> str:
     """What the error of a file that is not there adds: the one that was probably meant, or those of its folder."""
     if not wanted.parent.is_dir():
         return f"; there is no folder {wanted.parent}"
     found = sorted(path.name for path in wanted.parent.glob("*.py"))
     listed = f"the folder has {', '.join(found[:10])}" if found else "the folder has no Python file"
-    return f"; {meant(wanted.name, found, listed)}"
+    return f"; {suggest_name(wanted.name, found, listed)}"
 
 
 class ChildLines:
@@ -116,9 +116,10 @@ class ChildLines:
 
 
 @contextmanager
-def child_lines(place: str | Sequence[str]) -> Iterator[ChildLines]:
-    """What takes the stderr of the child at `place`. Raises Usage with its sentence when a command of ours failed."""
-    lines = ChildLines(_is_ours(place))
+def child_lines(target: str | Sequence[str]) -> Iterator[ChildLines]:
+    """The receiver of the stderr of the child at `target`. Raises Usage with its sentence when our own command
+    failed."""
+    lines = ChildLines(_is_ours(target))
     try:
         yield lines
     except ChannelError:

@@ -20,7 +20,7 @@ PATIENCE = 1.0
 """Seconds that pass before a call without progress is shown to be running: most calls are over by then."""
 
 
-class Told(msgspec.Struct):
+class ProgressValue(msgspec.Struct):
     """A progress value, read from any of the usual shapes."""
 
     done: float | None
@@ -28,20 +28,22 @@ class Told(msgspec.Struct):
     text: str
 
 
-def told(value: object) -> Told:
+def read_progress(value: object) -> ProgressValue:
     """Read a progress value: a number (a share of 1), [done, total], or an object as LSP and MCP send it."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return Told(float(value), 1.0, "") if 0 <= value <= 1 else Told(float(value), None, f"{value:g}")
+        return (
+            ProgressValue(float(value), 1.0, "") if 0 <= value <= 1 else ProgressValue(float(value), None, f"{value:g}")
+        )
     if isinstance(value, list) and len(value) == 2 and all(isinstance(part, (int, float)) for part in value):
-        return Told(float(value[0]), float(value[1]), "")
+        return ProgressValue(float(value[0]), float(value[1]), "")
     if not isinstance(value, dict):
-        return Told(None, None, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        return ProgressValue(None, None, value if isinstance(value, str) else msgspec.json.encode(value).decode())
     text = next((value[key] for key in ("message", "title", "text") if isinstance(value.get(key), str)), "")
     if isinstance(share := value.get("percentage"), (int, float)):
-        return Told(float(share), 100.0, text)
+        return ProgressValue(float(share), 100.0, text)
     done = next((value[key] for key in ("progress", "done", "value") if isinstance(value.get(key), (int, float))), None)
     total = value.get("total")
-    return Told(done, float(total) if isinstance(total, (int, float)) else None, text)
+    return ProgressValue(done, float(total) if isinstance(total, (int, float)) else None, text)
 
 
 class Bar:
@@ -57,10 +59,10 @@ class Bar:
         self._soon: asyncio.TimerHandle | None = None
 
     def show(self, value: Any) -> None:
-        """Show a progress value, in any shape that `told` reads."""
+        """Show a progress value, in any shape that `read_progress` reads."""
         if self._line is None or self._task is None:
             return
-        said = told(value)
+        said = read_progress(value)
         self._line.start()
         self._line.update(
             self._task, completed=said.done or 0.0, total=said.total, text=clean(said.text).replace("\n", " ")[:60]
@@ -87,7 +89,7 @@ class Bar:
 
 
 def pause_bars() -> None:
-    """Clear every line, for what a person is asked outside of the call."""
+    """Clear every line, for a question to a person outside of the call."""
     for bar in _bars:
         bar.pause()
 

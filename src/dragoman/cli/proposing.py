@@ -25,9 +25,9 @@ from msgspec import Raw
 
 from ..connecting import connect
 from ..mcp import Client
-from .calls.methods import Method
+from .calls.methods import DescribedMethod
 from .programs import FILE, MODULE
-from .reach import place_of
+from .reach import target_of
 
 PATIENCE = 2.0
 """Seconds for the proposals of one key press."""
@@ -59,7 +59,7 @@ def proposals(line: str) -> list[str]:
         return []
     try:
         found = _targets() if not before else asyncio.run(_asked(TAKES[command], before, begun))
-    except Exception:  # a fault is told by the command itself, not by a key press
+    except Exception:  # the command itself reports a fault, not a key press
         return []
     fitting = [one for one in dict.fromkeys(found) if one.startswith(begun) and _is_word(one)]
     return fitting[:MOST]
@@ -128,13 +128,13 @@ def _may_be_asked(target: str) -> bool:
 
 
 class _Methods(msgspec.Struct):
-    methods: list[Method]
+    methods: list[DescribedMethod]
 
 
 async def _of_service(target: str, rest: Sequence[str], begun: str) -> list[str]:
     """The methods of a service, or the arguments of one."""
     async with connect(
-        place_of(target),
+        target_of(target),
         timeout=PATIENCE,
         stderr=_unheard,
     ) as peer:
@@ -151,7 +151,7 @@ async def _of_service(target: str, rest: Sequence[str], begun: str) -> list[str]
 @asynccontextmanager
 async def _client(target: str) -> AsyncIterator[Client]:
     async with Client(
-        place_of(target),
+        target_of(target),
         name="dragoman",
         timeout=PATIENCE,
         stderr=_unheard,

@@ -15,26 +15,26 @@ from ..jsonrpc.errors import BadAnswer, RpcError
 from ..jsonrpc.limits import CLIENT
 from ..net.urls import is_standard, scheme_of
 from ..rpc.peer import Peer
-from .advice import about_mcp, advised
+from .advice import about_mcp, add_advice
 from .auth.on_demand import on_demand
 from .ends import Usage
 from .exchange import exchange
-from .options import Link, Wire
-from .programs import child_lines, environment, served
+from .options import LinkOptions, WireOptions
+from .programs import child_lines, environment, serve_command
 from .progress import Bar
 
 OF_V1 = ("`jsonrpc` is missing", '`jsonrpc` must be "2.0", not "1.0"')
 """What an error says of an answer in JSON-RPC 1.0."""
-PLACE = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d+(/.*)?")
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d+(/.*)?")
 
 
-def place_of(url: str) -> str | list[str]:
+def target_of(url: str) -> str | list[str]:
     """The argument of `connect`: the URL, or the command that speaks on its stdin and stdout, as a list."""
-    if PLACE.fullmatch(url):
+    if ADDRESS.fullmatch(url):
         raise Usage(f"{url} lacks its wire: write http://{url}, ws://{url}, tcp://{url} or udp://{url}")
     if not url.strip():
         raise Usage("the URL is empty")
-    if (program := served(url)) is not None:
+    if (program := serve_command(url)) is not None:
         return program
     scheme = scheme_of(url)
     if not scheme:
@@ -54,7 +54,7 @@ def _words(command: str) -> list[str]:
         raise Usage(f"{command!r} is not a command: {fault}") from None
 
 
-def peer_options(link: Link, wire: Wire, seconds: float | None) -> dict[str, Any]:
+def peer_options(link: LinkOptions, wire: WireOptions, seconds: float | None) -> dict[str, Any]:
     """The options of `connect`, but for `auth`, that a command line says. `seconds`: for connecting and the handshake,
     too. Raises Usage."""
     return {
@@ -72,22 +72,22 @@ def peer_options(link: Link, wire: Wire, seconds: float | None) -> dict[str, Any
 
 
 @asynccontextmanager
-async def reached(url: str, link: Link, wire: Wire) -> AsyncIterator[Peer]:
+async def connect_peer(url: str, link: LinkOptions, wire: WireOptions) -> AsyncIterator[Peer]:
     """The peer at `url`, closed at the end. Raises what `connect` raises, and Usage."""
-    place = place_of(url)
+    target = target_of(url)
     access = link.access
     options = peer_options(link, wire, access.seconds())
-    options["env"] = environment(place) | options["env"]
+    options["env"] = environment(target) | options["env"]
     try:
-        with exchange(wire.trace) as trace, child_lines(place) as lines, Bar(f"connecting to {url}") as bar:
+        with exchange(wire.trace) as trace, child_lines(target) as lines, Bar(f"connecting to {url}") as bar:
             async with (
-                advised(place, access, lambda: lines.cause),
+                add_advice(target, access, lambda: lines.cause),
                 connect(
-                    place,
+                    target,
                     trace=trace,
                     **options,
                     auth=access.auth()
-                    or on_demand(place, access.headers(), access.account, sys.stdin.isatty() and sys.stderr.isatty()),
+                    or on_demand(target, access.headers(), access.account, sys.stdin.isatty() and sys.stderr.isatty()),
                     stderr=lines,
                 ) as peer,
             ):

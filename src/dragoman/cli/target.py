@@ -18,72 +18,72 @@ from types import FunctionType, ModuleType
 from typing import TypeAlias, TypeGuard
 
 from ..channel import Servable, Serves, servable
-from ..jsonrpc.options import closest
+from ..jsonrpc.options import nearest_name
 from ..rpc.service import Service
-from .ends import Usage, meant
-from .programs import instead
+from .ends import Usage, suggest_name
+from .programs import suggest_file
 
 Target: TypeAlias = Service | Servable | Serves
 
 
 def load(target: str) -> Target:
     """Import what `target` names. Raises Usage, with the reason, when there is nothing to serve."""
-    place, colon, attribute = _parted(target)
-    if not place or (colon and not attribute):
+    source, colon, attribute = _split(target)
+    if not source or (colon and not attribute):
         raise Usage(f"{target!r} is not a target; write module:attribute, as in calculator:api")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    module = _module(place)
-    return _attribute(module, place, attribute) if attribute else _only(module, place)
+    module = _module(source)
+    return _attribute(module, source, attribute) if attribute else _find_service(module, source)
 
 
 def folder_of(target: str) -> Path:
     """The folder to watch for changes of `target`."""
-    place, _, _ = _parted(target)
-    return Path(place).resolve().parent if _is_file(place) else Path.cwd()
+    source, _, _ = _split(target)
+    return Path(source).resolve().parent if _is_file(source) else Path.cwd()
 
 
-def _parted(target: str) -> tuple[str, str, str]:
-    place, colon, attribute = target.rpartition(":")
-    return (place, colon, attribute) if colon else (target, "", "")
+def _split(target: str) -> tuple[str, str, str]:
+    source, colon, attribute = target.rpartition(":")
+    return (source, colon, attribute) if colon else (target, "", "")
 
 
-def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place
+def _is_file(source: str) -> bool:
+    return source.endswith(".py") or "/" in source or "\\" in source
 
 
-def _module(place: str) -> ModuleType:
-    if _is_file(place):
-        path = Path(place).resolve()
+def _module(source: str) -> ModuleType:
+    if _is_file(source):
+        path = Path(source).resolve()
         if not path.is_file():
-            raise Usage(f"there is no file {place}{instead(path)}")
+            raise Usage(f"there is no file {source}{suggest_file(path)}")
         sys.path.insert(0, str(path.parent))
-        place = path.stem
-        if (known := sys.modules.get(place)) is not None and getattr(known, "__file__", None) != str(path):
+        source = path.stem
+        if (known := sys.modules.get(source)) is not None and getattr(known, "__file__", None) != str(path):
             raise Usage(f"{path.name} has the name of a module that Python needs itself; rename the file")
     try:
-        return importlib.import_module(place)
+        return importlib.import_module(source)
     except ModuleNotFoundError as fault:
-        if fault.name is not None and (place == fault.name or place.startswith(fault.name + ".")):
-            raise Usage(_unknown(place)) from None
-        raise Usage(f"{place} could not be imported: {fault}{_line(fault)}") from fault
+        if fault.name is not None and (source == fault.name or source.startswith(fault.name + ".")):
+            raise Usage(_unknown_module(source)) from None
+        raise Usage(f"{source} could not be imported: {fault}{_line(fault)}") from fault
     except SystemExit as fault:
         raise Usage(
-            f'importing {place} ended the program; put what it runs under if __name__ == "__main__":'
+            f'importing {source} ended the program; put what it runs under if __name__ == "__main__":'
         ) from fault
     except Exception as fault:
-        raise Usage(f"{place} could not be imported: {type(fault).__name__}: {fault}{_line(fault)}") from fault
+        raise Usage(f"{source} could not be imported: {type(fault).__name__}: {fault}{_line(fault)}") from fault
 
 
-def _unknown(place: str) -> str:
+def _unknown_module(source: str) -> str:
     found = sorted(path.stem for path in Path.cwd().glob("*.py") if not path.stem.startswith("_"))
     there = f"in this folder there {_are(found)}" if found else "in this folder there is no Python file"
-    return f"there is no module {place!r}; {meant(place, found, there)}"
+    return f"there is no module {source!r}; {suggest_name(source, found, there)}"
 
 
 def _line(fault: BaseException) -> str:
-    """The place in the user's own file where it happened."""
+    """The line of the user's own file where it happened."""
     if isinstance(fault, SyntaxError):
         return ""
     frames = [frame for frame in traceback.extract_tb(fault.__traceback__) if "importlib" not in frame.filename]
@@ -94,22 +94,22 @@ def _line(fault: BaseException) -> str:
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
-def _attribute(module: ModuleType, place: str, attribute: str) -> Target:
+def _attribute(module: ModuleType, source: str, attribute: str) -> Target:
     value: object = module
     for name in attribute.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
-            raise Usage(_missing(module, place, attribute)) from None
+            raise Usage(_unknown_attribute(module, source, attribute)) from None
     if isinstance(value, FunctionType) and _needs_nothing(value):
-        value = _made(value, f"{place}:{attribute}")
+        value = _call_factory(value, f"{source}:{attribute}")
     if not _is_servable(value):
         kind = "class" if isinstance(value, type) else type(value).__name__
         what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         more = ", or a function without arguments that makes one" if isinstance(value, FunctionType) else ""
         if isinstance(value, type):
             more = f"; what is served is an instance: app = {value.__name__}(...)"
-        raise Usage(f"{place}:{attribute} is {what} and cannot be served; {_offer(module, place)}{more}")
+        raise Usage(f"{source}:{attribute} is {what} and cannot be served; {_list_services(module, source)}{more}")
     return value
 
 
@@ -122,7 +122,7 @@ def _needs_nothing(function: FunctionType) -> bool:
     return True
 
 
-def _made(factory: FunctionType, name: str) -> Target:
+def _call_factory(factory: FunctionType, name: str) -> Target:
     """What a function makes that is named as a target. Raises Usage."""
     try:
         made = factory()
@@ -136,16 +136,15 @@ def _made(factory: FunctionType, name: str) -> Target:
     return made
 
 
-def _missing(module: ModuleType, place: str, attribute: str) -> str:
-    near = closest(attribute, _services(module)) or closest(
-        attribute, [name for name in vars(module) if not name.startswith("_")]
-    )
+def _unknown_attribute(module: ModuleType, source: str, attribute: str) -> str:
+    public = [name for name in vars(module) if not name.startswith("_")]
+    near = nearest_name(attribute, _services(module)) or nearest_name(attribute, public)
     if near:
-        return f"{place} has no {attribute!r}; did you mean {place}:{near}?"
-    return f"{place} has no {attribute!r}; {_offer(module, place)}"
+        return f"{source} has no {attribute!r}; did you mean {source}:{near}?"
+    return f"{source} has no {attribute!r}; {_list_services(module, source)}"
 
 
-def _only(module: ModuleType, place: str) -> Target:
+def _find_service(module: ModuleType, source: str) -> Target:
     services = _services(module)
     inner = {id(part) for service in services.values() for part in getattr(_core(service), "_included", ())}
     outer = [service for service in services.values() if id(_core(service)) not in inner]
@@ -153,9 +152,11 @@ def _only(module: ModuleType, place: str) -> Target:
         return outer[0]
     if not services:
         raise Usage(
-            f"{place} has nothing to serve; write api = Service({Path(place).stem!r}) in it, for MCP app = Server(...)"
+            f"{source} has nothing to serve; write api = Service({Path(source).stem!r}) in it, for MCP app = Server(...)"
         )
-    raise Usage(f"{place} has more than one service; say which: {' or '.join(f'{place}:{name}' for name in services)}")
+    raise Usage(
+        f"{source} has more than one service; say which: {' or '.join(f'{source}:{name}' for name in services)}"
+    )
 
 
 def _core(served: Target) -> object:
@@ -171,11 +172,11 @@ def _is_servable(value: object) -> TypeGuard[Target]:
     return isinstance(value, (Service, Servable, Serves)) and not isinstance(value, type)
 
 
-def _offer(module: ModuleType, place: str) -> str:
+def _list_services(module: ModuleType, source: str) -> str:
     services = list(_services(module))
     if services:
-        return f"there {_are(f'{place}:{name}' for name in services)} to serve"
-    return f"there is nothing to serve in {place}"
+        return f"there {_are(f'{source}:{name}' for name in services)} to serve"
+    return f"there is nothing to serve in {source}"
 
 
 def _are(names: Iterable[str]) -> str:

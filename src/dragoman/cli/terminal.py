@@ -53,7 +53,7 @@ def for_people() -> None:
     out._force_terminal = True  # as `_color_system` in `colour`
 
 
-def coloured(console: Console) -> bool:
+def has_colour(console: Console) -> bool:
     """Whether styles are written to a console."""
     return console.color_system is not None
 
@@ -67,25 +67,25 @@ def clean(text: str) -> str:
 
 def compact(value: object) -> str:
     """A value as one line of JSON."""
-    return printed(msgspec.json.encode(value).decode())
+    return escape_json(msgspec.json.encode(value).decode())
 
 
-def printed(text: str) -> str:
+def escape_json(text: str) -> str:
     """JSON text with what a terminal would obey, or not show, escaped as JSON does it: the values stay the same."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\t\r\n" else _escaped(c) for c in text)
 
 
-def many(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     """So many things: `no faults`, `1 fault`, `2 faults`."""
     return f"{number or 'no'} {thing}{'' if number == 1 else 's'}"
 
 
-def laid_out(raw: bytes) -> str:
+def lay_out(raw: bytes) -> str:
     """JSON text for people: on one line if it fits, otherwise indented. Strings are escaped as JSON does it."""
     flat = msgspec.json.format(raw, indent=0)
-    return printed((flat if len(flat) <= WIDE else msgspec.json.format(raw, indent=2)).decode())
+    return escape_json((flat if len(flat) <= WIDE else msgspec.json.format(raw, indent=2)).decode())
 
 
 def _escaped(character: str) -> str:
@@ -95,8 +95,8 @@ def _escaped(character: str) -> str:
 
 def show_json(raw: bytes) -> None:
     """A result on stdout."""
-    text = Text(laid_out(raw))
-    if coloured(out):
+    text = Text(lay_out(raw))
+    if has_colour(out):
         JSONHighlighter().highlight(text)
     out.print(text, soft_wrap=True)
 

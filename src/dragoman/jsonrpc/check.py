@@ -20,12 +20,12 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from ..doors import listed
+from ..doors import public_dir
 from .errors import MESSAGES, RESERVED, SERVER_RANGE, STRING_CODES
 from .limits import SERVER
 
 __all__ = ["Problem", "problems"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 COMMON_DEPTH = 128
 """Levels of nesting that nearly every peer accepts."""

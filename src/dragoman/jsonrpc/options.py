@@ -192,11 +192,11 @@ def alike(name: str, known: Iterable[str]) -> str:
     ""."""
     listed = list(known)
     near = [one for one in listed if name in one.replace("-", "_").split("_")][:ALIKE]
-    *others, last = near or [closest(name, listed)]
+    *others, last = near or [nearest_name(name, listed)]
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def closest(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
+def nearest_name(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
     """Return the name that is most like `name`, or the same but for upper and lower case; "" if there is none.
     `similarity`: from 0 to 1, the least that counts."""
     from difflib import get_close_matches  # noqa: PLC0415  (start-up: for a fault)

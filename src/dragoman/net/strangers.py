@@ -25,7 +25,6 @@ _CERTAIN: tuple[tuple[bytes, str], ...] = (
         rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00|[\[{]\x00[^\x00]\x00",
         "it sends UTF-16: give the server's output the encoding UTF-8 (RFC 8259, 8.1)",
     ),
-    (rb"\xff[\xfb-\xfe]", "it speaks Telnet, not JSON-RPC: check the port"),
     (rb"E\x00\x00.{2}S(?:FATAL|ERROR)", "it speaks PostgreSQL, not JSON-RPC: check the port"),
     (rb"\x00\x00.\x04[\x00\x01]\x00{4}", "it speaks HTTP/2: write http://, and let it speak HTTP/1.1, too"),
     (

@@ -30,7 +30,7 @@ from ..jsonrpc.errors import (
 )
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import NULL, Batch, Malformed, Message, Notification, Request, Version
-from ..jsonrpc.options import closest
+from ..jsonrpc.options import nearest_name
 from ..jsonrpc.scanner import too_deep, unholdable
 from ..repeats import Repeats
 from .declared import sendable_data
@@ -73,7 +73,7 @@ class ErrorAnswers(Struct, frozen=True):
             return self._error(error, message.version)
         data = None
         if self.switch.on:
-            near = closest(message.method, known()) if len(message.method) <= _NAME else ""
+            near = nearest_name(message.method, known()) if len(message.method) <= _NAME else ""
             meant = f"; did you mean {near}?" if near else ""
             data = self._reason(f"there is no method {message.method!r}{meant}")
         error = RpcError.of(METHOD_NOT_FOUND, "Method not found", data)

@@ -21,7 +21,6 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ..channel import Caller
-from ..doors import run_app
 from ..jsonrpc.codec import PlainMessage, ResultMessage, first_byte, plain, plain_batch, read
 from ..jsonrpc.errors import LocalError, Refusal, RpcError, too_large
 from ..jsonrpc.leniency import STRICT, Leniency, chosen
@@ -30,6 +29,7 @@ from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
 from ..jsonrpc.options import CALLABLE, NONE, TEXT, check, many, nearest, strict
 from ..jsonrpc.scanner import HOLDABLE, odd
 from ..observer import OBSERVER, Observer
+from ..running import run_app
 from .binding.binding import Binding, bind
 from .binding.dependencies import Dependencies
 from .binding.signature import defined_again, name_of, registrable

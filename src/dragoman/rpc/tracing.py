@@ -21,12 +21,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from ..doors import listed
+from ..doors import public_dir
 from ..jsonrpc.limits import KIB
 from ..observer import Direction, Observation, Rejection
 
 __all__ = ["SECRETS", "Event", "Hook", "Trace", "json_lines"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 _NAMES: Final = 5
 """Methods of a batch that are named."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
+from msgspec import Struct
 
-from dragoman.auth.client.steps import Browse, Flow, Get, Keep, Listen, Post, Recall, Say, ShowCode, Step, Wait
+from dragoman.auth.client.person import DeviceCode
 from dragoman.auth.client.tokens import Registration
-from dragoman.auth.fetch import Fetched
+from dragoman.auth.client.world import World
+from dragoman.auth.fetch import By, Fetched
 
 T = TypeVar("T")
 RESOURCE = "https://mcp.example/mcp"
@@ -39,7 +41,35 @@ def resource(**fields: Any) -> dict[str, Any]:
     return {"resource": RESOURCE, "authorization_servers": [ISSUER]} | fields
 
 
-class World:
+class Get(Struct, frozen=True):
+    """A document was requested."""
+
+    url: str
+
+
+class Post(Struct, frozen=True):
+    """A form or JSON was posted."""
+
+    url: str
+    form: Mapping[str, str] = {}
+    content: Any = None
+    headers: Mapping[str, str] = {}
+    by: By = "document"
+
+
+class Browse(Struct, frozen=True):
+    """A browser was sent to a URL."""
+
+    url: str
+
+
+class Said(Struct, frozen=True):
+    """The person was told something."""
+
+    text: str
+
+
+class ScriptedWorld(World):
     """Plays flows. `documents`: by URL; `answers`: by URL, in turn, a dict or (status, dict); `response`: what the
     authorization server's answer has beside, or instead of, code, state and iss."""
 
@@ -50,49 +80,64 @@ class World:
             f"{ISSUER}/token": [{"access_token": "token-1", "token_type": "Bearer", "refresh_token": "refresh-1"}],
         }
         self.response: dict[str, str | None] = {}
-        self.steps: list[Step] = []
+        self.steps: list[Any] = []
         self.known: dict[str, Registration] = {}
         self.redirect = REDIRECT
         self.waited = 0.0
 
-    def play(self, flow: Flow[T]) -> T:
-        """Run a flow to its end."""
-        outcome: Any = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            self.steps.append(step)
-            outcome = self._done(step)
+    def play(self, flow: Coroutine[Any, Any, T]) -> T:
+        """Run a flow to its end, which waits for nothing."""
+        try:
+            flow.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        raise AssertionError("a flow waits for something that is not of its world")
 
-    def _done(self, step: Step) -> Any:
-        match step:
-            case Get():
-                found = self.documents.get(step.url)
-                return _fetched((404, {}) if found is None else found)
-            case Post():
-                left = self.answers[step.url]
-                return _fetched(left.pop(0) if len(left) > 1 else left[0])
-            case Listen():
-                return self.redirect
-            case Browse():
-                asked = dict(parse_qsl(urlsplit(step.url).query))
-                fields = {"code": "code-1", "state": asked["state"], "iss": ISSUER} | self.response
-                return urlencode({name: value for name, value in fields.items() if value is not None})
-            case Recall():
-                return self.known.get(step.issuer)
-            case Keep():
-                if step.client is None:
-                    self.known.pop(step.issuer, None)
-                else:
-                    self.known[step.issuer] = step.client
-            case Wait():
-                self.waited += step.seconds
-            case ShowCode() | Say():
-                pass
-        return None
+    async def get(self, url: str, *, by: By = "document", why: str) -> Fetched:
+        self.steps.append(Get(url))
+        found = self.documents.get(url)
+        return _fetched((404, {}) if found is None else found)
+
+    async def post_form(
+        self, url: str, form: Mapping[str, str], *, headers: Mapping[str, str], by: By = "document"
+    ) -> Fetched:
+        return self._post(Post(url, form, None, headers, by))
+
+    async def post_json(self, url: str, content: Any, *, by: By = "document") -> Fetched:
+        return self._post(Post(url, {}, content, {}, by))
+
+    def _post(self, step: Post) -> Fetched:
+        self.steps.append(step)
+        left = self.answers[step.url]
+        return _fetched(left.pop(0) if len(left) > 1 else left[0])
+
+    async def listen(self, port: int, *, exact: bool) -> str:
+        return self.redirect
+
+    async def browse(self, url: str, state: str) -> str:
+        self.steps.append(Browse(url))
+        asked = dict(parse_qsl(urlsplit(url).query))
+        fields = {"code": "code-1", "state": asked["state"], "iss": ISSUER} | self.response
+        return urlencode({name: value for name, value in fields.items() if value is not None})
+
+    async def show_code(self, code: DeviceCode) -> None:
+        self.steps.append(code)
+
+    async def wait(self, seconds: float) -> None:
+        self.waited += seconds
+
+    def say(self, text: str) -> None:
+        self.steps.append(Said(text))
+
+    async def recall(self, issuer: str) -> Registration | None:
+        return self.known.get(issuer)
+
+    async def remember(self, issuer: str, client: Registration | None) -> None:
+        if client is None:
+            self.known.pop(issuer, None)
+        else:
+            self.known[issuer] = client
 
     @property
     def gets(self) -> list[str]:
@@ -111,7 +156,7 @@ class World:
     @property
     def said(self) -> str:
         """What the person was told."""
-        return "\n".join(step.text for step in self.steps if isinstance(step, Say))
+        return "\n".join(step.text for step in self.steps if isinstance(step, Said))
 
 
 def _fetched(answer: Any) -> Fetched:

@@ -12,17 +12,16 @@ import pytest
 from msgspec import structs
 
 from dragoman.auth.client.authorizer import MOST_STEP_UPS, Authorizer, Obtain
-from dragoman.auth.client.driver import Driver, client_key, replaced
 from dragoman.auth.client.errors import AuthorizationFailed, LoginNeeded
-from dragoman.auth.client.login import Asked
+from dragoman.auth.client.login import TokenRequest
 from dragoman.auth.client.requests import outcome_of
-from dragoman.auth.client.steps import Flow, Wait
-from dragoman.auth.client.store import Key, MemoryStore, TokenStoreError
+from dragoman.auth.client.store import EntryKey, MemoryStore, TokenStoreError
 from dragoman.auth.client.tokens import Grant, Registration, Tokens
+from dragoman.auth.client.world import World, client_key, replace_entry
 from dragoman.auth.dpop import ProofChecker
 from dragoman.auth.fetch import Fetched, Fetcher, FetchFailed
 from dragoman.auth.jose import new_key, thumbprint
-from dragoman.auth.metadata import AuthorizationServer
+from dragoman.auth.metadata import ServerMetadata
 
 from .scripted import ISSUER, RESOURCE
 
@@ -60,7 +59,7 @@ def granted(token: str, refresh: str | None = "r1", **fields: Any) -> Grant:
     """A grant with these tokens."""
     return Grant(
         url=URL,
-        server=AuthorizationServer(issuer=ISSUER, token_endpoint=f"{ISSUER}/token"),
+        server=ServerMetadata(issuer=ISSUER, token_endpoint=f"{ISSUER}/token"),
         resource=RESOURCE,
         client=Registration(client_id="c", how="registered"),
         requested=("a",),
@@ -73,15 +72,14 @@ class Logins:
 
     def __init__(self, *tokens: str | Exception, **fields: Any) -> None:
         self.tokens = list(tokens)
-        self.asked: list[Asked] = []
+        self.asked: list[TokenRequest] = []
         self.fields = fields
 
-    def __call__(self, asked: Asked) -> Flow[Grant]:
+    async def __call__(self, world: World, asked: TokenRequest) -> Grant:
         self.asked.append(asked)
         token = self.tokens.pop(0) if len(self.tokens) > 1 else self.tokens[0]
         if isinstance(token, Exception):
             raise token
-        yield from ()
         return granted(token, **self.fields)
 
 
@@ -89,7 +87,7 @@ def made(
     fetcher: Fetcher, logins: Obtain, store: MemoryStore | None = None, clock: Callable[[], float] = lambda: 1_000.0
 ) -> Authorizer:
     store = MemoryStore() if store is None else store
-    return Authorizer(URL, logins, Driver(URL, fetcher, store, None), store, clock=clock)
+    return Authorizer(URL, logins, World(URL, fetcher, store, None), store, clock=clock)
 
 
 async def request(authorizer: Authorizer, good: set[str], operation: str = "tools/call x") -> list[str | None]:
@@ -250,9 +248,9 @@ async def test_many_requests_lead_to_one_login_and_one_refresh() -> None:
 
 async def test_who_waits_for_a_login_that_fails_opens_no_second_window() -> None:
     class Slow(Logins):
-        def __call__(self, asked: Asked) -> Flow[Grant]:
+        async def __call__(self, world: World, asked: TokenRequest) -> Grant:
             self.asked.append(asked)
-            yield Wait(0)
+            await world.wait(0)
             raise AuthorizationFailed("no one answered")
 
     authorizer = made(Scripted((500, b"")), logins := Slow("x"))
@@ -287,13 +285,13 @@ async def test_a_request_that_is_cancelled_leaves_its_login_to_the_next() -> Non
         await done.wait()
 
     class Slow(Logins):
-        def __call__(self, asked: Asked) -> Flow[Grant]:
-            yield Wait(1)
-            return (yield from super().__call__(asked))
+        async def __call__(self, world: World, asked: TokenRequest) -> Grant:
+            await world.wait(1)
+            return await super().__call__(world, asked)
 
     store, logins = MemoryStore(), Slow("first")
-    driver = Driver(URL, Scripted((500, b"")), store, None, sleep=person)
-    authorizer = Authorizer(URL, logins, driver, store)
+    world = World(URL, Scripted((500, b"")), store, None, sleep=person)
+    authorizer = Authorizer(URL, logins, world, store)
     first = asyncio.create_task(request(authorizer, {"first"}))
     await going.wait()
     first.cancel()
@@ -339,12 +337,12 @@ async def test_a_login_that_nobody_finished_ends_with_the_client() -> None:
         await asyncio.Event().wait()
 
     class Endless(Logins):
-        def __call__(self, asked: Asked) -> Flow[Grant]:
-            yield Wait(1)
-            return (yield from super().__call__(asked))
+        async def __call__(self, world: World, asked: TokenRequest) -> Grant:
+            await world.wait(1)
+            return await super().__call__(world, asked)
 
     store = MemoryStore()
-    authorizer = Authorizer(URL, Endless("x"), Driver(URL, Scripted((500, b"")), store, None, sleep=person), store)
+    authorizer = Authorizer(URL, Endless("x"), World(URL, Scripted((500, b"")), store, None, sleep=person), store)
     waiting = asyncio.create_task(request(authorizer, {"x"}))
     await going.wait()
     await authorizer.close()
@@ -385,7 +383,7 @@ async def test_what_another_wrote_during_a_renewal_counts() -> None:
     class Meanwhile(Scripted):
         async def post_form(self, url: str, form: Mapping[str, str], **options: Any) -> Fetched:
             theirs = granted("theirs", "r9")
-            await replaced(store, theirs.key(""), msgspec.json.encode(theirs))
+            await replace_entry(store, theirs.key(""), msgspec.json.encode(theirs))
             return await super().post_form(url, form, **options)
 
     store = MemoryStore()
@@ -435,9 +433,9 @@ async def test_a_login_that_is_given_up_is_no_fault() -> None:
 
     begun = asyncio.Event()
 
-    def waits(asked: Asked) -> Flow[Grant]:
+    async def waits(world: World, asked: TokenRequest) -> Grant:
         begun.set()
-        yield Wait(3_600)
+        await world.wait(3_600)
         raise AssertionError("it ends before")
 
     authorizer = made(Scripted((500, b"")), waits)
@@ -463,7 +461,7 @@ async def test_a_damaged_entry_is_a_login() -> None:
 class Unwritable(MemoryStore):
     """A store whose disk is full."""
 
-    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+    async def write(self, key: EntryKey, value: bytes, after: int | None) -> bool:
         raise TokenStoreError("the disk is full")
 
 

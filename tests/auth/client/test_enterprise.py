@@ -13,20 +13,20 @@ import pytest
 import dragoman
 from dragoman import LocalError
 from dragoman.auth import AuthorizationFailed, Enterprise, FileStore, Login, LoginNeeded, MemoryStore
-from dragoman.auth.client.discovery import Wanted
-from dragoman.auth.client.driver import Driver
+from dragoman.auth.client.discovery import DiscoveryOptions
 from dragoman.auth.client.identity import IdentityProvider
 from dragoman.auth.client.login import Terms
 from dragoman.auth.client.machine import Idp
 from dragoman.auth.client.person import Person
-from dragoman.auth.client.registration import Client
-from dragoman.auth.client.store import Store
+from dragoman.auth.client.registration import ClientOptions
+from dragoman.auth.client.store import TokenStore
+from dragoman.auth.client.world import World
+from dragoman.auth.engine.model import TrustedIssuer
 from dragoman.auth.errors import TokenRefused
 from dragoman.auth.fetch import Fetched, Fetcher
 from dragoman.auth.grant_types import JWT_BEARER, TOKEN_EXCHANGE
 from dragoman.auth.id_token import id_token_claims
-from dragoman.auth.jose import Key, KeySet, new_key, signed
-from dragoman.auth.server.model import TrustedIssuer
+from dragoman.auth.jose import Key, KeySet, new_key, sign_jws
 from dragoman.auth.testing import LocalIssuer
 
 from ...canary import CANARY
@@ -41,7 +41,7 @@ class Company:
 
     def __init__(self, idp: LocalIssuer, server: Protected) -> None:
         self.idp, self.server, self.user = idp, server, User()
-        self.store: Store = MemoryStore()
+        self.store: TokenStore = MemoryStore()
 
     def enterprise(self, **options: Any) -> Enterprise:
         """What a client of this company is given."""
@@ -171,7 +171,7 @@ class Provider(Fetcher):
 
     def id_token(self, key: Key | None = None, **claims: Any) -> str:
         own = {"iss": IDP, "sub": "ada", "aud": "app", "iat": self.now, "exp": self.now + 300, "nonce": self.nonce}
-        return signed({**own, **self.claims, **claims}, key or self.key, typ="JWT")
+        return sign_jws({**own, **self.claims, **claims}, key or self.key, typ="JWT")
 
     async def get(self, url: str, **options: Any) -> Fetched:
         if url == f"{IDP}/keys":
@@ -198,12 +198,12 @@ class Provider(Fetcher):
         self.nonce = asked["nonce"]
         return "?" + urlencode({"code": "c", "state": asked["state"]})
 
-    def client(self, store: Store | None = None) -> IdentityProvider:
+    def client(self, store: TokenStore | None = None) -> IdentityProvider:
         """A client of it, with a user who says yes."""
         store = MemoryStore() if store is None else store
-        driver = Driver(IDP, self, store, Person(on_url=self.browse))
-        terms = Terms(wanted=Wanted(), client=Client())
-        return IdentityProvider(PROVIDER, terms, driver, store, 1.0, lambda: self.now)
+        world = World(IDP, self, store, Person(on_url=self.browse))
+        terms = Terms(wanted=DiscoveryOptions(), client=ClientOptions())
+        return IdentityProvider(PROVIDER, terms, world, store, 1.0, lambda: self.now)
 
 
 async def test_an_id_token_is_used_until_it_expires_and_renewed_then() -> None:
@@ -263,14 +263,14 @@ KEYS = KeySet.from_json({"keys": [KEY.public_jwk()]})
 GOOD = {"iss": IDP, "sub": "ada", "aud": "app", "iat": NOW, "exp": NOW + 300, "nonce": "n"}
 
 
-def judged(token: str, nonce: str | None = "n") -> dict[str, Any]:
+def claims_of(token: str, nonce: str | None = "n") -> dict[str, Any]:
     return id_token_claims(token, KEYS, issuer=IDP, client="app", nonce=nonce, now=NOW)
 
 
 @pytest.mark.parametrize("claims", [{}, {"aud": ["app"]}, {"azp": "app"}, {"exp": NOW - 29}, {"iat": NOW + 30}])
 def test_an_id_token_that_is_taken(claims: dict[str, Any]) -> None:
-    assert judged(signed(GOOD | claims, KEY, typ="JWT"))["sub"] == "ada"
-    assert judged(signed(GOOD | claims, KEY), None)["sub"] == "ada"
+    assert claims_of(sign_jws(GOOD | claims, KEY, typ="JWT"))["sub"] == "ada"
+    assert claims_of(sign_jws(GOOD | claims, KEY), None)["sub"] == "ada"
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -295,15 +295,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_an_id_token_that_is_refused(name: str) -> None:
     claims, why = REFUSED[name]
     with pytest.raises(TokenRefused, match=why):
-        judged(signed(GOOD | claims, KEY, typ="JWT"))
+        claims_of(sign_jws(GOOD | claims, KEY, typ="JWT"))
 
 
 @pytest.mark.parametrize("typ", ["at+jwt", "oauth-id-jag+jwt", "logout+jwt", "dpop+jwt"])
 def test_another_kind_of_token_is_no_id_token(typ: str) -> None:
     with pytest.raises(TokenRefused, match="by its type"):
-        judged(signed(GOOD, KEY, typ=typ))
+        claims_of(sign_jws(GOOD, KEY, typ=typ))
 
 
 def test_a_signature_of_another() -> None:
     with pytest.raises(TokenRefused, match="signature"):
-        judged(signed(GOOD, new_key("ES256", kid="1"), typ="JWT"))
+        claims_of(sign_jws(GOOD, new_key("ES256", kid="1"), typ="JWT"))

@@ -14,12 +14,11 @@ import pytest
 
 from dragoman.auth import FileStore, LoginFailed, LoginNeeded, MemoryStore
 from dragoman.auth.client.authorizer import Authorizer
-from dragoman.auth.client.driver import Driver
-from dragoman.auth.client.login import Asked
+from dragoman.auth.client.login import TokenRequest
 from dragoman.auth.client.person import Person
-from dragoman.auth.client.steps import Flow, Wait
-from dragoman.auth.client.store import Key, Store
+from dragoman.auth.client.store import EntryKey, TokenStore
 from dragoman.auth.client.tokens import Grant
+from dragoman.auth.client.world import World
 from dragoman.auth.fetch import Fetcher
 from dragoman.auth.testing import LocalIssuer
 
@@ -150,21 +149,21 @@ def test_a_process_without_a_person_neither_waits_nor_is_waited_for(start: Start
 
 # -- in one process
 
-PLACE = Key("", URL, "", "default")
+PLACE = EntryKey("", URL, "", "default")
 
 
 class Held(Logins):
     """Logins that take until `done`."""
 
-    def __call__(self, asked: Asked) -> Flow[Grant]:
-        yield Wait(1)
-        return (yield from super().__call__(asked))
+    async def __call__(self, world: World, asked: TokenRequest) -> Grant:
+        await world.wait(1)
+        return await super().__call__(world, asked)
 
 
 class Told:
     """A client of a store, a person who is told things, and a login that the test ends."""
 
-    def __init__(self, store: Store, login: Logins, wait: float = 60.0) -> None:
+    def __init__(self, store: TokenStore, login: Logins, wait: float = 60.0) -> None:
         self.said: list[str] = []
         self.waits, self.going, self.done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -176,16 +175,16 @@ class Told:
             self.said.append(text)
             self.waits.set()
 
-        driver = Driver(URL, Fetcher(), store, Person(say=say), sleep=slept)
-        self.authorizer = Authorizer(URL, login, driver, store, login_wait=wait)
+        world = World(URL, Fetcher(), store, Person(say=say), sleep=slept)
+        self.authorizer = Authorizer(URL, login, world, store, login_wait=wait)
 
 
 @pytest.fixture(params=["memory", "files"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> TokenStore:
     return MemoryStore() if request.param == "memory" else FileStore(tmp_path / "tokens", keyring=False)
 
 
-async def test_another_login_that_takes_too_long(store: Store) -> None:
+async def test_another_login_that_takes_too_long(store: TokenStore) -> None:
     async with store.locked(PLACE):
         late = Told(store, logins := Held("never"), wait=0.05)
         with pytest.raises(LoginFailed, match=r"more than 0\.05 s: finish its login, or end it"):
@@ -194,7 +193,7 @@ async def test_another_login_that_takes_too_long(store: Store) -> None:
     assert not logins.asked
 
 
-async def test_a_login_that_is_given_up_leaves_the_lock_to_the_next(store: Store) -> None:
+async def test_a_login_that_is_given_up_leaves_the_lock_to_the_next(store: TokenStore) -> None:
     first, second = Told(store, Held("never")), Told(store, Held("mine"))
     waiting = asyncio.create_task(request(first.authorizer, {"never"}))
     await first.going.wait()
@@ -207,7 +206,7 @@ async def test_a_login_that_is_given_up_leaves_the_lock_to_the_next(store: Store
     assert await other == [None, "mine"]
 
 
-async def test_one_that_waits_can_be_given_up(store: Store) -> None:
+async def test_one_that_waits_can_be_given_up(store: TokenStore) -> None:
     async with store.locked(PLACE):
         late = Told(store, Held("never"))
         waiting = asyncio.create_task(request(late.authorizer, {"never"}))
@@ -219,21 +218,21 @@ async def test_one_that_waits_can_be_given_up(store: Store) -> None:
         pass
 
 
-async def test_a_token_that_came_just_before_the_lock_is_taken(store: Store) -> None:
+async def test_a_token_that_came_just_before_the_lock_is_taken(store: TokenStore) -> None:
     """The other had finished before this one came to the lock: nothing says that it must be waited for."""
     first, late = Told(store, Held("theirs")), Told(store, logins := Held("mine"))
     first.done.set()
     assert await request(first.authorizer, {"theirs"}) == [None, "theirs"]
-    await late.authorizer._obtained(None)
+    await late.authorizer._obtain_grant(None)
     assert late.authorizer.tokens is not None
     assert late.authorizer.tokens.access_token == "theirs"
     assert not logins.asked
     assert not late.said
 
 
-async def test_who_may_not_log_in_is_told_so_while_another_does(store: Store) -> None:
+async def test_who_may_not_log_in_is_told_so_while_another_does(store: TokenStore) -> None:
     async with store.locked(PLACE):
-        driver = Driver(URL, Fetcher(), store, None)
-        authorizer = Authorizer(URL, Logins(LoginNeeded("a person has to log in first: dragoman login")), driver, store)
+        world = World(URL, Fetcher(), store, None)
+        authorizer = Authorizer(URL, Logins(LoginNeeded("a person has to log in first: dragoman login")), world, store)
         with pytest.raises(LoginNeeded):
             await request(authorizer, {"x"})

@@ -10,34 +10,37 @@ import pytest
 from msgspec import UNSET, structs
 
 from dragoman.auth.challenge import Challenge
-from dragoman.auth.client.discovery import Wanted
+from dragoman.auth.client.discovery import DiscoveryOptions
 from dragoman.auth.client.errors import AuthorizationFailed, LoginFailed, LoginNeeded
-from dragoman.auth.client.login import Asked, Terms, login
-from dragoman.auth.client.registration import Client
+from dragoman.auth.client.grants import MOST_QUESTIONS
+from dragoman.auth.client.login import Terms, TokenRequest, login
+from dragoman.auth.client.registration import ClientOptions
 from dragoman.auth.client.tokens import MOST_SCOPES, Grant, Registration
 from dragoman.auth.errors import AuthError
 from dragoman.auth.fetch import FetchFailed
-from dragoman.auth.metadata import AuthorizationServer, MetadataRefused
+from dragoman.auth.metadata import MetadataRefused, ServerMetadata
 
-from .scripted import AS, ISSUER, OIDC, PRM, REDIRECT, RESOURCE, ROOT_PRM, World, resource, server
+from .scripted import AS, ISSUER, OIDC, PRM, REDIRECT, RESOURCE, ROOT_PRM, ScriptedWorld, resource, server
 
 OTHER = "https://other.example"
 
 
 def terms(**given: Any) -> Terms:
     """What a user says who says nothing, but these."""
-    wanted = Wanted(issuer=given.pop("issuer", None), resource=given.pop("resource", UNSET))
-    client = Client(**{name: given.pop(name) for name in ("client_id", "client_secret", "metadata_url") & given.keys()})
+    wanted = DiscoveryOptions(issuer=given.pop("issuer", None), resource=given.pop("resource", UNSET))
+    client = ClientOptions(
+        **{name: given.pop(name) for name in ("client_id", "client_secret", "metadata_url") & given.keys()}
+    )
     return Terms(wanted=wanted, client=client, **given)
 
 
-def asked(challenge: Challenge | None = None, before: Grant | None = None) -> Asked:
-    return Asked(url=RESOURCE, challenge=challenge, before=before, clock=lambda: 1_000.0)
+def asked(challenge: Challenge | None = None, before: Grant | None = None) -> TokenRequest:
+    return TokenRequest(url=RESOURCE, challenge=challenge, before=before, clock=lambda: 1_000.0)
 
 
 def test_a_login() -> None:
-    world = World()
-    grant = world.play(login(asked(), terms()))
+    world = ScriptedWorld()
+    grant = world.play(login(world, asked(), terms()))
     assert grant.tokens is not None
     assert grant.tokens.access_token == "token-1"
     assert world.gets == [PRM, AS]
@@ -61,34 +64,35 @@ def test_a_login() -> None:
 
 def test_the_challenge_says_where_the_metadata_is() -> None:
     place = "https://mcp.example/custom.json"
-    world = World({place: resource(), AS: server(), PRM: resource(authorization_servers=[OTHER])})
-    world.play(login(asked(Challenge("Bearer", {"resource_metadata": place})), terms()))
+    world = ScriptedWorld({place: resource(), AS: server(), PRM: resource(authorization_servers=[OTHER])})
+    world.play(login(world, asked(Challenge("Bearer", {"resource_metadata": place})), terms()))
     assert world.gets[0] == place
 
 
 def test_a_challenge_that_leads_nowhere_is_an_error_and_no_downgrade() -> None:
-    world = World({AS: server(), f"{'https://mcp.example'}/.well-known/oauth-authorization-server": server()})
+    world = ScriptedWorld({AS: server(), f"{'https://mcp.example'}/.well-known/oauth-authorization-server": server()})
     with pytest.raises(AuthorizationFailed, match="is not at"):
-        world.play(login(asked(Challenge("Bearer", {"resource_metadata": "https://mcp.example/gone"})), terms()))
+        world.play(login(world, asked(Challenge("Bearer", {"resource_metadata": "https://mcp.example/gone"})), terms()))
 
 
 def test_a_resource_that_fails_is_no_older_one() -> None:
     """Its metadata may be there: what stands at the root without it is another authorization server, maybe."""
     root = "https://mcp.example/.well-known/oauth-authorization-server"
-    world = World({PRM: (503, {}), root: server(issuer="https://mcp.example"), AS: server()})
+    world = ScriptedWorld({PRM: (503, {}), root: server(issuer="https://mcp.example"), AS: server()})
     with pytest.raises(FetchFailed, match="503"):
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
     assert world.gets == [PRM, ROOT_PRM]
     world.documents[ROOT_PRM] = resource()
-    assert world.play(login(asked(), terms())).server.issuer == ISSUER
+    assert world.play(login(world, asked(), terms())).server.issuer == ISSUER
 
 
 @pytest.mark.parametrize(
     "params", [{"resource_metadata": "https://[::1"}, {"scope": " ".join(str(n) for n in range(MOST_SCOPES + 1))}]
 )
 def test_a_challenge_that_makes_no_sense_is_the_servers_fault(params: dict[str, str]) -> None:
+    world = ScriptedWorld()
     with pytest.raises(AuthError):
-        World().play(login(asked(Challenge("Bearer", params)), terms()))
+        world.play(login(world, asked(Challenge("Bearer", params)), terms()))
 
 
 @pytest.mark.parametrize(
@@ -99,8 +103,8 @@ def test_a_challenge_that_makes_no_sense_is_the_servers_fault(params: dict[str, 
     ],
 )
 def test_the_order_of_places(documents: dict[str, Any], gets: list[str]) -> None:
-    world = World(documents)
-    world.play(login(asked(), terms()))
+    world = ScriptedWorld(documents)
+    world.play(login(world, asked(), terms()))
     assert world.gets == gets
 
 
@@ -120,32 +124,32 @@ def test_the_order_of_places(documents: dict[str, Any], gets: list[str]) -> None
     ],
 )
 def test_what_is_not_trusted(documents: dict[str, Any], words: str) -> None:
-    world = World(documents)
+    world = ScriptedWorld(documents)
     with pytest.raises((MetadataRefused, AuthorizationFailed, AuthError), match=words):
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
     assert not world.windows
     assert not world.posts("/token")
 
 
 def test_a_pinned_issuer_and_resource() -> None:
-    world = World({PRM: resource(resource="api://app", authorization_servers=[OTHER]), AS: server()})
-    world.play(login(asked(), terms(issuer=ISSUER, resource="api://mine")))
+    world = ScriptedWorld({PRM: resource(resource="api://app", authorization_servers=[OTHER]), AS: server()})
+    world.play(login(world, asked(), terms(issuer=ISSUER, resource="api://mine")))
     assert world.windows[0]["resource"] == "api://mine"
     assert "pins" in world.said
-    world = World({PRM: resource(), AS: server()})
-    world.play(login(asked(), terms(resource=None)))
+    world = ScriptedWorld({PRM: resource(), AS: server()})
+    world.play(login(world, asked(), terms(resource=None)))
     assert "resource" not in world.windows[0]
     assert "resource" not in world.posts("/token")[0].form
 
 
 def test_a_server_of_2025_03_26_without_any_metadata() -> None:
-    world = World({})
+    world = ScriptedWorld({})
     world.answers = {
         f"https://mcp.example/{path}": answers
         for path, answers in zip(("register", "token"), world.answers.values(), strict=True)
     }
     world.response = {"iss": None}
-    world.play(login(asked(), terms()))
+    world.play(login(world, asked(), terms()))
     assert "fixed paths" in world.said
 
 
@@ -154,19 +158,19 @@ def test_a_server_of_2025_03_26_without_any_metadata() -> None:
 
 @pytest.mark.parametrize("methods", [None, [], ["plain"]])
 def test_no_login_without_s256(methods: list[str] | None) -> None:
-    world = World({PRM: resource(), AS: server(code_challenge_methods_supported=methods)})
+    world = ScriptedWorld({PRM: resource(), AS: server(code_challenge_methods_supported=methods)})
     with pytest.raises(LoginFailed, match="PKCE"):
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
     assert not world.posts("/register")
 
 
 def test_pkce_may_be_assumed_where_nothing_is_said_and_nowhere_else() -> None:
-    world = World({PRM: resource(), AS: server(code_challenge_methods_supported=None)})
-    world.play(login(asked(), terms(assume_pkce=True)))
+    world = ScriptedWorld({PRM: resource(), AS: server(code_challenge_methods_supported=None)})
+    world.play(login(world, asked(), terms(assume_pkce=True)))
     assert world.windows[0]["code_challenge_method"] == "S256"
-    world = World({PRM: resource(), AS: server(code_challenge_methods_supported=["plain"])})
+    world = ScriptedWorld({PRM: resource(), AS: server(code_challenge_methods_supported=["plain"])})
     with pytest.raises(LoginFailed, match="plain"):
-        world.play(login(asked(), terms(assume_pkce=True)))
+        world.play(login(world, asked(), terms(assume_pkce=True)))
 
 
 # -- the answer
@@ -190,13 +194,13 @@ def test_pkce_may_be_assumed_where_nothing_is_said_and_nowhere_else() -> None:
 )
 @pytest.mark.parametrize("error", [None, "access_denied"])
 def test_the_issuer_of_the_answer(promised: bool | None, iss: str | None, good: bool, error: str | None) -> None:
-    world = World({PRM: resource(), AS: server(authorization_response_iss_parameter_supported=promised)})
+    world = ScriptedWorld({PRM: resource(), AS: server(authorization_response_iss_parameter_supported=promised)})
     world.response = {"iss": iss, "error": error, "error_description": error and "words of the server"}
     if good and error is None:
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
         return
     with pytest.raises(LoginFailed) as failed:
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
     # "on mismatch the client MUST NOT act on or display `error`, `error_description`, or `error_uri`"
     assert ("words of the server" in str(failed.value)) is good
     assert not world.posts("/token")
@@ -204,28 +208,28 @@ def test_the_issuer_of_the_answer(promised: bool | None, iss: str | None, good: 
 
 @pytest.mark.parametrize("response", [{"state": "other"}, {"state": None}, {"code": None}, {"code": ""}])
 def test_an_answer_that_is_not_used(response: dict[str, str | None]) -> None:
-    world = World()
+    world = ScriptedWorld()
     world.response = response
     with pytest.raises(LoginFailed):
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
     assert not world.posts("/token")
 
 
 def test_what_a_server_says_moves_no_cursor() -> None:
-    world = World()
+    world = ScriptedWorld()
     world.response = {"error": "bad\x1b[2J", "error_description": "\x1b]0;evil\x07 line\nnext"}
     with pytest.raises(LoginFailed) as failed:
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
     assert str(failed.value).isprintable()
 
 
 def test_the_query_of_an_authorization_endpoint_is_kept() -> None:
-    world = World({PRM: resource(), AS: server(authorization_endpoint=f"{ISSUER}/authorize?tenant=a%20b")})
-    world.play(login(asked(), terms()))
+    world = ScriptedWorld({PRM: resource(), AS: server(authorization_endpoint=f"{ISSUER}/authorize?tenant=a%20b")})
+    world.play(login(world, asked(), terms()))
     assert world.windows[0]["tenant"] == "a b"
-    world = World({PRM: resource(), AS: server(authorization_endpoint=f"{ISSUER}/authorize?state=fixed")})
+    world = ScriptedWorld({PRM: resource(), AS: server(authorization_endpoint=f"{ISSUER}/authorize?state=fixed")})
     with pytest.raises(LoginFailed, match="already has state"):
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
 
 
 # -- scopes
@@ -235,7 +239,7 @@ def grant_before(**fields: Any) -> Grant:
     """What there was before."""
     made = Grant(
         url=RESOURCE,
-        server=AuthorizationServer(issuer=ISSUER),
+        server=ServerMetadata(issuer=ISSUER),
         resource=RESOURCE,
         client=Registration(client_id="given-1"),
         requested=("read",),
@@ -255,7 +259,7 @@ def grant_before(**fields: Any) -> Grant:
         (None, None, ["offline_access"], None, None, None),
         ("a", ["c"], None, None, ("x", "y"), "x y"),
         ("a", ["c"], None, grant_before(), ("x",), "read x a"),
-        ("write", None, None, grant_before(server=AuthorizationServer(issuer=OTHER)), None, "write"),
+        ("write", None, None, grant_before(server=ServerMetadata(issuer=OTHER)), None, "write"),
     ],
 )
 def test_scopes(
@@ -266,9 +270,9 @@ def test_scopes(
     given: tuple[str, ...] | None,
     scope: str | None,
 ) -> None:
-    world = World({PRM: resource(scopes_supported=listed), AS: server(scopes_supported=supported)})
+    world = ScriptedWorld({PRM: resource(scopes_supported=listed), AS: server(scopes_supported=supported)})
     challenge = None if challenged is None else Challenge("Bearer", {"scope": challenged})
-    grant = world.play(login(asked(challenge, before), terms(scopes=given)))
+    grant = world.play(login(world, asked(challenge, before), terms(scopes=given)))
     assert world.windows[0].get("scope") == scope
     assert " ".join(grant.requested) == (scope or "")
 
@@ -277,8 +281,8 @@ def test_scopes(
 
 
 def test_a_given_client_is_not_registered() -> None:
-    world = World()
-    world.play(login(asked(), terms(client_id="mine", client_secret="canary-7f3a-robot")))
+    world = ScriptedWorld()
+    world.play(login(world, asked(), terms(client_id="mine", client_secret="canary-7f3a-robot")))
     assert not world.posts("/register")
     assert world.posts("/token")[0].headers["authorization"].startswith("Basic ")
     assert "client_id" not in world.posts("/token")[0].form
@@ -286,40 +290,40 @@ def test_a_given_client_is_not_registered() -> None:
 
 def test_a_document_where_the_server_takes_one() -> None:
     url = "https://app.example/client.json"
-    world = World({PRM: resource(), AS: server(client_id_metadata_document_supported=True)})
-    world.play(login(asked(), terms(metadata_url=url)))
+    world = ScriptedWorld({PRM: resource(), AS: server(client_id_metadata_document_supported=True)})
+    world.play(login(world, asked(), terms(metadata_url=url)))
     assert world.windows[0]["client_id"] == url
-    world = World()
-    world.play(login(asked(), terms(metadata_url=url)))
+    world = ScriptedWorld()
+    world.play(login(world, asked(), terms(metadata_url=url)))
     assert world.windows[0]["client_id"] == "client-1"
 
 
 def test_without_registration_a_person_is_told_what_to_do() -> None:
-    world = World({PRM: resource(), AS: server(registration_endpoint=None)})
+    world = ScriptedWorld({PRM: resource(), AS: server(registration_endpoint=None)})
     with pytest.raises(LoginNeeded, match="client_id="):
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
 
 
 def test_a_refused_redirect_uri_is_tried_by_the_other_name() -> None:
-    world = World()
+    world = ScriptedWorld()
     world.answers[f"{ISSUER}/register"] = [(400, {"error": "invalid_redirect_uri"}), (201, {"client_id": "c2"})]
-    world.play(login(asked(), terms()))
+    world.play(login(world, asked(), terms()))
     assert world.posts("/register")[1].content["redirect_uris"] == ["http://localhost:4711/callback"]
     assert world.windows[0]["redirect_uri"] == "http://localhost:4711/callback"
 
 
 def test_a_refused_registration_says_why() -> None:
-    world = World()
+    world = ScriptedWorld()
     world.answers[f"{ISSUER}/register"] = [(403, {"error": "access_denied", "error_description": "ask your admin"})]
     with pytest.raises(AuthorizationFailed, match="ask your admin"):
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
 
 
 def test_a_secret_may_expire_later_than_clocks_can_tell() -> None:
-    world = World()
+    world = ScriptedWorld()
     body = b'{"client_id": "c", "client_secret": "s", "client_secret_expires_at": 1%b}' % (b"0" * 400)
     world.answers[f"{ISSUER}/register"] = [(201, body)]
-    assert not world.play(login(asked(), terms())).client.expired(2e9)
+    assert not world.play(login(world, asked(), terms())).client.expired(2e9)
 
 
 def stored(**fields: Any) -> Registration:
@@ -327,47 +331,47 @@ def stored(**fields: Any) -> Registration:
 
 
 def test_a_registration_is_used_again_with_its_port() -> None:
-    world = World()
+    world = ScriptedWorld()
     world.known[ISSUER] = stored()
-    world.play(login(asked(), terms()))
+    world.play(login(world, asked(), terms()))
     assert world.windows[0]["client_id"] == "old"
     world.redirect = "http://127.0.0.1:4712/callback"  # the old port is taken
-    world.play(login(asked(), terms()))
+    world.play(login(world, asked(), terms()))
     assert world.windows[1]["client_id"] == "client-1"
 
 
 def test_an_expired_secret_leads_to_a_new_registration() -> None:
-    world = World()
+    world = ScriptedWorld()
     world.known[ISSUER] = stored(client_secret="s", secret_expires_at=999.0)
-    world.play(login(asked(), terms()))
+    world.play(login(world, asked(), terms()))
     assert world.windows[0]["client_id"] == "client-1"
     assert "expired" in world.said
 
 
 @pytest.mark.parametrize("where", ["token", "answer"])
 def test_a_forgotten_registration_is_made_anew_once(where: str) -> None:
-    world = World()
+    world = ScriptedWorld()
     world.known[ISSUER] = stored()
     if where == "token":
         good = world.answers[f"{ISSUER}/token"][0]
         world.answers[f"{ISSUER}/token"] = [(401, {"error": "invalid_client"}), good]
-        world.play(login(asked(), terms()))
+        world.play(login(world, asked(), terms()))
         assert [window["client_id"] for window in world.windows] == ["old", "client-1"]
         assert "no longer knows" in world.said
     else:
         world.response = {"error": "unauthorized_client", "code": None}
         with pytest.raises(LoginFailed):
-            world.play(login(asked(), terms()))
+            world.play(login(world, asked(), terms()))
         assert [window["client_id"] for window in world.windows] == ["old", "client-1"]
 
 
 def test_credentials_of_one_issuer_are_not_used_at_another() -> None:
-    world = World()
-    before = grant_before(server=AuthorizationServer(issuer=OTHER))
+    world = ScriptedWorld()
+    before = grant_before(server=ServerMetadata(issuer=OTHER))
     with pytest.raises(AuthorizationFailed, match=OTHER):
-        world.play(login(asked(before=before), terms(client_id="given-1")))
-    world.play(login(asked(before=before), terms(client_id="given-1", issuer=ISSUER)))
-    world.play(login(asked(before=before), terms()))
+        world.play(login(world, asked(before=before), terms(client_id="given-1")))
+    world.play(login(world, asked(before=before), terms(client_id="given-1", issuer=ISSUER)))
+    world.play(login(world, asked(before=before), terms()))
     assert [window["client_id"] for window in world.windows] == ["given-1", "client-1"]
 
 
@@ -382,10 +386,10 @@ def test_credentials_of_one_issuer_are_not_used_at_another() -> None:
     ],
 )
 def test_how_the_client_authenticates(supported: list[str] | None, registered: str | None, method: str) -> None:
-    world = World({PRM: resource(), AS: server(token_endpoint_auth_methods_supported=supported)})
+    world = ScriptedWorld({PRM: resource(), AS: server(token_endpoint_auth_methods_supported=supported)})
     answer = {"client_id": "c:1", "client_secret": "s%1", "token_endpoint_auth_method": registered}
     world.answers[f"{ISSUER}/register"] = [(201, answer)]
-    world.play(login(asked(), terms()))
+    world.play(login(world, asked(), terms()))
     [token] = world.posts("/token")
     if method == "client_secret_basic":
         assert base64.b64decode(token.headers["authorization"][6:]) == b"c%3A1:s%251"
@@ -398,24 +402,29 @@ def test_how_the_client_authenticates(supported: list[str] | None, registered: s
 
 
 def test_a_device() -> None:
-    world = World({PRM: resource(), AS: server(device_authorization_endpoint=f"{ISSUER}/device")})
+    world = ScriptedWorld({PRM: resource(), AS: server(device_authorization_endpoint=f"{ISSUER}/device")})
     code = {"device_code": "d", "user_code": "ABCD", "verification_uri": f"{ISSUER}/enter", "interval": 2}
     world.answers[f"{ISSUER}/device"] = [code]
     good = world.answers[f"{ISSUER}/token"][0]
     pending, slow = (400, {"error": "authorization_pending"}), (400, {"error": "slow_down"})
     world.answers[f"{ISSUER}/token"] = [pending, slow, good]
-    grant = world.play(login(asked(), terms(device=True)))
+    grant = world.play(login(world, asked(), terms(device=True)))
     assert grant.tokens is not None
     assert world.waited == 2 + 2 + 7
     assert not world.windows
     world.answers[f"{ISSUER}/device"] = [code | {"interval": 10**400, "expires_in": 600}]
     with pytest.raises(LoginFailed, match="in time"):  # and not after as many seconds
-        world.play(login(asked(), terms(device=True)))
+        world.play(login(world, asked(), terms(device=True)))
     assert world.waited == 2 + 2 + 7
+    world.answers[f"{ISSUER}/device"] = [code | {"interval": 1}]
+    world.answers[f"{ISSUER}/token"], before = [pending], len(world.posts("/token"))
+    with pytest.raises(LoginFailed, match="in time"):  # by a clock that stands still
+        world.play(login(world, asked(), terms(device=True)))
+    assert len(world.posts("/token")) == before + MOST_QUESTIONS
     world.answers[f"{ISSUER}/device"] = [code]
     world.answers[f"{ISSUER}/token"] = [(400, {"error": "access_denied"})]
     with pytest.raises(LoginFailed, match="access_denied"):
-        world.play(login(asked(), terms(device=True)))
+        world.play(login(world, asked(), terms(device=True)))
     world.answers[f"{ISSUER}/device"] = [code | {"verification_uri": "javascript:alert(1)"}]
     with pytest.raises(MetadataRefused, match="verification_uri"):
-        world.play(login(asked(), terms(device=True)))
+        world.play(login(world, asked(), terms(device=True)))

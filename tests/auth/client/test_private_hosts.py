@@ -12,15 +12,14 @@ from msgspec import structs
 
 from dragoman.auth import Fetcher, Login, MemoryStore
 from dragoman.auth.client.authorizer import Authorizer
-from dragoman.auth.client.driver import Driver
 from dragoman.auth.client.entries import end, entry_of
-from dragoman.auth.client.login import Asked, login
-from dragoman.auth.client.steps import Flow
+from dragoman.auth.client.login import TokenRequest, login
 from dragoman.auth.client.tokens import Grant
+from dragoman.auth.client.world import World
 from dragoman.auth.errors import AuthError
-from dragoman.auth.metadata import AuthorizationServer
+from dragoman.auth.metadata import ServerMetadata
 
-from .scripted import World
+from .scripted import ScriptedWorld
 from .test_authorizer import URL, granted
 from .test_login import asked, terms
 
@@ -50,15 +49,14 @@ async def stored(port: int, private: tuple[str, ...]) -> MemoryStore:
     store, at = MemoryStore(), f"http://127.0.0.1:{port}"
     grant = structs.replace(
         granted("old", expires_at=500.0, renew_at=470.0),
-        server=AuthorizationServer(issuer=at, token_endpoint=f"{at}/token", revocation_endpoint=f"{at}/revoke"),
+        server=ServerMetadata(issuer=at, token_endpoint=f"{at}/token", revocation_endpoint=f"{at}/revoke"),
         private=private,
     )
 
-    def obtain(_: Asked) -> Flow[Grant]:
-        yield from ()
+    async def obtain(_: World, asked: TokenRequest) -> Grant:
         return grant
 
-    await Authorizer(URL, obtain, Driver(URL, Fetcher(), store, None), store).log_in(None)
+    await Authorizer(URL, obtain, World(URL, Fetcher(), store, None), store).log_in(None)
     return store
 
 
@@ -91,7 +89,8 @@ async def test_and_no_others(private: tuple[str, ...]) -> None:
 
 
 def test_a_login_keeps_the_hosts_of_its_issuer() -> None:
-    grant = World().play(login(asked(), terms(private=EVERYTHING)))
+    world = ScriptedWorld()
+    grant = world.play(login(world, asked(), terms(private=EVERYTHING)))
     assert grant.private == ("as.example",)
-    assert World().play(login(asked(), terms())).private == ()
+    assert world.play(login(world, asked(), terms())).private == ()
     assert Login(allow_private=["AS.example"], store=MemoryStore()).terms.private == ("as.example",)

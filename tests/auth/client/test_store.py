@@ -18,18 +18,18 @@ from keyring.backend import KeyringBackend
 from keyring.backends.fail import Keyring as NoKeyring
 from keyring.errors import KeyringLocked
 
-from dragoman.auth.client.store import FileStore, Key, MemoryStore, Store, TokenStoreError
+from dragoman.auth.client.store import EntryKey, FileStore, MemoryStore, TokenStore, TokenStoreError
 from dragoman.auth.client.store.sealing import name
 
-KEY = Key("https://as.example/", "https://mcp.example/mcp")
+KEY = EntryKey("https://as.example/", "https://mcp.example/mcp")
 OTHERS = [
-    Key("https://as.example", "https://mcp.example/mcp"),
-    Key("https://as.example/", "https://mcp.example/mcp/"),
-    Key("https://as.example/", "https://mcp.example/mcp", "client"),
-    Key("https://as.example/", "https://mcp.example/mcp", "", "work"),
-    Key('a","b', "c", "d"),
-    Key("a", 'b","c', "d"),
-    Key("\ud800", "half a pair"),
+    EntryKey("https://as.example", "https://mcp.example/mcp"),
+    EntryKey("https://as.example/", "https://mcp.example/mcp/"),
+    EntryKey("https://as.example/", "https://mcp.example/mcp", "client"),
+    EntryKey("https://as.example/", "https://mcp.example/mcp", "", "work"),
+    EntryKey('a","b', "c", "d"),
+    EntryKey("a", 'b","c', "d"),
+    EntryKey("\ud800", "half a pair"),
 ]
 CANARY = b"canary-7f3a"
 
@@ -63,7 +63,7 @@ def ring() -> Iterator[InMemory]:
 
 
 @pytest.fixture(params=["memory", "plain", "sealed"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path, ring: InMemory) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path, ring: InMemory) -> AsyncIterator[TokenStore]:
     if request.param == "memory":
         yield MemoryStore(lock_wait=0.3)
     else:
@@ -77,7 +77,7 @@ def files(folder: Path) -> list[Path]:
 # -- what every store promises --------------------------------------------------------------------
 
 
-async def test_an_entry_is_read_as_it_was_written(store: Store) -> None:
+async def test_an_entry_is_read_as_it_was_written(store: TokenStore) -> None:
     assert await store.read(KEY) is None
     assert await store.write(KEY, CANARY, None)
     found = await store.read(KEY)
@@ -86,7 +86,7 @@ async def test_an_entry_is_read_as_it_was_written(store: Store) -> None:
     assert list(await store.keys()) == [KEY]
 
 
-async def test_entries_of_other_keys_are_other_entries(store: Store) -> None:
+async def test_entries_of_other_keys_are_other_entries(store: TokenStore) -> None:
     for number, key in enumerate([KEY, *OTHERS]):
         if "\ud800" in key.issuer and not isinstance(store, MemoryStore):
             with pytest.raises(TokenStoreError, match="surrogate"):
@@ -97,7 +97,7 @@ async def test_entries_of_other_keys_are_other_entries(store: Store) -> None:
     assert (await store.read(KEY)).value == b"0"  # type: ignore[union-attr]
 
 
-async def test_only_what_was_read_is_replaced(store: Store) -> None:
+async def test_only_what_was_read_is_replaced(store: TokenStore) -> None:
     assert await store.write(KEY, b"first", None)
     first = await store.read(KEY)
     assert first is not None
@@ -114,7 +114,7 @@ async def test_only_what_was_read_is_replaced(store: Store) -> None:
     assert list(await store.keys()) == []
 
 
-async def test_a_generation_is_not_used_again_after_a_removal(store: Store) -> None:
+async def test_a_generation_is_not_used_again_after_a_removal(store: TokenStore) -> None:
     assert await store.write(KEY, b"first", None)
     first = await store.read(KEY)
     assert first is not None
@@ -124,7 +124,7 @@ async def test_a_generation_is_not_used_again_after_a_removal(store: Store) -> N
     assert (await store.read(KEY)).value == b"new login"  # type: ignore[union-attr]
 
 
-async def test_of_many_that_replace_one_entry_one_wins(store: Store) -> None:
+async def test_of_many_that_replace_one_entry_one_wins(store: TokenStore) -> None:
     assert await store.write(KEY, b"0", None)
     found = await store.read(KEY)
     assert found is not None
@@ -133,7 +133,7 @@ async def test_of_many_that_replace_one_entry_one_wins(store: Store) -> None:
     assert (await store.read(KEY)).value == b"%d" % won.index(True)  # type: ignore[union-attr]
 
 
-async def test_a_lock_is_one_holder_s_and_waits_no_longer_than_it_may(store: Store) -> None:
+async def test_a_lock_is_one_holder_s_and_waits_no_longer_than_it_may(store: TokenStore) -> None:
     async with store.locked(KEY):
         async with store.locked(OTHERS[0]):
             assert await store.write(KEY, b"not the lock of writing", None)
@@ -144,7 +144,7 @@ async def test_a_lock_is_one_holder_s_and_waits_no_longer_than_it_may(store: Sto
         pass
 
 
-async def test_an_entry_too_large_is_refused_and_the_old_one_stays(store: Store) -> None:
+async def test_an_entry_too_large_is_refused_and_the_old_one_stays(store: TokenStore) -> None:
     assert await store.write(KEY, b"x" * (1 << 20), None)
     found = await store.read(KEY)
     assert found is not None
@@ -153,7 +153,7 @@ async def test_an_entry_too_large_is_refused_and_the_old_one_stays(store: Store)
     assert await store.read(KEY) == found
 
 
-async def test_nothing_of_an_entry_stands_in_a_repr(store: Store) -> None:
+async def test_nothing_of_an_entry_stands_in_a_repr(store: TokenStore) -> None:
     await store.write(KEY, CANARY, None)
     assert CANARY.decode() not in repr(await store.read(KEY)) + repr(store)
 
@@ -300,11 +300,11 @@ async def test_a_full_disk_is_told_and_leaves_the_old_entry(tmp_path: Path, monk
 
 HOLDER = """
 import asyncio, sys
-from dragoman.auth.client.store import FileStore, Key
+from dragoman.auth.client.store import FileStore, EntryKey
 
 async def main():
     store = FileStore(sys.argv[1], keyring=False)
-    async with store.locked(Key(*sys.argv[2:4])):
+    async with store.locked(EntryKey(*sys.argv[2:4])):
         print("held", flush=True)
         await asyncio.sleep(600)
 
@@ -329,10 +329,10 @@ async def test_a_lock_is_held_against_other_processes_and_ends_with_a_killed_one
 
 WRITER = textwrap.dedent("""
     import asyncio, sys
-    from dragoman.auth.client.store import FileStore, Key
+    from dragoman.auth.client.store import FileStore, EntryKey
 
     async def main():
-        store, key = FileStore(sys.argv[1], keyring=False), Key(*sys.argv[2:4])
+        store, key = FileStore(sys.argv[1], keyring=False), EntryKey(*sys.argv[2:4])
         print("up", flush=True)
         while True:
             found = await store.read(key)
@@ -374,10 +374,10 @@ async def test_processes_that_are_killed_while_they_write_leave_a_whole_entry(tm
 
 IN_A_SESSION = """
 import asyncio, sys
-from dragoman.auth.client.store import FileStore, Key
+from dragoman.auth.client.store import FileStore, EntryKey
 
 async def main():
-    store, key = FileStore(sys.argv[1]), Key("https://as.example", "https://mcp.example/mcp")
+    store, key = FileStore(sys.argv[1]), EntryKey("https://as.example", "https://mcp.example/mcp")
     print(await store.protection())
     found = await store.read(key)
     if found is None:

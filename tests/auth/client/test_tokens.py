@@ -16,7 +16,7 @@ from dragoman.auth.client.tokens import (
     tokens_of,
     union,
 )
-from dragoman.auth.metadata import AuthorizationServer
+from dragoman.auth.metadata import ServerMetadata
 
 NOW = 1_000_000.0
 
@@ -95,7 +95,7 @@ def test_a_secret_expires_when_its_server_said(secret: str | None, expires_at: f
 
 @pytest.mark.parametrize("resource", [None, "https://a.example/mcp", "https://b.example/mcp"])
 def test_each_resource_has_an_entry_of_its_own(resource: str | None) -> None:
-    server = AuthorizationServer(issuer="https://as.example", token_endpoint="https://as.example/token")
+    server = ServerMetadata(issuer="https://as.example", token_endpoint="https://as.example/token")
     grant = Grant(url="https://a.example/mcp", server=server, resource=resource, client=Registration(client_id="c"))
     key = grant.key("hint")
     assert (key.issuer, key.resource, key.account) == ("https://as.example", resource or "none", "default")

@@ -19,7 +19,7 @@ import pytest
 
 import dragoman
 from dragoman.auth import ClientCredentials, FileStore, Login, LoginNeeded, MemoryStore, Token
-from dragoman.auth.client.store import Store
+from dragoman.auth.client.store import TokenStore
 from dragoman.auth.testing import LocalIssuer
 from dragoman.channel import Broken
 
@@ -58,7 +58,7 @@ class User:
         return location
 
 
-def logging_in(user: User, store: Store | None = None, **options: Any) -> Login:
+def logging_in(user: User, store: TokenStore | None = None, **options: Any) -> Login:
     return Login(on_url=user, store=MemoryStore() if store is None else store, **options)
 
 

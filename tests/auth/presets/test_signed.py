@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from dragoman.auth import Bearer, Issuer, IssuerAway, TokenRefused
-from dragoman.auth.jose import new_key, signed
+from dragoman.auth.jose import new_key, sign_jws
 from dragoman.auth.presets import auth0, cognito, entra, keycloak, okta, workos
 from dragoman.jsonrpc.errors import LocalError
 from tests.auth.issuing import NOW, PLAIN, RESOURCE, Clock, FakeIssuer, key_of, reply
@@ -299,7 +299,7 @@ def published(quirk: Quirk) -> FakeIssuer:
 
 def made(quirk: Quirk, **changes: Any) -> str:
     claims = {name: value for name, value in (quirk.claims | changes).items() if value is not None}
-    return signed(claims, key_of("RS256"), typ=quirk.typ)
+    return sign_jws(claims, key_of("RS256"), typ=quirk.typ)
 
 
 @pytest.mark.parametrize("name", QUIRKS)
@@ -343,7 +343,7 @@ async def test_no_preset_takes_another_type(name: str, typ: str) -> None:
     quirk = QUIRKS[name]
     verifier = Bearer(quirk.preset(), resource=RESOURCE, fetcher=published(quirk), now=Clock())
     with pytest.raises(TokenRefused, match="by its type"):
-        await verifier.verify(signed(quirk.claims, key_of("RS256"), typ=typ), PLAIN)
+        await verifier.verify(sign_jws(quirk.claims, key_of("RS256"), typ=typ), PLAIN)
 
 
 @pytest.mark.parametrize("name", [name for name in QUIRKS if not name.startswith("keycloak")])
@@ -351,7 +351,7 @@ async def test_an_algorithm_that_the_issuer_does_not_use(name: str) -> None:
     quirk = QUIRKS[name]
     verifier = Bearer(quirk.preset(), resource=RESOURCE, fetcher=published(quirk), now=Clock())
     with pytest.raises(TokenRefused, match="algorithm"):
-        await verifier.verify(signed(quirk.claims, new_key("ES256"), typ=quirk.typ), PLAIN)
+        await verifier.verify(sign_jws(quirk.claims, new_key("ES256"), typ=quirk.typ), PLAIN)
 
 
 async def test_several_tenants_of_entra() -> None:

@@ -15,7 +15,7 @@ from dragoman.auth.proxy import GITHUB, GOOGLE, Upstream
 from dragoman.auth.proxy.upstream import upstream_of
 from dragoman.channel import Identity
 
-from ..server.asking import Page, answer, body, claims, header
+from ..engine.asking import Page, answer, body, claims, header
 from .test_proxy import UPSTREAM, Behind
 
 HOUR, DAY = 3_600.0, 86_400.0

@@ -17,18 +17,18 @@ import pytest
 
 from dragoman import LocalError
 from dragoman.auth import AuthError, Bearer, IssuerAway, TokenRefused
-from dragoman.auth.jose import encoded
+from dragoman.auth.engine.messages import FORM, EndpointRequest, EndpointResponse
+from dragoman.auth.jose import encode_base64url
 from dragoman.auth.metadata import server_locations
 from dragoman.auth.proxy import GITHUB, Proxy, Upstream
 from dragoman.auth.proxy.consent import LOGINS, PIECE, PIECES
 from dragoman.auth.proxy.secrets import AesSealer, signing_key
 from dragoman.auth.server import Client, Lives, secret_hash
-from dragoman.auth.server.messages import FORM, Request, Response
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Handshake, Identity
 from dragoman.store.memory import InMemoryStore
 
-from ..server.asking import (
+from ..engine.asking import (
     CHALLENGE,
     LOOPBACK,
     REDIRECT,
@@ -75,7 +75,7 @@ class Wire:
         if url in self.pages:
             return self.pages[url]
         path = urlsplit(url).path
-        made = await self.upstream.engine.answer(Request(method=method, path=path, headers=headers, body=body))
+        made = await self.upstream.engine.answer(EndpointRequest(method=method, path=path, headers=headers, body=body))
         return Page(made.status, {name.lower(): value for name, value in made.headers}, made.body)
 
 
@@ -110,17 +110,17 @@ class Behind(Asker):
         self.engine = self.proxy.engine
         self.cookies = {}
 
-    async def sent(self, **changes: str | None) -> Response:
+    async def sent(self, **changes: str | None) -> EndpointResponse:
         """What a user who consents is answered: the way to the upstream."""
         return await self.consent(await self.authorize(**changes))
 
-    async def back(self, sent: Response) -> str:
+    async def back(self, sent: EndpointResponse) -> str:
         """The query with which the upstream sends the user back."""
         made = await self.upstream.ask("GET", "/authorize", urlsplit(header(sent, "Location")).query)
         assert header(made, "Location").startswith(URL + "/callback?"), made
         return urlsplit(header(made, "Location")).query
 
-    async def through(self, **changes: str | None) -> Response:
+    async def through(self, **changes: str | None) -> EndpointResponse:
         """The whole way, up to the redirect to the client."""
         return await self.ask("GET", "/callback", await self.back(await self.sent(**changes)))
 
@@ -492,7 +492,7 @@ async def test_what_a_browser_keeps_of_a_login_is_sealed_and_of_its_state_alone(
     lines = "".join(behind.cookies.values())
     for text in ("canary-7f3a-state", CHALLENGE):  # a shorter text may stand in what is sealed by chance
         assert text not in lines
-        assert encoded(text.encode())[:-2] not in lines
+        assert encode_base64url(text.encode())[:-2] not in lines
     names = [name for name in behind.cookies if "dragoman-up-" in name]
     assert len(names) == 2
     behind.cookies[names[0]], behind.cookies[names[1]] = behind.cookies[names[1]], behind.cookies[names[0]]

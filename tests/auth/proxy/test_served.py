@@ -20,7 +20,7 @@ from dragoman.channel import Identity
 from dragoman.mcp import Client, Server
 from tests.ports import free_port
 
-from ..server.asking import CHALLENGE, VERIFIER
+from ..engine.asking import CHALLENGE, VERIFIER
 
 CALLBACK = "http://localhost:1/callback"
 

@@ -209,6 +209,8 @@ def test_what_an_audience_may_be(resource: str, audience: Any, found: set[str]) 
         ({"issuer": []}, "there is no issuer"),
         ({"issuer": "as.example"}, "an issuer is an https URL"),
         ({"issuer": "https://as.example/?a"}, "an issuer is an https URL"),
+        ({"issuer": "https://as.example/?"}, "an issuer is an https URL"),
+        ({"issuer": "https://u@as.example"}, "an issuer is an https URL"),
         ({"issuer": [7]}, "issuer is the URL of one"),
         ({"issuer": [ISSUER, ISSUER]}, "there twice"),
     ],

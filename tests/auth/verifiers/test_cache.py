@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dragoman.auth import AuthLimits, TokenRefused
-from dragoman.auth.tokens import Binding
+from dragoman.auth.tokens import TokenBinding
 from dragoman.auth.verifiers.cache import REFUSED, TokenCache
 from dragoman.channel import Identity
 from tests.auth.issuing import NOW, Clock
@@ -40,7 +40,7 @@ def test_one_that_is_verified_anew_is_not_the_next_to_go() -> None:
 def test_how_long_a_token_is_believed(seconds: float, ends: float | None, until: float) -> None:
     clock = Clock()
     cache = TokenCache(seconds=seconds, now=clock)
-    bound = Binding("jkt", "key")
+    bound = TokenBinding("jkt", "key")
     expires = None if ends is None else NOW + ends
     cache.keep(b"a", Identity(subject="x", expires_at=expires), bound)
     clock.now = NOW + until - 0.5

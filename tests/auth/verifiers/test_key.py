@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from dragoman.auth import Bearer, Issuer, Proxy, TokenRefused
 from dragoman.auth.guard import TokenGuard
-from dragoman.auth.jose import encoded
+from dragoman.auth.jose import encode_base64url
 from dragoman.channel import Denied, Identity
 from dragoman.jsonrpc.errors import LocalError
 from tests.auth.issuing import CLAIMS, ISSUER, PLAIN, RESOURCE, Clock, FakeIssuer, key_of, shown
@@ -44,8 +44,10 @@ def signed(key: Any, algorithm: str, **headers: Any) -> str:
 
 def by_hand(secret: bytes, algorithm: str) -> str:
     """What PyJWT refuses to sign: HMAC with the text of a public key."""
-    text = ".".join(encoded(msgspec.json.encode(each)) for each in ({"alg": algorithm, "typ": "at+jwt"}, CLAIMS))
-    return f"{text}.{encoded(hmac.digest(secret, text.encode(), 'sha' + algorithm[2:]))}"
+    text = ".".join(
+        encode_base64url(msgspec.json.encode(each)) for each in ({"alg": algorithm, "typ": "at+jwt"}, CLAIMS)
+    )
+    return f"{text}.{encode_base64url(hmac.digest(secret, text.encode(), 'sha' + algorithm[2:]))}"
 
 
 def bearer(issuer: str | Issuer = ISSUER, **options: Any) -> Bearer:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.auth.server.model import Client
+from dragoman.auth.engine.model import Client
 from dragoman.auth.testing import LocalIssuer
 from dragoman.cli.app import COMMANDS, build
 

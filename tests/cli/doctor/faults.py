@@ -66,7 +66,6 @@ STREAMS: list[tuple[str, str, bytes, str, str]] = [
     ("tcp", "", b"data: " + ANSWER + b"\n\n", "other_protocol", "write http://"),
     ("tcp", "", b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00", "other_protocol", "write http://"),
     ("tcp", "", b"E\x00\x00\x00\x84SFATAL\x00", "other_protocol", "check the port"),
-    ("tcp", "", b"\xff\xfb\x01\xff\xfb\x03", "other_protocol", "check the port"),
     ("tcp", "", b"* OK [CAPABILITY IMAP4rev1] ready\r\n", "other_protocol", "check the port"),
     ("tcp", "", b"+OK POP3 ready\r\n", "other_protocol", "check the port"),
     ("tcp", "", b"\0" * 40, "not_json", "check the address"),

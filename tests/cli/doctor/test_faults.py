@@ -1,4 +1,4 @@
-"""The doctor names the first fault of each seeded far end, with its mend."""
+"""The doctor names the first fault of each seeded far end, with its fix."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from dragoman.cli.doctor.doctor import examined
-from dragoman.cli.doctor.record import Record
-from dragoman.cli.options import Access, Link, Wire
+from dragoman.cli.doctor.doctor import run_examination
+from dragoman.cli.doctor.record import Examination
+from dragoman.cli.options import AccessOptions, LinkOptions, WireOptions
 
 from .faults import COMMANDS, NO_HTTP, REPLIES, STREAMS
 
@@ -55,17 +55,17 @@ DOCUMENTS = {
 AUTHORITY = trustme.CA()
 
 
-def named(record: Record, kind: str, mend: str) -> None:
+def named(record: Examination, kind: str, fix: str) -> None:
     """The first fault is this one, and the last step has it."""
     assert record.fault is not None, record
     assert record.fault.kind == kind, record.fault
-    assert mend in record.fault.mend
+    assert fix in record.fault.fix
     assert record.fault.what
     assert [step.ok for step in record.steps] == [True] * (len(record.steps) - 1) + [False]
 
 
-def link(**access: object) -> Link:
-    return Link(access=Access(**access))  # type: ignore[arg-type]
+def link(**access: object) -> LinkOptions:
+    return LinkOptions(access=AccessOptions(**access))  # type: ignore[arg-type]
 
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -131,11 +131,11 @@ def ca(tmp_path: Path) -> str:
     return str(tmp_path / "ca.pem")
 
 
-@pytest.mark.parametrize(("scheme", "framing", "sends", "kind", "mend"), STREAMS)
-async def test_streams(scheme: str, framing: str, sends: bytes, kind: str, mend: str, tmp_path: Path, ca: str) -> None:
-    wire = Wire(framing="content-length") if framing else Wire()
+@pytest.mark.parametrize(("scheme", "framing", "sends", "kind", "fix"), STREAMS)
+async def test_streams(scheme: str, framing: str, sends: bytes, kind: str, fix: str, tmp_path: Path, ca: str) -> None:
+    wire = WireOptions(framing="content-length") if framing else WireOptions()
     async with far_end(sends, scheme, tmp_path) as url:
-        named(await examined(url, link(ca=ca), wire), kind, mend)
+        named(await run_examination(url, link(ca=ca), wire), kind, fix)
 
 
 async def test_an_answer_without_a_newline() -> None:
@@ -146,7 +146,7 @@ async def test_an_answer_without_a_newline() -> None:
 
     async with listening(talk) as port:
         place = f"tcp://127.0.0.1:{port}"
-        named(await examined(place, link(timeout=2), Wire()), "framing", "--framing json")
+        named(await run_examination(place, link(timeout=2), WireOptions()), "framing", "--framing json")
 
 
 async def test_silence() -> None:
@@ -155,7 +155,7 @@ async def test_silence() -> None:
 
     async with listening(talk) as port:
         for scheme in ("tcp", "http"):
-            record = await examined(f"{scheme}://127.0.0.1:{port}", link(timeout=0.3), Wire())
+            record = await run_examination(f"{scheme}://127.0.0.1:{port}", link(timeout=0.3), WireOptions())
             named(record, "silent", "stuck")
 
 
@@ -169,7 +169,7 @@ async def test_one_that_reads_content_length_only() -> None:
 
     async with listening(talk) as port:
         place = f"tcp://127.0.0.1:{port}"
-        named(await examined(place, link(timeout=2), Wire()), "framing", "--framing content-length")
+        named(await run_examination(place, link(timeout=2), WireOptions()), "framing", "--framing content-length")
 
 
 async def test_no_connection(tmp_path: Path) -> None:
@@ -178,23 +178,35 @@ async def test_no_connection(tmp_path: Path) -> None:
         closed = f"127.0.0.1:{free.getsockname()[1]}"
         for scheme in ("tcp", "http", "ws", "redis"):
             path = "/calculator" if scheme == "redis" else ""
-            record = await examined(f"{scheme}://{closed}{path}", Link(), Wire())
+            record = await run_examination(f"{scheme}://{closed}{path}", LinkOptions(), WireOptions())
             named(record, "refused", f"nothing listens at {closed}")
-    named(await examined("tcp://no..such:9", Link(), Wire()), "other", "log")
+    named(await run_examination("tcp://no..such:9", LinkOptions(), WireOptions()), "other", "log")
     named(
-        await examined("http://nosuchhost.invalid:9", Link(), Wire()), "unresolved", "getent hosts nosuchhost.invalid"
+        await run_examination("http://nosuchhost.invalid:9", LinkOptions(), WireOptions()),
+        "unresolved",
+        "getent hosts nosuchhost.invalid",
     )
-    named(await examined(f"unix:{tmp_path}/none.sock", Link(), Wire()), "no_socket", "start the server")
+    named(
+        await run_examination(f"unix:{tmp_path}/none.sock", LinkOptions(), WireOptions()),
+        "no_socket",
+        "start the server",
+    )
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(f"{tmp_path}/stale.sock")
-    named(await examined(f"unix:{tmp_path}/stale.sock", Link(), Wire()), "refused", "start the server")
+    named(
+        await run_examination(f"unix:{tmp_path}/stale.sock", LinkOptions(), WireOptions()),
+        "refused",
+        "start the server",
+    )
     (tmp_path / "file").write_text("x")
-    named(await examined(f"unix:{tmp_path}/file", Link(), Wire()), "no_socket", "makes its own")
-    assert (await examined(f"unix:{tmp_path}", Link(), Wire())).fault.what == f"{tmp_path} is a folder, not a socket"  # type: ignore[union-attr]
+    named(await run_examination(f"unix:{tmp_path}/file", LinkOptions(), WireOptions()), "no_socket", "makes its own")
+    assert (
+        await run_examination(f"unix:{tmp_path}", LinkOptions(), WireOptions())
+    ).fault.what == f"{tmp_path} is a folder, not a socket"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    ("scheme", "name", "trusted", "expired", "kind", "mend"),
+    ("scheme", "name", "trusted", "expired", "kind", "fix"),
     [
         ("tls", "127.0.0.1", False, False, "untrusted", "--ca FILE"),
         ("https", "127.0.0.1", False, False, "untrusted", "--ca FILE"),
@@ -206,7 +218,7 @@ async def test_no_connection(tmp_path: Path) -> None:
         ("http", "127.0.0.1", True, False, "other_protocol", "write https://"),
     ],
 )
-async def test_tls(scheme: str, name: str, trusted: bool, expired: bool, kind: str, mend: str, ca: str) -> None:
+async def test_tls(scheme: str, name: str, trusted: bool, expired: bool, kind: str, fix: str, ca: str) -> None:
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=2)
     tls = server_tls(name, **({"not_after": past} if expired else {}))
 
@@ -216,14 +228,14 @@ async def test_tls(scheme: str, name: str, trusted: bool, expired: bool, kind: s
 
     async with listening(talk, tls) as port:
         url = f"{scheme}://127.0.0.1:{port}"
-        record = await examined(url, link(ca=ca) if trusted else Link(), Wire())
-    named(record, kind, mend)
+        record = await run_examination(url, link(ca=ca) if trusted else LinkOptions(), WireOptions())
+    named(record, kind, fix)
 
 
 @pytest.mark.parametrize("scheme", ["tls", "https", "wss"])
 async def test_no_tls_there(scheme: str) -> None:
     async with far_end(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
-        record = await examined(url.replace("tcp:", f"{scheme}:"), Link(), Wire())
+        record = await run_examination(url.replace("tcp:", f"{scheme}:"), LinkOptions(), WireOptions())
     named(record, "not_tls", {"tls": "write tcp://", "https": "write http://", "wss": "write ws://"}[scheme])
 
 
@@ -247,18 +259,20 @@ async def test_a_client_certificate_is_wanted(scheme: str, ca: str) -> None:
         thread = threading.Thread(target=talk)
         thread.start()
         url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
-        record = await examined(url, link(ca=ca), Wire())
+        record = await run_examination(url, link(ca=ca), WireOptions())
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
     assert record.fault is not None
     assert record.fault.kind in ("certificate_wanted", "reset", "hung_up")
-    assert "--cert FILE" in record.fault.mend
+    assert "--cert FILE" in record.fault.fix
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
     async with listening(hold, tls) as port:
-        named(await examined(f"{scheme}://127.0.0.1:{port}", link(ca=ca), Wire()), "hung_up", "--cert FILE")
+        named(
+            await run_examination(f"{scheme}://127.0.0.1:{port}", link(ca=ca), WireOptions()), "hung_up", "--cert FILE"
+        )
 
 
 @contextlib.asynccontextmanager
@@ -285,32 +299,34 @@ async def http_server(reply: bytes) -> AsyncIterator[str]:
         yield url
 
 
-@pytest.mark.parametrize(("reply", "kind", "mend"), REPLIES)
-async def test_http(reply: bytes, kind: str, mend: str) -> None:
+@pytest.mark.parametrize(("reply", "kind", "fix"), REPLIES)
+async def test_http(reply: bytes, kind: str, fix: str) -> None:
     async with http_server(reply) as url:
-        named(await examined(url, Link(), Wire()), kind, mend)
+        named(await run_examination(url, LinkOptions(), WireOptions()), kind, fix)
 
 
 async def test_credentials_that_are_refused() -> None:
     async with http_server(b'401 Unauthorized\r\nWWW-Authenticate: Bearer error="invalid_token"') as url:
-        record = await examined(url, link(bearer="old"), Wire())
+        record = await run_examination(url, link(bearer="old"), WireOptions())
     named(record, "refused_login", "get a new one")
     assert "invalid_token" in record.steps[-1].said
 
 
 async def test_no_websocket_there() -> None:
     async with http_server(b"200 OK") as url:
-        named(await examined(url.replace("http:", "ws:"), Link(), Wire()), "not_websocket", "http://")
+        named(
+            await run_examination(url.replace("http:", "ws:"), LinkOptions(), WireOptions()), "not_websocket", "http://"
+        )
 
 
-@pytest.mark.parametrize(("sends", "kind", "mend"), NO_HTTP, ids=[f"{at}-{row[1]}" for at, row in enumerate(NO_HTTP)])
-async def test_what_is_no_http(sends: bytes, kind: str, mend: str) -> None:
+@pytest.mark.parametrize(("sends", "kind", "fix"), NO_HTTP, ids=[f"{at}-{row[1]}" for at, row in enumerate(NO_HTTP)])
+async def test_what_is_no_http(sends: bytes, kind: str, fix: str) -> None:
     async with far_end(sends) as url:
-        named(await examined(url.replace("tcp:", "http:"), Link(), Wire()), kind, mend)
+        named(await run_examination(url.replace("tcp:", "http:"), LinkOptions(), WireOptions()), kind, fix)
 
 
-@pytest.mark.parametrize(("words", "kind", "mend"), COMMANDS)
-async def test_commands(words: str, kind: str, mend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("words", "kind", "fix"), COMMANDS)
+async def test_commands(words: str, kind: str, fix: str, tmp_path: Path) -> None:
     for name, text, mode in (
         ("plain.py", "#!/bin/sh\n", 0o644),
         ("lost.py", "#!/nowhere/python\n", 0o755),
@@ -329,4 +345,4 @@ async def test_commands(words: str, kind: str, mend: str, tmp_path: Path) -> Non
     patience = {"silent": 1.0, "framing": 8.0}.get(kind, 30.0)  # a program has that for its start, too
     if command.endswith(("plain.py", "lost.py", "format.py")):
         command += " run"  # a command line, not a file to serve
-    named(await examined(command, link(timeout=patience), Wire()), kind, mend)
+    named(await run_examination(command, link(timeout=patience), WireOptions()), kind, fix)

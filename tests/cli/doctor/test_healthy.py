@@ -9,9 +9,9 @@ import pytest
 import trustme
 
 from dragoman import Service, serve
-from dragoman.cli.doctor.doctor import examined
-from dragoman.cli.doctor.record import Record
-from dragoman.cli.options import Access, Link, Wire
+from dragoman.cli.doctor.doctor import run_examination
+from dragoman.cli.doctor.record import Examination
+from dragoman.cli.options import AccessOptions, LinkOptions, WireOptions
 from dragoman.mcp import Server
 
 from ..conftest import Command
@@ -54,7 +54,7 @@ def server() -> Server:
     return app
 
 
-def said(record: Record) -> dict[str, str]:
+def said(record: Examination) -> dict[str, str]:
     """What each step of a healthy examination found."""
     assert record.fault is None, record
     assert all(step.ok for step in record.steps)
@@ -67,17 +67,17 @@ async def test_a_service(scheme: str, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     tls = server_tls() if scheme in ("tls", "https", "wss") else None
-    link = Link()
+    link = LinkOptions()
     if tls is not None:
         authority.issue_cert("127.0.0.1").configure_cert(tls)
-        link = Link(access=Access(ca=str(tmp_path / "ca.pem")))
+        link = LinkOptions(access=AccessOptions(ca=str(tmp_path / "ca.pem")))
     place = {
         "unix": f"unix:{tmp_path}/calc.sock",
         "framing": "tcp://127.0.0.1:0?framing=content-length",
         "json": "tcp://127.0.0.1:0?framing=json",
     }.get(scheme, f"{scheme}://127.0.0.1:0")
     async with serve(service(), urls=[place], tls=tls) as serving:
-        found = said(await examined(serving.urls[0], link, Wire()))
+        found = said(await run_examination(serving.urls[0], link, WireOptions()))
     assert found["protocol"].startswith("JSON-RPC 2.0, ")
 
 
@@ -85,7 +85,7 @@ async def test_a_service(scheme: str, tmp_path: Path) -> None:
 async def test_a_server_of_mcp(scheme: str, tmp_path: Path) -> None:
     place = f"unix:{tmp_path}/app.sock" if scheme == "unix" else f"{scheme}://127.0.0.1:0"
     async with serve(server(), urls=[f"{place}/mcp" if scheme in ("http", "ws") else place]) as serving:
-        found = said(await examined(serving.urls[0], Link(), Wire()))
+        found = said(await run_examination(serving.urls[0], LinkOptions(), WireOptions()))
     assert found["era"] == "MCP 2026-07-28, stateless"
     assert "tools" in found["capabilities"]
     assert found["call"] == "1 tool"
@@ -103,7 +103,8 @@ async def test_a_server_of_mcp(scheme: str, tmp_path: Path) -> None:
 )
 async def test_a_foreign_program(text: str, step: str, what: str, framing: str | None, tmp_path: Path) -> None:
     (tmp_path / "far.txt").write_text(text)
-    found = said(await examined(f"{sys.executable} {tmp_path}/far.txt", Link(), Wire(framing=framing)))  # type: ignore[arg-type]
+    wire = WireOptions(framing=framing)  # type: ignore[arg-type]
+    found = said(await run_examination(f"{sys.executable} {tmp_path}/far.txt", LinkOptions(), wire))
     assert found[step] == what
 
 
@@ -111,14 +112,14 @@ async def test_a_foreign_program(text: str, step: str, what: str, framing: str |
 async def test_a_file_of_ours(name: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (command.folder / "weather.py").write_text("from dragoman.mcp import Server\napp = Server('weather')\n")
     monkeypatch.chdir(command.folder)
-    found = said(await examined(name, Link(), Wire()))
+    found = said(await run_examination(name, LinkOptions(), WireOptions()))
     assert found["spawn"].startswith("process ")
 
 
 async def test_a_notification_may_come_first() -> None:
     line = b'{"jsonrpc":"2.0","method":"hello"}\n{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}\n'
     async with far_end(line) as url:
-        record = await examined(url, Link(), Wire())
+        record = await run_examination(url, LinkOptions(), WireOptions())
     assert [(step.name, step.ok) for step in record.steps][:3] == [("dns", True), ("tcp", True), ("answer", True)]
 
 
@@ -155,7 +156,7 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "server
 
 
 @pytest.mark.parametrize(
-    ("says", "kind", "mend"),
+    ("says", "kind", "fix"),
     [
         ({"initialize": {"result": {"ok": True}}}, "handshake", "protocolVersion"),
         ({"initialize": {"result": HELLO | {"protocolVersion": "2030-01-01"}}}, "revision", "upgrade it"),
@@ -163,18 +164,18 @@ HELLO = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "server
         ({"initialize": {"result": HELLO}, "tools/list": {"result": {"tools": 1}}}, "bad_result", "--trace -"),
     ],
 )
-async def test_faults_of_mcp(says: dict[str, object], kind: str, mend: str, tmp_path: Path) -> None:
+async def test_faults_of_mcp(says: dict[str, object], kind: str, fix: str, tmp_path: Path) -> None:
     (tmp_path / "far.txt").write_text(BAD.format(says=says))
-    record = await examined(f"{sys.executable} {tmp_path}/far.txt", Link(), Wire())
+    record = await run_examination(f"{sys.executable} {tmp_path}/far.txt", LinkOptions(), WireOptions())
     assert record.fault is not None, record
     assert record.fault.kind == kind
-    assert mend in record.fault.mend
+    assert fix in record.fault.fix
 
 
 async def test_a_wrong_path_is_told_with_the_right_one() -> None:
     async with serve({"/mcp": server()}, urls=["http://127.0.0.1:0"]) as serving:
         url = serving.urls[0].removesuffix("/mcp")
-        record = await examined(f"{url}/wrong", Link(), Wire())
+        record = await run_examination(f"{url}/wrong", LinkOptions(), WireOptions())
     assert record.fault is not None
     assert record.fault.kind == "not_found"
-    assert record.fault.mend == f"an endpoint answers at {url}/mcp: write that"
+    assert record.fault.fix == f"an endpoint answers at {url}/mcp: write that"

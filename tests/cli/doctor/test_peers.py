@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.doctor.doctor import examined
-from dragoman.cli.options import Wire
+from dragoman.cli.doctor.doctor import run_examination
+from dragoman.cli.options import WireOptions
 
 from .peers import FAULTY, HEALTHY, SLOW, Peer
 from .test_faults import link, listening
@@ -32,26 +32,26 @@ async def url_of(place: str, peer: Peer, folder: Path) -> AsyncIterator[str]:
 async def test_a_faulty_peer_is_named(place: str, what: str, peer: Peer, kind: str, fix: str, tmp_path: Path) -> None:
     patience = 1.0 if "lines" in what and place != "redis:/calc" else AMPLE  # it is silent before the last look
     async with url_of(place, peer, tmp_path) as url:
-        record = await examined(url, link(timeout=patience), Wire())
+        record = await run_examination(url, link(timeout=patience), WireOptions())
     assert record.fault is not None, record
     assert (record.verdict, record.fault.kind) == ("faulty", kind), record
-    assert fix in record.fault.mend
+    assert fix in record.fault.fix
 
 
 @pytest.mark.parametrize(("place", "what", "peer"), HEALTHY, ids=[f"{one[0]} {one[1]}" for one in HEALTHY])
 async def test_a_healthy_peer_has_no_fault(place: str, what: str, peer: Peer, tmp_path: Path) -> None:
     async with url_of(place, peer, tmp_path) as url:
-        record = await examined(url, link(timeout=AMPLE), Wire())
+        record = await run_examination(url, link(timeout=AMPLE), WireOptions())
     assert record.fault is None, record
 
 
 @pytest.mark.parametrize(("place", "what", "peer", "patience"), SLOW, ids=[f"{one[0]} {one[1]}" for one in SLOW])
 async def test_a_slow_peer_is_not_faulty(place: str, what: str, peer: Peer, patience: float, tmp_path: Path) -> None:
     async with url_of(place, peer, tmp_path) as url:
-        record = await examined(url, link(timeout=patience), Wire())
+        record = await run_examination(url, link(timeout=patience), WireOptions())
         await asyncio.sleep(0)
     assert record.verdict != "faulty", record
     if "never answers" in what:
         assert record.verdict == "silent", record
     if record.fault is not None:
-        assert "--timeout" in record.fault.mend
+        assert "--timeout" in record.fault.fix

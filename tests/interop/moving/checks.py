@@ -466,10 +466,10 @@ GUARDED: Final[dict[str, Post]] = {
     "missing scopes": Post(bearer("bob"), tool="write", here=403, there=200),  # there: "Unknown tool", in a result
     "tokens in the URL": Post(path="/mcp?access_token=token-of-bob", tool="who", here=400, there=401),
 }
-"""What is asked of `here_guarded` and `there_guarded`."""
+"""What is asked of `guarded`."""
 
 REMOTE: Final[dict[str, Post]] = {
     "a token of no one": Post(bearer("eve"), tool="who", same=401),
     "metadata": Post(method="GET", path="/.well-known/oauth-protected-resource/mcp", same=200),
 }
-"""What is asked of `here_remote` and `there_remote`."""
+"""What is asked of `remote`."""

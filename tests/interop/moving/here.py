@@ -1,4 +1,5 @@
-"""What FastMCP's documentation shows, in our words, as one server over stdio; `there` is FastMCP's own."""
+"""What FastMCP's documentation shows, in our words, as one server, `app`, beside two that want tokens, `guarded` and
+`remote`; `there` has FastMCP's own."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, Field
 
 from dragoman import Depends
+from dragoman.auth import Bearer, Static
+from dragoman.channel import Identity
 from dragoman.mcp import (
     CallToolResult,
     Context,
@@ -488,3 +491,29 @@ registered = {
 @app.tool
 def registering() -> dict[str, str]:
     return registered
+
+
+TOKENS: dict[str, Identity | str] = {
+    "token-of-ada": Identity(subject="ada", scopes=frozenset({"read", "write"})),
+    "token-of-bob": Identity(subject="bob", scopes=frozenset({"read"})),
+}
+guarded = Server("guarded", auth=Static(TOKENS))
+
+
+@guarded.tool
+def who(ctx: Context) -> str:
+    assert ctx.identity is not None
+    return ctx.identity.subject
+
+
+@guarded.tool(scopes=["write"])
+def write() -> str:
+    return "written"
+
+
+remote = Server("remote", auth=Bearer("https://issuer.example", resource="http://127.0.0.1:8000/mcp"))
+
+
+@remote.tool("who")
+def somebody() -> str:
+    return "somebody"

@@ -1,5 +1,6 @@
 # mypy: ignore-errors
-"""What FastMCP's documentation shows, as one server of FastMCP's over stdio; `here` has the same in our words."""
+"""What FastMCP's documentation shows, as servers of FastMCP's: `mcp`, and two that want tokens, `guarded` and
+`remote`; `here` has the same in our words. Arguments: a port (without: stdio) and a server's name."""
 
 from __future__ import annotations
 
@@ -15,12 +16,15 @@ from fastmcp import Context, FastMCP
 from fastmcp.dependencies import Depends
 from fastmcp.exceptions import ResourceError, ToolError
 from fastmcp.prompts import Message
+from fastmcp.server.auth import RemoteAuthProvider, require_scopes
+from fastmcp.server.auth.providers.jwt import JWTVerifier, StaticTokenVerifier
+from fastmcp.server.dependencies import get_access_token
 from fastmcp.server.lifespan import lifespan
 from fastmcp.server.middleware import Middleware
 from fastmcp.tools import ToolResult
 from fastmcp.utilities.types import Image
 from mcp.types import Icon, PromptReference, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import AnyHttpUrl, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
@@ -487,8 +491,41 @@ def registering() -> dict[str, str]:
     return registered
 
 
+TOKENS = {
+    "token-of-ada": {"client_id": "ada", "sub": "ada", "scopes": ["read", "write"]},
+    "token-of-bob": {"client_id": "bob", "sub": "bob", "scopes": ["read"]},
+}
+guarded = FastMCP("guarded", auth=StaticTokenVerifier(tokens=TOKENS))
+
+
+@guarded.tool
+def who() -> str:
+    return get_access_token().client_id
+
+
+@guarded.tool(auth=require_scopes("write"))
+def write() -> str:
+    return "written"
+
+
+ISSUER = "https://issuer.example"
+verifier = JWTVerifier(jwks_uri=f"{ISSUER}/jwks", issuer=ISSUER, audience="http://127.0.0.1:8000/mcp")
+remote = FastMCP(
+    "remote",
+    auth=RemoteAuthProvider(
+        token_verifier=verifier, authorization_servers=[AnyHttpUrl(ISSUER)], base_url="http://127.0.0.1:8000"
+    ),
+)
+
+
+@remote.tool(name="who")
+def somebody() -> str:
+    return "somebody"
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        mcp.run("http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
+        served = {"mcp": mcp, "guarded": guarded, "remote": remote}[sys.argv[2] if len(sys.argv) > 2 else "mcp"]
+        served.run("http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
     else:
         mcp.run("stdio", show_banner=False)

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from dragoman import Identity, Service
 from dragoman.auth import TokenRefused
-from dragoman.auth.challenge import parsed
+from dragoman.auth.challenge import parse_challenges
 from dragoman.auth.guard import TokenGuard
 from dragoman.channel import Handshake, Options
 from dragoman.mcp import HttpOptions, Server
@@ -173,7 +173,7 @@ async def denied(place: Place, method: str, params: dict[str, Any], headers: Map
 
 
 def named(found: Answered) -> str | None:
-    [challenge] = parsed(found.headers["www-authenticate"])
+    [challenge] = parse_challenges(found.headers["www-authenticate"])
     return challenge.params.get("scope")
 
 
@@ -248,7 +248,7 @@ async def test_a_forbidden_call_is_403(
     if not scopes:
         assert "www-authenticate" not in found.headers
         return
-    [challenge] = parsed(found.headers["www-authenticate"])
+    [challenge] = parse_challenges(found.headers["www-authenticate"])
     assert challenge.params["error"] == "insufficient_scope"
     assert challenge.params["resource_metadata"] == METADATA
     # clients of older revisions ask for what they are told, and for nothing else
@@ -334,7 +334,7 @@ async def test_a_batch_with_a_forbidden_call_is_refused_whole() -> None:
         raw = b"[%b]" % b",".join(body(method, params, id) for id, (method, params) in enumerate(batch))
         found = await sitting.post(raw)
         assert found.status == 403
-        [challenge] = parsed(found.headers["www-authenticate"])
+        [challenge] = parse_challenges(found.headers["www-authenticate"])
         assert challenge.scopes == ("notes:read", "notes:write")
         assert ran == []
         raw = b"[%b]" % b",".join(body(method, params, id) for id, (method, params) in enumerate(batch[:1]))
@@ -368,7 +368,7 @@ async def test_a_subscription_demands_what_reading_does() -> None:
         wanted = {"notifications": {"resourceSubscriptions": ["note://open", "note://secret"]}}
         found = await asked(As(port, app, "ada"), R2026_07, "subscriptions/listen", wanted)
         assert found.status == 403
-        assert parsed(found.headers["www-authenticate"])[0].scopes == ("notes:write",)
+        assert parse_challenges(found.headers["www-authenticate"])[0].scopes == ("notes:write",)
 
 
 class Brief(Issued):

@@ -8,7 +8,7 @@ Rules:
   for a request. On 403 with `insufficient_scope`: a login with the union of scopes, at most MOST_STEP_UPS times for an
   operation.
 - A refresh holds the entry's lock in the store, reads the entry again, and replaces it only if no one else did.
-- A person logs in at one window: a login holds the lock of its place in the store, and the others wait for its tokens.
+- A person logs in at one window: a login holds the lock of its entry in the store, and the others wait for its tokens.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import structs
 
-from ..challenge import Challenge, parsed
+from ..challenge import Challenge, parse_challenges
 from ..errors import AuthError, OAuthError
 from ..fetch import Fetched, FetchFailed
 from ..metadata import canonical
-from .driver import Driver, forgotten, replaced
 from .errors import AssertionRefused, AuthorizationFailed, LoginFailed
-from .grants import Clock, refreshed
-from .login import Asked
+from .grants import Clock, refresh
+from .login import TokenRequest
 from .requests import Sender, outcome_of
-from .steps import Flow
-from .store import Key as EntryKey
-from .store import LockHeld, Store, Stored, TokenStoreError
+from .store import EntryKey, LockHeld, Stored, TokenStore, TokenStoreError
 from .tokens import Grant, NoTokens, Tokens, tokens_of
+from .world import World, forget_client, replace_entry
 
 if TYPE_CHECKING:
     from ..jose import Key
@@ -47,7 +45,7 @@ MOST_STEP_UPS = 2
 MOST_NONCES = 2
 """Times that a request is sent again with another DPoP nonce."""
 
-Obtain = Callable[[Asked], Flow[Grant]]
+Obtain = Callable[[World, TokenRequest], Awaitable[Grant]]
 Patience = Callable[[], AbstractContextManager[object]]
 _Entry = TypeVar("_Entry", Grant, EntryKey)
 _Outcome = TypeVar("_Outcome")
@@ -56,22 +54,21 @@ _Outcome = TypeVar("_Outcome")
 class Authorizer:
     """The authorization of requests to the resource at `url`.
 
-    `obtain`: the flow that gets a new grant. `steps_up`: whether more scopes are asked for on 403. `key`: what this
-    client authenticates with at the token endpoint, instead of a secret. `read`: gives the assertion to exchange, told
-    the one that was refused, if one was; `closing`: ends what it began. `hint`: which client this is. `login_wait`:
-    seconds that a login of another process is waited for; None: no person logs in here.
+    `obtain`: the flow that gets a new grant. `key`: what this client authenticates with at the token endpoint, instead
+    of a secret. `read`: returns the assertion to exchange; it gets the one that was refused, if one was; `closing`:
+    ends what it began. `hint`: which client this is. `login_wait`: seconds that a login of another process is waited
+    for; None: no person logs in here.
     """
 
     def __init__(
         self,
         url: str,
         obtain: Obtain,
-        driver: Driver,
-        store: Store,
+        world: World,
+        store: TokenStore,
         *,
         account: str = "default",
         hint: str = "",
-        steps_up: bool = True,
         key: Key | None = None,
         read: Callable[[str], Awaitable[Any]] | None = None,
         closing: Callable[[], Awaitable[None]] | None = None,
@@ -79,12 +76,11 @@ class Authorizer:
         clock: Clock = time.time,
     ) -> None:
         self.url = url
-        self.steps_up = steps_up
         self.step_ups: dict[str, int] = {}
         self.nonce: str | None = None
         self.grant: Grant | None = None
         self._obtain = obtain
-        self._driver = driver
+        self._world = world
         self._store = store
         self._key = key
         self._read_text = read
@@ -92,7 +88,7 @@ class Authorizer:
         self._login_wait = login_wait
         self._clock = clock
         self._hint = hint
-        self._place = EntryKey("", canonical(url), hint, account)
+        self._locator = EntryKey("", canonical(url), hint, account)
         self._generation: int | None = None
         self._loaded = False
         self._lock = asyncio.Lock()
@@ -112,14 +108,15 @@ class Authorizer:
         return None if self.grant is None else self.grant.tokens
 
     def begin(self, operation: str, patience: Patience = nullcontext) -> Attempt:
-        """A request begins. `operation`: what it does, equal for requests that do the same. `patience`: a context in
+        """Begin a request. `operation`: what it does, equal for requests that do the same. `patience`: a context in
         which the request does not time out."""
         return Attempt(self, operation, patience)
 
     # -- a token for a request
 
-    async def current(self, patience: Patience) -> Tokens | None:
-        """The tokens to use, renewed if they are about to expire; None: there are none, so let the server ask."""
+    async def current_tokens(self, patience: Patience) -> Tokens | None:
+        """Return the tokens to use, renewed if they are about to expire; None: there are none, so let the server
+        ask."""
         if not self._loaded:
             async with self._lock:
                 if not self._loaded:
@@ -130,14 +127,14 @@ class Authorizer:
         if tokens is None or tokens.renew_at is None or tokens.renew_at > now:
             return tokens
         if tokens.refresh_token is None:
-            return None if self._spent(tokens) else tokens
+            return None if self._is_spent(tokens) else tokens
         seen = self.failures
         with patience():
             async with self._lock:
                 # the same token may have been read anew from the store
                 if self.tokens is not None and self.tokens.access_token == tokens.access_token:
                     try:
-                        self._same_failure(seen)
+                        self._raise_shared_failure(seen)
                         await self._refresh(tokens)
                     except AuthError:
                         if tokens.expires_at is None or tokens.expires_at <= now:
@@ -145,7 +142,7 @@ class Authorizer:
         return self.tokens
 
     def proof(self, method: str, url: str, token: str) -> str:
-        """A DPoP proof for a request with this token."""
+        """Return a DPoP proof for a request with this token."""
         from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
 
         return proof(self._bound(), method, url, token=token, nonce=self.nonce)
@@ -161,33 +158,33 @@ class Authorizer:
 
     # -- a new token
 
-    async def renewed(self, used: str | None, challenge: Challenge | None, attempt: Attempt) -> bool:
+    async def renew(self, used: str | None, challenge: Challenge | None, attempt: Attempt) -> bool:
         """After a 401: whether there is another token than the one used. Raises AuthError."""
         seen = self.failures
         async with self._lock:
-            if self._other(used):
+            if self._has_other(used):
                 return True
-            self._same_failure(seen)
-            if await self._adopted(used):
+            self._raise_shared_failure(seen)
+            if await self._adopt(used):
                 return True
             tokens = self.tokens
             if tokens is not None and tokens.refresh_token is not None and not attempt.refreshed:
                 attempt.refreshed = True
                 if await self._refresh(tokens):
                     return True
-            if attempt.asked:
+            if attempt.logged_in:
                 return False
-            attempt.asked = True
-            await self._ask(challenge)
+            attempt.logged_in = True
+            await self._log_in(challenge)
             return True
 
     async def log_in(self, challenge: Challenge | None) -> None:
-        """Get a new grant, whatever there is. `challenge`: what the server asks for. Raises AuthError."""
+        """Get a new grant, even if there is one. `challenge`: what the server demands. Raises AuthError."""
         async with self._lock:
             await self._load()
-            await self._ask(challenge)
+            await self._log_in(challenge)
 
-    async def such_as(self, usable: Callable[[Tokens], bool]) -> Tokens:
+    async def usable_tokens(self, usable: Callable[[Tokens], bool]) -> Tokens:
         """Tokens that are `usable`: those that are stored, renewed ones, or of a new login, which may be none. Raises
         AuthError."""
         async with self._lock:
@@ -197,46 +194,46 @@ class Authorizer:
                 await self._refresh(tokens)
                 tokens = self.tokens
             if tokens is None or not usable(tokens):
-                await self._ask(None)
+                await self._log_in(None)
                 tokens = self.tokens
         if tokens is None:
             raise AuthorizationFailed(f"there are no tokens for {canonical(self.url)}")
         return tokens
 
-    async def stepped_up(self, used: str | None, challenge: Challenge, operation: str) -> bool:
+    async def step_up(self, used: str | None, challenge: Challenge, operation: str) -> bool:
         """After a 403 for scopes: whether there is a token with more of them. Raises AuthError."""
         seen = self.failures
         async with self._lock:
-            if self._other(used) or await self._adopted(used):
+            if self._has_other(used) or await self._adopt(used):
                 return True
-            self._same_failure(seen)
+            self._raise_shared_failure(seen)
             # "Clients SHOULD implement retry limits and SHOULD track scope upgrade attempts to avoid repeated failures
             # for the same resource and operation combination."
             tries = self.step_ups.get(operation, 0)
             if tries >= MOST_STEP_UPS:
                 return False
             self.step_ups[operation] = tries + 1
-            await self._ask(challenge)
+            await self._log_in(challenge)
             return True
 
-    def _other(self, used: str | None) -> bool:
-        """Whether there is a token that can be sent, and it is another one."""
+    def _has_other(self, used: str | None) -> bool:
+        """Return whether there is another token that can be sent."""
         tokens = self.tokens
-        return tokens is not None and tokens.access_token != used and not self._spent(tokens)
+        return tokens is not None and tokens.access_token != used and not self._is_spent(tokens)
 
-    def _spent(self, tokens: Tokens) -> bool:
-        """Whether it has expired and cannot be renewed."""
+    def _is_spent(self, tokens: Tokens) -> bool:
+        """Return whether it has expired and cannot be renewed."""
         return tokens.refresh_token is None and tokens.expires_at is not None and tokens.expires_at <= self._clock()
 
-    def _same_failure(self, seen: int) -> None:
+    def _raise_shared_failure(self, seen: int) -> None:
         """Raise the failure of the one that held the lock while this one waited: one failure, one window."""
         if self.failures > seen:
             raise AuthorizationFailed(self._failure)
 
     async def _outcome(self, work: asyncio.Task[_Outcome]) -> _Outcome:
-        """The outcome of what goes on when the request that led to it is cancelled. A failure is that of all who
-        wait."""
-        work.add_done_callback(_retrieved)
+        """Return the outcome of a task that goes on when the request that led to it is cancelled. A failure is that of
+        all who wait."""
+        work.add_done_callback(_ignore_failure)
         try:
             return await asyncio.shield(work)
         except AuthError as error:
@@ -254,23 +251,23 @@ class Authorizer:
         if self._closing is not None:
             await self._closing()
 
-    async def _ask(self, challenge: Challenge | None) -> None:
+    async def _log_in(self, challenge: Challenge | None) -> None:
         """Get a new grant, by a login or by the program's own credentials. It goes on when the request that led to it
         is cancelled, since a person may be in the midst of it; the next one that needs it joins."""
         if self._login is None or self._login.done():
-            self._login = asyncio.get_running_loop().create_task(self._obtained(challenge))
+            self._login = asyncio.get_running_loop().create_task(self._obtain_grant(challenge))
         await self._outcome(self._login)
 
-    async def _obtained(self, challenge: Challenge | None) -> None:
+    async def _obtain_grant(self, challenge: Challenge | None) -> None:
         """Get a new grant, unless another process got one while its login was waited for. If that gave up, or was
-        killed, the person is asked here."""
+        killed, the person logs in here."""
         used = None if self.tokens is None else self.tokens.access_token
         words = f"Another process is logging in to {canonical(self.url)}: its login is waited for."
         async with AsyncExitStack() as held:
             if self._login_wait is not None:
                 try:
                     await held.enter_async_context(
-                        self._store.locked(self._place, wait=self._login_wait, held=lambda: self._driver.say(words))
+                        self._store.locked(self._locator, wait=self._login_wait, held=lambda: self._world.say(words))
                     )
                 except LockHeld as error:
                     raise LoginFailed(
@@ -280,70 +277,70 @@ class Authorizer:
                 except TokenStoreError as error:  # the store cannot be used; the login serves this process alone
                     logger.warning("no other process knows of this login: %s", error)
                 else:
-                    if await self._adopted(used):
+                    if await self._adopt(used):
                         return
-            await self._flow(challenge)
+            await self._run_flow(challenge)
 
-    async def _flow(self, challenge: Challenge | None, refused: str | None = None) -> None:
+    async def _run_flow(self, challenge: Challenge | None, refused: str | None = None) -> None:
         """`refused`: the assertion that was not taken."""
         text = "" if self._read_text is None else await self._read_text(refused or "")
-        asked = Asked(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
+        request = TokenRequest(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
         try:
-            grant = await self._driver.run(self._obtain(asked))
+            grant = await self._world.run(self._obtain(self._world, request))
         except AssertionRefused:
             if refused is not None:  # another one, once
                 raise
-            await self._flow(challenge, text)
+            await self._run_flow(challenge, text)
         else:
-            await self._stored(grant, self._save_new(grant))
+            await self._keep_grant(grant, self._save_new(grant))
 
     async def _refresh(self, tokens: Tokens) -> bool:
         """Renew the tokens; False: the grant is over, and a new one is needed. Raises AuthorizationFailed where it may
         work later. It goes on when the request that led to it is cancelled: the answer may hold the only refresh token
         that is good. The next request waits for the entry's lock, and finds the new tokens."""
-        renewal = asyncio.get_running_loop().create_task(self._refreshed(tokens))
+        renewal = asyncio.get_running_loop().create_task(self._refresh_locked(tokens))
         self._renewals.add(renewal)
         renewal.add_done_callback(self._renewals.discard)
         return await self._outcome(renewal)
 
-    async def _refreshed(self, tokens: Tokens) -> bool:
+    async def _refresh_locked(self, tokens: Tokens) -> bool:
         grant = self.grant
         assert grant is not None
         async with self._store.locked(grant.key(self._hint)):
-            if await self._adopted(tokens.access_token):
+            if await self._adopt(tokens.access_token):
                 return True
             bound = None if grant.dpop_key is None else self._bound()
             sender = Sender(grant.client, grant.server, by=grant.by, private=grant.private, key=self._key, dpop=bound)
             why = ""
-            for _ in range(2):  # an answer that was lost is asked for once more
+            for _ in range(2):  # if the answer was lost, once more
                 try:
-                    got: Fetched = await self._driver.run(refreshed(sender, tokens, grant.resource, self._clock))
+                    got = await refresh(self._world, sender, tokens, grant.resource, self._clock)
                 except FetchFailed as error:
                     if not error.sent:
-                        raise self._kept(grant, str(error)) from error
+                        raise self._kept_error(grant, str(error)) from error
                     why = str(error)
                     continue
                 outcome = outcome_of(got)
                 if outcome.kind == "renewed":
-                    return await self._took(grant, got, tokens)
+                    return await self._keep_answer(grant, got, tokens)
                 if outcome.kind == "kept":
-                    raise self._kept(grant, outcome.why, outcome.retry_after)
+                    raise self._kept_error(grant, outcome.why, outcome.retry_after)
                 if outcome.kind != "lost":
                     await self._end(grant, outcome.kind == "forgotten")
                     return False
                 why = outcome.why
-            raise self._kept(grant, why)
+            raise self._kept_error(grant, why)
 
-    async def _took(self, grant: Grant, got: Fetched, tokens: Tokens) -> bool:
+    async def _keep_answer(self, grant: Grant, got: Fetched, tokens: Tokens) -> bool:
         try:
             new = tokens_of(got.json, self._clock(), grant.requested, tokens)
         except NoTokens as error:
-            raise self._kept(grant, str(error)) from error
+            raise self._kept_error(grant, str(error)) from error
         renewed = structs.replace(grant, tokens=new)
-        await self._stored(renewed, self._save(renewed))
+        await self._keep_grant(renewed, self._save(renewed))
         return True
 
-    def _kept(self, grant: Grant, why: str, retry_after: int = 0) -> AuthorizationFailed:
+    def _kept_error(self, grant: Grant, why: str, retry_after: int = 0) -> AuthorizationFailed:
         wait = f"; it asks to wait {retry_after} s" if retry_after else ""
         return AuthorizationFailed(
             f"the token for {self.url} has to be renewed at {grant.server.issuer}, which does not answer as it should "
@@ -354,10 +351,10 @@ class Authorizer:
 
     async def _load(self) -> None:
         """Take up what an earlier run, or another process, left."""
-        place = await self._store.read(self._place)
-        key = None if place is None else _decoded(place, EntryKey)
+        pointer = await self._store.read(self._locator)
+        key = None if pointer is None else _decode(pointer, EntryKey)
         stored = None if key is None else await self._store.read(key)
-        grant = None if stored is None else _decoded(stored, Grant)
+        grant = None if stored is None else _decode(stored, Grant)
         if stored is not None and grant is not None and canonical(grant.url) == canonical(self.url):
             self._use(grant, stored.generation)
 
@@ -366,24 +363,24 @@ class Authorizer:
             self._dpop = None
         self.grant, self._generation = grant, generation
 
-    async def _adopted(self, used: str | None) -> bool:
+    async def _adopt(self, used: str | None) -> bool:
         """Take the tokens that another process got meanwhile, if there are any."""
         await self._load()
-        return self._other(used)
+        return self._has_other(used)
 
     async def _save(self, grant: Grant) -> None:
         """Replace the entry if it is still the one that was renewed; else what somebody else wrote counts."""
         key, value = grant.key(self._hint), msgspec.json.encode(grant)
         if not await self._store.write(key, value, self._generation):
             stored = await self._store.read(key)
-            there = None if stored is None else _decoded(stored, Grant)
+            there = None if stored is None else _decode(stored, Grant)
             if stored is not None and there is not None and there.tokens is not None:
                 self._use(there, stored.generation)
                 return
-            await replaced(self._store, key, value)
+            await replace_entry(self._store, key, value)
         await self._reread(key, grant)
 
-    async def _stored(self, grant: Grant, saving: Awaitable[None]) -> None:
+    async def _keep_grant(self, grant: Grant, saving: Awaitable[None]) -> None:
         """Store what was got. If the store cannot be used it serves this process all the same: it may be the only one
         that there is, since the refresh token before it is spent."""
         try:
@@ -395,8 +392,8 @@ class Authorizer:
     async def _save_new(self, grant: Grant) -> None:
         """Put a new grant where the next run finds it."""
         key = grant.key(self._hint)
-        await replaced(self._store, key, msgspec.json.encode(grant))
-        await replaced(self._store, self._place, msgspec.json.encode(key))
+        await replace_entry(self._store, key, msgspec.json.encode(grant))
+        await replace_entry(self._store, self._locator, msgspec.json.encode(key))
         await self._reread(key, grant)
 
     async def _reread(self, key: EntryKey, grant: Grant) -> None:
@@ -405,19 +402,19 @@ class Authorizer:
         self._use(grant, None if stored is None else stored.generation)
 
     async def _end(self, grant: Grant, unknown: bool) -> None:
-        """The grant is over: drop its tokens, unless somebody else has new ones. What was asked for is remembered."""
+        """The grant is over: drop its tokens, unless another process has new ones. The scopes are remembered."""
         await self._save(structs.replace(grant, tokens=None))
         if unknown and grant.client.how == "registered":
-            await forgotten(self._store, grant.server.issuer)
+            await forget_client(self._store, grant.server.issuer)
 
 
-def _retrieved(work: asyncio.Task[Any]) -> None:
+def _ignore_failure(work: asyncio.Task[Any]) -> None:
     """The failure of what no one waits for any more is no one's."""
     if not work.cancelled():
         work.exception()
 
 
-def _decoded(stored: Stored, kind: type[_Entry]) -> _Entry | None:
+def _decode(stored: Stored, kind: type[_Entry]) -> _Entry | None:
     try:
         return msgspec.json.decode(stored.value, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -427,7 +424,7 @@ def _decoded(stored: Stored, kind: type[_Entry]) -> _Entry | None:
 class Attempt:
     """One request: it is sent, and sent again after each refusal that something can be done about."""
 
-    __slots__ = ("_authorizer", "_nonces", "_operation", "_patience", "_used", "asked", "refreshed")
+    __slots__ = ("_authorizer", "_nonces", "_operation", "_patience", "_used", "logged_in", "refreshed")
 
     def __init__(self, authorizer: Authorizer, operation: str, patience: Patience) -> None:
         self._authorizer = authorizer
@@ -436,15 +433,15 @@ class Attempt:
         self._used: str | None = None
         self._nonces = 0
         self.refreshed: bool = False
-        self.asked: bool = False
+        self.logged_in: bool = False
 
     async def fields(self, method: str, url: str) -> Mapping[str, str]:
-        """The header fields of this request: "authorization MUST be included in every HTTP request from client to
-        server". Raises AuthorizationFailed."""
+        """Return the header fields of this request: "authorization MUST be included in every HTTP request from client
+        to server". Raises AuthorizationFailed."""
         try:
-            tokens = await self._authorizer.current(self._patience)
+            tokens = await self._authorizer.current_tokens(self._patience)
         except AuthError as error:
-            raise failed(error) from error
+            raise as_call_error(error) from error
         self._used = None if tokens is None else tokens.access_token
         if tokens is None:
             return {}
@@ -454,35 +451,35 @@ class Attempt:
         return {"authorization": f"Bearer {tokens.access_token}"}
 
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
-        """What follows from an answer: whether to send the request again. Raises AuthorizationFailed."""
+        """Return whether to send the request again after an answer. Raises AuthorizationFailed."""
         if nonce := headers.get("dpop-nonce"):
             self._authorizer.nonce = nonce
         if status not in (401, 403):
             if status < 400:
                 self._authorizer.step_ups.pop(self._operation, None)
             return False
-        challenges = parsed(headers.get("www-authenticate", ""))
+        challenges = parse_challenges(headers.get("www-authenticate", ""))
         if nonce and self._nonces < MOST_NONCES and _wants_nonce(challenges):
             self._nonces += 1
             return True
         try:
             with self._patience():
                 if status == 401:
-                    return await self._authorizer.renewed(self._used, chosen(challenges), self)
-                return await self._more(challenges)
+                    return await self._authorizer.renew(self._used, choose_challenge(challenges), self)
+                return await self._answer_forbidden(challenges)
         except AuthError as error:
-            raise failed(error) from error
+            raise as_call_error(error) from error
 
-    async def _more(self, challenges: list[Challenge]) -> bool:
-        """A 403: more scopes, if that is what it asks for, "no more than a few times"."""
+    async def _answer_forbidden(self, challenges: list[Challenge]) -> bool:
+        """Answer a 403: get more scopes, if it demands them, "no more than a few times"."""
         lacking = [one for one in challenges if one.params.get("error") == "insufficient_scope"]
-        if not lacking or not self._authorizer.steps_up:
+        if not lacking:
             return False
-        return await self._authorizer.stepped_up(self._used, lacking[0], self._operation)
+        return await self._authorizer.step_up(self._used, lacking[0], self._operation)
 
 
-def chosen(challenges: list[Challenge]) -> Challenge | None:
-    """The challenge to answer: of a scheme that OAuth's tokens have."""
+def choose_challenge(challenges: list[Challenge]) -> Challenge | None:
+    """Return the challenge to answer: of a scheme that OAuth's tokens have."""
     ours = [one for one in challenges if one.of("Bearer") or one.of("DPoP")]
     return next((one for one in ours if "resource_metadata" in one.params), ours[0] if ours else None)
 
@@ -491,8 +488,8 @@ def _wants_nonce(challenges: list[Challenge]) -> bool:
     return any(one.params.get("error") == "use_dpop_nonce" for one in challenges)
 
 
-def failed(error: AuthError) -> AuthorizationFailed:
-    """An error of the flow as the error of the call."""
+def as_call_error(error: AuthError) -> AuthorizationFailed:
+    """Return an error of the flow as the error of the call."""
     if isinstance(error, AuthorizationFailed):
         return error
     what = "the authorization server answers" if isinstance(error, OAuthError) else "no authorization"

@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from ..errors import described
-from ..metadata import AuthorizationServer
+from ..errors import describe
+from ..metadata import ServerMetadata
 from ..pkce import s256
-from .discovery import check_secure, needed
+from .endpoints import check_secure, need_endpoint
 from .errors import LoginFailed
 from .tokens import Registration
 
@@ -26,11 +26,11 @@ MOST_ANSWER = 16 * 1024
 
 
 def random_text() -> str:
-    """A text that cannot be guessed: 256 bits."""
+    """Return a text that cannot be guessed: 256 bits."""
     return urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class AuthorizationRequest(Struct, frozen=True, kw_only=True):
     """One authorization request: what its answer is checked against. "the client MUST record the `issuer` value from
     the selected authorization server's validated metadata document and associate it with the same per-request record
     used to store the PKCE code verifier"."""
@@ -43,10 +43,10 @@ class Request(Struct, frozen=True, kw_only=True):
     url: str
 
     def __repr__(self) -> str:
-        return f"Request({self.issuer!r})"
+        return f"AuthorizationRequest({self.issuer!r})"
 
 
-def check_pkce(server: AuthorizationServer, assume: bool) -> None:
+def check_pkce(server: ServerMetadata, assume: bool) -> None:
     """ "If `code_challenge_methods_supported` is absent, the authorization server does not support PKCE and MCP clients
     MUST refuse to proceed." Raises LoginFailed. `assume`: the user knows that the server does S256 without saying
     so; one that lists methods and not S256 is refused all the same."""
@@ -60,8 +60,8 @@ def check_pkce(server: AuthorizationServer, assume: bool) -> None:
     raise LoginFailed(f"{server.issuer} {said}: without S256 a code could be stolen, so no login is begun{hint}")
 
 
-def request(
-    server: AuthorizationServer,
+def new_request(
+    server: ServerMetadata,
     client: Registration,
     redirect_uri: str,
     *,
@@ -69,10 +69,10 @@ def request(
     scopes: tuple[str, ...],
     assume_pkce: bool = False,
     extra: Mapping[str, str] | None = None,
-) -> Request:
-    """A new authorization request. Raises LoginFailed, AuthError."""
+) -> AuthorizationRequest:
+    """Return a new authorization request. Raises LoginFailed, AuthError."""
     check_pkce(server, assume_pkce)
-    endpoint = needed(server.authorization_endpoint, "authorization_endpoint", server)
+    endpoint = need_endpoint(server.authorization_endpoint, "authorization_endpoint", server)
     check_secure(endpoint, "authorization_endpoint", server)
     verifier, state = random_text(), random_text()
     fields = {
@@ -93,7 +93,7 @@ def request(
     if taken:
         raise LoginFailed(f"the authorization_endpoint of {server.issuer} already has {', '.join(sorted(taken))}")
     query = "&".join(filter(None, [parts.query, urlencode(fields, quote_via=quote)]))
-    return Request(
+    return AuthorizationRequest(
         issuer=server.issuer,
         iss_promised=bool(server.authorization_response_iss_parameter_supported),
         verifier=verifier,
@@ -104,8 +104,8 @@ def request(
 
 
 def fields_of(query: str) -> dict[str, str]:
-    """The parameters of an answer. Raises LoginFailed: "Request and response parameters MUST NOT be included more than
-    once" (RFC 6749 section 3.1)."""
+    """Return the parameters of an answer. Raises LoginFailed: "Request and response parameters MUST NOT be included
+    more than once" (RFC 6749 section 3.1)."""
     pairs = parse_qsl(query[:MOST_ANSWER], keep_blank_values=True)
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -114,31 +114,31 @@ def fields_of(query: str) -> dict[str, str]:
 
 
 def same_state(ours: str, theirs: str | None) -> bool:
-    """Whether an answer belongs to this request."""
+    """Return whether an answer belongs to this request."""
     return theirs is not None and hmac.compare_digest(ours.encode(), theirs.encode())
 
 
-def code_of(asked: Request, query: str) -> str:
-    """The code in the answer to a request. Raises LoginFailed; for an answer from another issuer without a word of
-    what that says."""
+def code_of(request: AuthorizationRequest, query: str) -> str:
+    """Return the code in the answer to a request. Raises LoginFailed; for an answer from another issuer without a word
+    of what that says."""
     fields = fields_of(query)
     # "discard any results that do not include or have a mismatch with the original state"
-    if not same_state(asked.state, fields.get("state")):
+    if not same_state(request.state, fields.get("state")):
         raise LoginFailed("the answer belongs to another login (its state is not ours): it is not used")
-    check_iss(asked, fields.get("iss"))
+    check_iss(request, fields.get("iss"))
     if "error" in fields:
-        text = described(fields.get("error_description", ""))
-        said = described(fields["error"]) + (f": {text}" if text else "")
-        failed = LoginFailed(f"{asked.issuer} does not authorize this client: {said}")
-        failed.error = described(fields["error"])
+        text = describe(fields.get("error_description", ""))
+        said = describe(fields["error"]) + (f": {text}" if text else "")
+        failed = LoginFailed(f"{request.issuer} does not authorize this client: {said}")
+        failed.error = describe(fields["error"])
         raise failed
     code = fields.get("code")
     if not code:
-        raise LoginFailed(f"the answer of {asked.issuer} has neither a code nor an error")
+        raise LoginFailed(f"the answer of {request.issuer} has neither a code nor an error")
     return code
 
 
-def check_iss(asked: Request, iss: str | None) -> None:
+def check_iss(request: AuthorizationRequest, iss: str | None) -> None:
     """RFC 9207 section 2.4, by the table of the specification; errors are checked as codes are.
 
     | promised in metadata | `iss` in the answer | |
@@ -148,14 +148,14 @@ def check_iss(asked: Request, iss: str | None) -> None:
     | no | no | proceed |
     """
     if iss is None:
-        if asked.iss_promised:
+        if request.iss_promised:
             raise LoginFailed(
-                f"{asked.issuer} promises to name itself (iss) in its answer, and this one does not: it is not used"
+                f"{request.issuer} promises to name itself (iss) in its answer, and this one does not: it is not used"
             )
         return
     # "clients MUST NOT apply scheme or host case folding, default-port elision, trailing-slash, or percent-encoding
     # normalization before comparison"
-    if iss != asked.issuer:
+    if iss != request.issuer:
         raise LoginFailed(
-            f"the answer is not from {asked.issuer}, which was asked: it is not used, nor its words shown"
+            f"the answer is not from {request.issuer}, which was asked: it is not used, nor its words shown"
         )

@@ -1,36 +1,35 @@
-"""Finds the authorization server of a resource (RFC 9728, RFC 8414, OpenID Connect Discovery). A flow without I/O."""
+"""Finds the authorization server of a resource (RFC 9728, RFC 8414, OpenID Connect Discovery)."""
 
 from __future__ import annotations
 
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from msgspec import UNSET, Struct, UnsetType
 
 from ..challenge import Challenge
-from ..errors import AuthError
-from ..fetch import By, Fetched, FetchFailed, is_loopback
+from ..fetch import By, FetchFailed
 from ..metadata import (
-    AuthorizationServer,
     MetadataRefused,
     ProtectedResource,
+    ServerMetadata,
     canonical,
-    check_issuer,
-    check_resource,
-    decoded,
+    check_document_issuer,
+    check_document_resource,
+    decode_document,
     origin_of,
     resource_locations,
     server_locations,
 )
-from ..urls import split_web
-from .errors import AuthorizationFailed, LoginFailed
-from .steps import Flow, Get, Say
+from .endpoints import check_endpoint
+from .errors import AuthorizationFailed
+from .world import World
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class DiscoveryOptions(Struct, frozen=True, kw_only=True):
     """What the user fixed of the discovery."""
 
     issuer: str | None = None
-    """The only authorization server that is used, whatever the resource names."""
+    """The only authorization server that is used, even if the resource names others."""
     resource: str | UnsetType | None = UNSET
     """The `resource` to ask for; None: none; UNSET: as the resource's metadata says."""
 
@@ -38,7 +37,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class Found(Struct, frozen=True, kw_only=True):
     """What was found."""
 
-    server: AuthorizationServer
+    server: ServerMetadata
     resource: str | None
     scopes: tuple[str, ...] | None
     """The `scopes_supported` of the resource."""
@@ -48,22 +47,21 @@ class Found(Struct, frozen=True, kw_only=True):
     """Whether the resource takes tokens alone that are bound to a key (DPoP)."""
 
 
-def discover(url: str, challenge: Challenge | None, wanted: Wanted) -> Flow[Found]:
-    """The authorization server of the resource at `url`, and the `resource` to name. Raises AuthError."""
-    document = yield from _resource(url, challenge, wanted)
+async def discover(world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions) -> Found:
+    """Return the authorization server of the resource at `url`, and the `resource` to name. Raises AuthError."""
+    document = await _resource(world, url, challenge, wanted)
     if document is None:
-        found = yield from _without(url, wanted)
-        return found
+        return await _without(world, url, wanted)
     listed = document.authorization_servers or ()
     if wanted.issuer is not None:
         issuer, by = wanted.issuer, _operator
         if listed and issuer not in listed:
-            yield Say(f"the resource names {', '.join(listed)}; {issuer} is used, because issuer= pins it")
+            world.say(f"the resource names {', '.join(listed)}; {issuer} is used, because issuer= pins it")
     elif listed:
         issuer, by = listed[0], _document
     else:
         raise AuthorizationFailed(f"the metadata of {url} names no authorization server: pin it with issuer=")
-    server = yield from issuer_metadata(issuer, by)
+    server = await issuer_metadata(world, issuer, by)
     if server is None:
         raise AuthorizationFailed(f"the authorization server {issuer} has no metadata at its well-known URIs")
     resource = document.resource if wanted.resource is UNSET else wanted.resource
@@ -75,21 +73,23 @@ _operator: By = "operator"
 _document: By = "document"
 
 
-def _resource(url: str, challenge: Challenge | None, wanted: Wanted) -> Flow[ProtectedResource | None]:
-    """The metadata of the resource, None if there is none."""
+async def _resource(
+    world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions
+) -> ProtectedResource | None:
+    """Return the metadata of the resource, None if there is none."""
     # "use the resource metadata URL from the parsed WWW-Authenticate headers when present; otherwise, they MUST fall
     # back to constructing and requesting the well-known URIs in the order listed above"
     named = challenge.params.get("resource_metadata") if challenge is not None else None
     away = ""
-    for place in [_joined(url, named)] if named else resource_locations(url):
-        got: Fetched = yield Get(url=place, by="document", why="the metadata of the resource")
+    for location in [_join(url, named)] if named else resource_locations(url):
+        got = await world.get(location, by="document", why="the metadata of the resource")
         if got.status >= 500:
-            away = away or f"{place} answers HTTP {got.status}"
+            away = away or f"{location} answers HTTP {got.status}"
         if got.status != 200:
             continue
-        document = decoded(got.body, ProtectedResource, place)
+        document = decode_document(got.body, ProtectedResource, location)
         if wanted.resource is UNSET:
-            check_resource(document, url)
+            check_document_resource(document, url)
         return document
     if away:  # it may have metadata: a server must not look older than it is because it fails
         raise FetchFailed(away)
@@ -98,28 +98,29 @@ def _resource(url: str, challenge: Challenge | None, wanted: Wanted) -> Flow[Pro
     return None
 
 
-def _joined(url: str, named: str) -> str:
+def _join(url: str, named: str) -> str:
     try:
         return urljoin(url, named)
     except ValueError:
         raise MetadataRefused("the challenge's resource_metadata is not a URL") from None
 
 
-def _without(url: str, wanted: Wanted) -> Flow[Found]:
-    """A resource without metadata: the issuer that the user pinned, or the server itself, as 2025-03-26 has it."""
+async def _without(world: World, url: str, wanted: DiscoveryOptions) -> Found:
+    """Find the server of a resource without metadata: the issuer that the user pinned, or the server itself, as
+    2025-03-26 has it."""
     resource = canonical(url) if wanted.resource is UNSET else wanted.resource
     if wanted.issuer is not None:
-        server = yield from issuer_metadata(wanted.issuer, "operator")
+        server = await issuer_metadata(world, wanted.issuer, "operator")
         if server is None:
             raise AuthorizationFailed(f"the issuer {wanted.issuer} has no metadata at its well-known URIs")
         return Found(server=server, resource=resource, scopes=None, by="operator")
     origin = origin_of(url)
-    server = yield from issuer_metadata(origin, "document")
+    server = await issuer_metadata(world, origin, "document")
     if server is None:
         # 2025-03-26: "MCP clients that do not support or cannot discover metadata use default endpoints": only where
         # there is no metadata of a resource, or a server could be made to look older than it is
-        yield Say(f"{origin} has no metadata at all: the fixed paths of the first revision with logins are tried")
-        server = AuthorizationServer(
+        world.say(f"{origin} has no metadata at all: the fixed paths of the first revision with logins are tried")
+        server = ServerMetadata(
             issuer=origin,
             authorization_endpoint=f"{origin}/authorize",
             token_endpoint=f"{origin}/token",
@@ -129,43 +130,17 @@ def _without(url: str, wanted: Wanted) -> Flow[Found]:
     return Found(server=server, resource=resource, scopes=None, by="document")
 
 
-def issuer_metadata(issuer: str, by: By) -> Flow[AuthorizationServer | None]:
-    """The metadata of an issuer, None if there is none at its well-known URIs. Raises MetadataRefused."""
-    for place in server_locations(issuer):
-        got: Fetched = yield Get(url=place, by=by, why="the metadata of the authorization server")
+async def issuer_metadata(world: World, issuer: str, by: By) -> ServerMetadata | None:
+    """Return the metadata of an issuer, None if there is none at its well-known URIs. Raises MetadataRefused."""
+    for location in server_locations(issuer):
+        got = await world.get(location, by=by, why="the metadata of the authorization server")
         if got.status != 200:
             if got.status >= 500:
-                raise FetchFailed(f"{place} answers HTTP {got.status}")
+                raise FetchFailed(f"{location} answers HTTP {got.status}")
             continue
-        document = decoded(got.body, AuthorizationServer, place)
-        check_issuer(document, issuer)
+        document = decode_document(got.body, ServerMetadata, location)
+        check_document_issuer(document, issuer)
         for name in ("authorization_endpoint", "token_endpoint", "registration_endpoint"):
             check_endpoint(getattr(document, name), name)
         return document
     return None
-
-
-def check_endpoint(url: str | None, name: str) -> None:
-    """ "All authorization server endpoints MUST be served over HTTPS"; http on loopback passes here, and is judged
-    where it is fetched. Raises MetadataRefused for `javascript:` and its like."""
-    if url is None:
-        return
-    parts = split_web(url)
-    if parts is None or parts.fragment or not url.isprintable():
-        raise MetadataRefused(f"the {name} of the metadata is not an https URL")
-
-
-def check_secure(url: str, name: str, server: AuthorizationServer) -> None:
-    """As `check_endpoint`, for one that a person or a code is sent to: plain http is for loopback alone. Raises
-    LoginFailed too."""
-    check_endpoint(url, name)
-    parts = urlsplit(url)
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise LoginFailed(f"the {name} of {server.issuer} is plain http: no browser and no code is sent there")
-
-
-def needed(url: str | None, name: str, server: AuthorizationServer) -> str:
-    """An endpoint that must be there. Raises AuthError."""
-    if url is None:
-        raise AuthError(f"the authorization server {server.issuer} has no {name}")
-    return url

@@ -11,27 +11,27 @@ from msgspec import Struct
 from ..errors import AuthError
 from ..fetch import Fetcher
 from ..metadata import canonical
-from .driver import Driver, forgotten
-from .grants import revoked
+from .grants import revoke
 from .requests import Sender
-from .store import Key, Store
+from .store import EntryKey, TokenStore
 from .tokens import Grant
+from .world import World, forget_client
 
 
-class Entry(Struct, frozen=True):
+class StoredLogin(Struct, frozen=True):
     """A login that is stored."""
 
-    place: Key
+    pointer: EntryKey
     """The entry that leads from the URL to the grant."""
     grant: Grant
 
     @property
     def hint(self) -> str:
         """The client id, or the URL of its document, that the user gave."""
-        return self.place.client
+        return self.pointer.client
 
     def shown(self, now: float | None = None) -> dict[str, Any]:
-        """What may be shown of it: no token, no secret."""
+        """Return what may be shown of it: no token, no secret."""
         grant, tokens = self.grant, self.grant.tokens
         left = None if tokens is None or tokens.expires_at is None else tokens.expires_at - (now or time.time())
         return {
@@ -51,18 +51,18 @@ class Entry(Struct, frozen=True):
 
 
 def subject_of(token: str) -> str | None:
-    """The `sub` of a token that is a JWT, as it says and unverified; for display only."""
-    from ..jose import ASYMMETRIC, taken_apart  # noqa: PLC0415  (joserfc, for those who look)
+    """Return the `sub` of a token that is a JWT, as it says and unverified; for display only."""
+    from ..jose import ASYMMETRIC, parse_jws  # noqa: PLC0415  (joserfc, for those who look)
 
     try:
-        subject = taken_apart(token, ASYMMETRIC).claims().get("sub")
+        subject = parse_jws(token, ASYMMETRIC).claims().get("sub")
     except AuthError:
         return None
     return subject if isinstance(subject, str) else None
 
 
-async def entries(store: Store) -> list[Entry]:
-    """All logins. Raises TokenStoreError."""
+async def entries(store: TokenStore) -> list[StoredLogin]:
+    """Return all logins. Raises TokenStoreError."""
     found = []
     for key in await store.keys():
         if key.issuer == "" and (one := await _entry(store, key)) is not None:
@@ -70,42 +70,42 @@ async def entries(store: Store) -> list[Entry]:
     return sorted(found, key=lambda one: (one.grant.url, one.grant.account))
 
 
-async def entry_of(store: Store, url: str, account: str = "default") -> Entry | None:
-    """The login for a URL, whatever client it was made with. Raises TokenStoreError."""
+async def entry_of(store: TokenStore, url: str, account: str = "default") -> StoredLogin | None:
+    """Return the login for a URL, of any client. Raises TokenStoreError."""
     for key in await store.keys():
         if key.issuer == "" and key.resource == canonical(url) and key.account == account:
             return await _entry(store, key)
     return None
 
 
-async def _entry(store: Store, key: Key) -> Entry | None:
+async def _entry(store: TokenStore, key: EntryKey) -> StoredLogin | None:
     try:
-        place = await store.read(key)
-        stored = None if place is None else await store.read(msgspec.json.decode(place.value, type=Key))
-        return None if stored is None else Entry(key, msgspec.json.decode(stored.value, type=Grant))
+        pointer = await store.read(key)
+        stored = None if pointer is None else await store.read(msgspec.json.decode(pointer.value, type=EntryKey))
+        return None if stored is None else StoredLogin(key, msgspec.json.decode(stored.value, type=Grant))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-async def end(store: Store, entry: Entry, fetcher: Fetcher, *, forget: bool = False) -> bool:
-    """Log out: revoke the tokens at the server, and remove them here, also if the server cannot be asked. `forget`: the
+async def end(store: TokenStore, entry: StoredLogin, fetcher: Fetcher, *, forget: bool = False) -> bool:
+    """Log out: revoke the tokens at the server, and remove them here, also if the server does not answer. `forget`: the
     client's registration too. Whether the server revoked them."""
     grant, done = entry.grant, False
     try:
         if grant.tokens is not None:
             key = None
             if grant.dpop_key is not None:
-                from ..jose import Key as Jwk  # noqa: PLC0415  (joserfc, for tokens that are bound)
+                from ..jose import Key  # noqa: PLC0415  (joserfc, for tokens that are bound)
 
-                key = Jwk.from_jwk(grant.dpop_key)
+                key = Key.from_jwk(grant.dpop_key)
             sender = Sender(grant.client, grant.server, by=grant.by, private=grant.private, dpop=key)
-            done = await Driver(grant.url, fetcher, store, None).run(revoked(sender, grant.tokens))
+            done = await revoke(World(grant.url, fetcher, store, None), sender, grant.tokens)
     except AuthError:
         done = False
     finally:
-        for one in (grant.key(entry.hint), entry.place):
+        for one in (grant.key(entry.hint), entry.pointer):
             if (stored := await store.read(one)) is not None:
                 await store.remove(one, stored.generation)
         if forget:
-            await forgotten(store, grant.server.issuer)
+            await forget_client(store, grant.server.issuer)
     return done

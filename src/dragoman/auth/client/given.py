@@ -12,10 +12,10 @@ from ...jsonrpc.errors import LocalError
 from ...net.fields import VALUE
 from ...secret import holds_secret
 from ..errors import AuthError
-from .authorizer import Patience, failed
-from .driver import called
+from .authorizer import Patience, as_call_error
 from .errors import AuthorizationFailed
 from .tokens import EARLY
+from .world import call
 
 Given: TypeAlias = str | tuple[str, float]
 
@@ -54,18 +54,18 @@ class GivenTokens:
         return "GivenTokens()"
 
     def begin(self, operation: str, patience: Patience = nullcontext) -> GivenAttempt:
-        """A request begins."""
+        """Begin a request."""
         return GivenAttempt(self, patience)
 
     async def close(self) -> None:
         """Nothing is held."""
 
     def ready(self) -> str | None:
-        """The token, if there is one that does not expire soon."""
+        """Return the token, if there is one that does not expire soon."""
         return None if self._renew_at is not None and self._renew_at <= time.time() else self._token
 
     async def token(self) -> str:
-        """The token to use now."""
+        """Return the token to use now."""
         if (token := self.ready()) is not None:
             return token
         await self.renew(self._token)
@@ -76,7 +76,7 @@ class GivenTokens:
         async with self._lock:
             if self._token != used:
                 return True
-            given = await called(self._function)
+            given = await call(self._function)
             token, expires_at = given if isinstance(given, tuple) else (given, None)
             if not isinstance(token, str) or not token or not VALUE.fullmatch(token):
                 raise AuthorizationFailed("the function of Token(fn) gave no token that a header can carry")
@@ -84,7 +84,7 @@ class GivenTokens:
             if expires_at is not None:
                 now = time.time()
                 self._renew_at = float(expires_at) - min(EARLY, max(float(expires_at) - now, 0.0) / 2)
-                if self._renew_at <= now:  # it gives what has expired: used until it is refused
+                if self._renew_at <= now:  # the function returns an expired token: used until it is refused
                     self._renew_at = None
             self._token = token
             return token != used
@@ -102,18 +102,18 @@ class GivenAttempt:
         self._asked = False
 
     async def fields(self, method: str, url: str) -> Mapping[str, str]:
-        """The header fields of this request."""
+        """Return the header fields of this request."""
         self._used = self._tokens.ready()
         if self._used is None:
             try:
                 with self._patience():
                     self._used = await self._tokens.token()
             except AuthError as error:
-                raise failed(error) from error
+                raise as_call_error(error) from error
         return {"authorization": f"Bearer {self._used}"}
 
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Whether to send the request again: once after a 401, with another token."""
+        """Return whether to send the request again: once after a 401, with another token."""
         if status != 401 or self._asked:
             return False
         self._asked = True
@@ -121,4 +121,4 @@ class GivenAttempt:
             with self._patience():
                 return await self._tokens.renew(self._used)
         except AuthError as error:
-            raise failed(error) from error
+            raise as_call_error(error) from error

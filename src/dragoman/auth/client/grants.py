@@ -1,4 +1,4 @@
-"""What is sent to a token endpoint for each grant. Flows without I/O."""
+"""What is sent to a token endpoint for each grant. Flows over a `World`."""
 
 from __future__ import annotations
 
@@ -17,58 +17,73 @@ from ..grant_types import (
     REFRESH_TOKEN,
     TOKEN_EXCHANGE,
 )
-from .code import Request
-from .discovery import check_endpoint, needed
+from .code import AuthorizationRequest
+from .endpoints import check_endpoint, need_endpoint
 from .errors import AuthorizationFailed, LoginFailed
+from .person import DeviceCode
 from .requests import Sender, answer_of
-from .steps import Flow, Say, ShowCode, Wait
 from .tokens import Tokens, tokens_of
+from .world import World
 
 Clock = Callable[[], float]
 
 INTERVAL = 5.0
 """Seconds between two questions of a device (RFC 8628 section 3.2)."""
 LONGEST_DEVICE = 1800.0
-"""Seconds for which a device asks at most, whatever the server said."""
+"""Seconds for which a device asks at most, even if the server allows more."""
+MOST_QUESTIONS = 500
+"""Questions of one device: one every 5 s for half an hour, and some more."""
 
 
-def redeemed(
-    sender: Sender, asked: Request, code: str, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
-) -> Flow[Tokens]:
-    """The tokens for a code."""
+async def redeem(
+    world: World,
+    sender: Sender,
+    request: AuthorizationRequest,
+    code: str,
+    resource: str | None,
+    scopes: tuple[str, ...],
+    clock: Clock = time.time,
+) -> Tokens:
+    """Return the tokens for a code."""
     # "`resource` MUST be included in both authorization requests and token requests"
     form = {
         "grant_type": AUTHORIZATION_CODE,
         "code": code,
-        "redirect_uri": asked.redirect_uri,
-        "code_verifier": asked.verifier,
+        "redirect_uri": request.redirect_uri,
+        "code_verifier": request.verifier,
         "resource": resource,
     }
-    return (yield from _tokens(sender, form, scopes, clock, "the tokens for the code"))
+    return await _tokens(world, sender, form, scopes, clock)
 
 
-def client_credentials(
-    sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
-) -> Flow[Tokens]:
-    """The tokens of the client itself (RFC 6749 section 4.4)."""
+async def client_credentials(
+    world: World, sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
+) -> Tokens:
+    """Return the tokens of the client itself (RFC 6749 section 4.4)."""
     form = {"grant_type": CLIENT_CREDENTIALS, "resource": resource, "scope": " ".join(scopes) or None}
-    return (yield from _tokens(sender, form, scopes, clock, "the client's own tokens"))
+    return await _tokens(world, sender, form, scopes, clock)
 
 
-def jwt_bearer(
-    sender: Sender, assertion: str, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
-) -> Flow[Tokens]:
-    """The tokens for an assertion (RFC 7523 section 2.1)."""
+async def jwt_bearer(
+    world: World,
+    sender: Sender,
+    assertion: str,
+    resource: str | None,
+    scopes: tuple[str, ...],
+    clock: Clock = time.time,
+) -> Tokens:
+    """Return the tokens for an assertion (RFC 7523 section 2.1)."""
     form = {
         "grant_type": JWT_BEARER,
         "assertion": assertion,
         "resource": resource,
         "scope": " ".join(scopes) or None,
     }
-    return (yield from _tokens(sender, form, scopes, clock, "the tokens for the assertion"))
+    return await _tokens(world, sender, form, scopes, clock)
 
 
-def id_jag(
+async def id_jag(
+    world: World,
     sender: Sender,
     endpoint: str,
     id_token: str,
@@ -77,8 +92,9 @@ def id_jag(
     resource: str | None,
     scopes: tuple[str, ...],
     clock: Clock = time.time,
-) -> Flow[str]:
-    """The first leg of enterprise-managed authorization: an identity assertion grant for an ID token (RFC 8693)."""
+) -> str:
+    """Return an identity assertion grant for an ID token (RFC 8693): the first leg of enterprise-managed
+    authorization."""
     form = {
         "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": ID_JAG_TYPE,
@@ -88,7 +104,7 @@ def id_jag(
         "subject_token": id_token,
         "subject_token_type": ID_TOKEN_TYPE,
     }
-    got: Fetched = yield from sender.post(endpoint, form, clock(), "the identity assertion grant")
+    got = await sender.post(world, endpoint, form, clock())
     answer = answer_of(got, "the identity provider's token endpoint")
     # "`issued_token_type` REQUIRED urn:ietf:params:oauth:token-type:id-jag"
     if answer.get("issued_token_type") != ID_JAG_TYPE or not isinstance(answer.get("access_token"), str):
@@ -96,20 +112,24 @@ def id_jag(
     return str(answer["access_token"])
 
 
-def refreshed(sender: Sender, tokens: Tokens, resource: str | None, clock: Clock = time.time) -> Flow[Fetched]:
-    """The raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
+async def refresh(
+    world: World, sender: Sender, tokens: Tokens, resource: str | None, clock: Clock = time.time
+) -> Fetched:
+    """Return the raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
     section 6)."""
-    endpoint = needed(sender.server.token_endpoint, "token_endpoint", sender.server)
+    endpoint = need_endpoint(sender.server.token_endpoint, "token_endpoint", sender.server)
     form = {"grant_type": REFRESH_TOKEN, "refresh_token": tokens.refresh_token, "resource": resource}
-    return (yield from sender.post(endpoint, form, clock(), "a refresh"))
+    return await sender.post(world, endpoint, form, clock())
 
 
-def device(sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time) -> Flow[Tokens]:
-    """The device flow (RFC 8628): a code is shown, and the token endpoint asked until the user has entered it."""
+async def log_in_by_device(
+    world: World, sender: Sender, resource: str | None, scopes: tuple[str, ...], clock: Clock = time.time
+) -> Tokens:
+    """Show a code, and query the token endpoint until the user has entered it: the device flow (RFC 8628)."""
     server = sender.server
-    endpoint = needed(server.device_authorization_endpoint, "device_authorization_endpoint", server)
+    endpoint = need_endpoint(server.device_authorization_endpoint, "device_authorization_endpoint", server)
     form = {"scope": " ".join(scopes) or None, "resource": resource, "client_id": sender.client.client_id}
-    got: Fetched = yield from sender.post(endpoint, form, clock(), "a code for the user")
+    got = await sender.post(world, endpoint, form, clock())
     answer = answer_of(got, "the device authorization endpoint")
     code, user_code = answer.get("device_code"), answer.get("user_code")
     uri = answer.get("verification_uri", answer.get("verification_url"))
@@ -120,12 +140,17 @@ def device(sender: Sender, resource: str | None, scopes: tuple[str, ...], clock:
         check_endpoint(shown, "verification_uri")
     pause, life = _seconds(answer.get("interval"), INTERVAL), _seconds(answer.get("expires_in"), LONGEST_DEVICE)
     until = clock() + min(life, LONGEST_DEVICE)
-    yield ShowCode(uri=uri, code=user_code, complete=complete if isinstance(complete, str) else None, expires_in=life)
+    shown_code = DeviceCode(
+        uri=uri, code=user_code, complete=complete if isinstance(complete, str) else None, expires_in=life
+    )
+    await world.show_code(shown_code)
     form = {"grant_type": DEVICE_CODE, "device_code": code, "resource": resource}
-    while clock() + pause <= until:
-        yield Wait(pause)
+    for _ in range(MOST_QUESTIONS):
+        if clock() + pause > until:
+            break
+        await world.wait(pause)
         try:
-            return (yield from _tokens(sender, form, scopes, clock, "whether the code was entered"))
+            return await _tokens(world, sender, form, scopes, clock)
         except OAuthError as error:
             # RFC 8628 section 3.5: on slow_down "the interval MUST be increased by 5 seconds for this and all
             # subsequent requests"
@@ -136,26 +161,24 @@ def device(sender: Sender, resource: str | None, scopes: tuple[str, ...], clock:
     raise LoginFailed("the code was not entered in time")
 
 
-def revoked(sender: Sender, tokens: Tokens, clock: Clock = time.time) -> Flow[bool]:
+async def revoke(world: World, sender: Sender, tokens: Tokens, clock: Clock = time.time) -> bool:
     """Revoke the refresh token, or the access token if there is none (RFC 7009). Whether the server did it."""
     endpoint = sender.server.revocation_endpoint
     if endpoint is None:
-        yield Say(f"{sender.server.issuer} revokes no tokens: what it issued stays good until it expires")
+        world.say(f"{sender.server.issuer} revokes no tokens: what it issued stays good until it expires")
         return False
     token, hint = tokens.refresh_token, "refresh_token"
     if token is None:
         token, hint = tokens.access_token, "access_token"
-    got: Fetched = yield from sender.post(
-        endpoint, {"token": token, "token_type_hint": hint}, clock(), "the revocation"
-    )
+    got = await sender.post(world, endpoint, {"token": token, "token_type_hint": hint}, clock())
     return 200 <= got.status < 300
 
 
-def _tokens(
-    sender: Sender, form: dict[str, str | None], scopes: tuple[str, ...], clock: Clock, why: str
-) -> Flow[Tokens]:
-    endpoint = needed(sender.server.token_endpoint, "token_endpoint", sender.server)
-    got: Fetched = yield from sender.post(endpoint, form, clock(), why)
+async def _tokens(
+    world: World, sender: Sender, form: dict[str, str | None], scopes: tuple[str, ...], clock: Clock
+) -> Tokens:
+    endpoint = need_endpoint(sender.server.token_endpoint, "token_endpoint", sender.server)
+    got = await sender.post(world, endpoint, form, clock())
     tokens = tokens_of(answer_of(got, "the token endpoint"), clock(), scopes)
     if sender.dpop is not None and tokens.token_type != "DPoP":
         raise AuthorizationFailed(f"{sender.server.issuer} issues a token that is not bound to our key (DPoP)")

@@ -60,7 +60,7 @@ class CallbackListener:
         return f"http://127.0.0.1:{self.port}{PATH}"
 
     async def answer(self, state: str) -> str:
-        """The query of the answer with this state."""
+        """Return the query of the answer with this state."""
         self._answer = asyncio.get_running_loop().create_future()
         self._state = state
         try:
@@ -84,7 +84,7 @@ class CallbackListener:
             async with asyncio.timeout(HEAD_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
                 self._silent.pop(writer, None)
-                status, page = self._judged(head.decode("latin-1"))
+                status, page = self._answer_request(head.decode("latin-1"))
                 body = page.encode()
                 writer.write(f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode() + body)
                 await writer.drain()
@@ -94,7 +94,7 @@ class CallbackListener:
             self._silent.pop(writer, None)
             writer.close()
 
-    def _judged(self, head: str) -> tuple[str, str]:
+    def _answer_request(self, head: str) -> tuple[str, str]:
         """Status and page for a request; takes the answer if it is the one."""
         first, _, rest = head.partition("\r\n")
         hosts = [line.partition(":")[2].strip().lower() for line in rest.split("\r\n") if line[:5].lower() == "host:"]

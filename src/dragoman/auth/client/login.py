@@ -1,4 +1,4 @@
-"""A person logs in: in a browser with a listener on loopback, or on another device with a code. A flow without I/O."""
+"""A person logs in: in a browser with a listener on loopback, or on another device with a code."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from ..challenge import Challenge
 from ..errors import OAuthError
 from ..fetch import By
 from ..grant_types import DEVICE_CODE, REFRESH_TOKEN
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from ..urls import host_of
-from .code import check_pkce, code_of, request
-from .discovery import Found, Wanted, discover, needed
+from .code import check_pkce, code_of, new_request
+from .discovery import DiscoveryOptions, Found, discover
+from .endpoints import need_endpoint
 from .errors import AuthorizationFailed, LoginFailed
-from .grants import Clock, device, redeemed
-from .registration import Client, known, register
+from .grants import Clock, log_in_by_device, redeem
+from .registration import ClientOptions, find_known, register
 from .requests import Sender
-from .steps import Browse, Flow, Keep, Listen, Recall, Say
 from .tokens import Grant, Registration, Tokens, union
+from .world import World
 
 if TYPE_CHECKING:
     from ..jose import Key
@@ -31,8 +32,8 @@ _FORGOTTEN = frozenset(("invalid_client", "unauthorized_client"))
 class Terms(Struct, frozen=True, kw_only=True):
     """What the user said about how to get a token, common to all ways."""
 
-    wanted: Wanted
-    client: Client
+    wanted: DiscoveryOptions
+    client: ClientOptions
     scopes: tuple[str, ...] | None = None
     account: str = "default"
     private: tuple[str, ...] = ()
@@ -44,26 +45,27 @@ class Terms(Struct, frozen=True, kw_only=True):
     device: bool = False
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class TokenRequest(Struct, frozen=True, kw_only=True):
     """What led to this request for a token."""
 
     url: str
     challenge: Challenge | None = None
     before: Grant | None = None
-    """What there was: its scopes stay asked for, and its issuer is remembered."""
+    """The grant that there was: its scopes are requested again, and its issuer is remembered."""
     clock: Clock
     text: str = ""
     """The assertion to exchange."""
 
     def __repr__(self) -> str:
-        return f"Asked({self.url!r})"
+        return f"TokenRequest({self.url!r})"
 
 
-def scopes_for(asked: Asked, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
-    """The scopes to ask for: those of the challenge, else all that the resource lists, else none; with those that were
-    asked for before at this issuer (the union of the step-up), and `offline_access` where the server offers it."""
-    challenged = asked.challenge.scopes if asked.challenge is not None else ()
-    before = asked.before
+def scopes_for(request: TokenRequest, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
+    """Return the scopes to request: those of the challenge, else all that the resource lists, else none; with those
+    that were requested before at this issuer (the union of the step-up), and `offline_access` where the server offers
+    it."""
+    challenged = request.challenge.scopes if request.challenge is not None else ()
+    before = request.before
     same = before is not None and before.server.issuer == found.server.issuer
     earlier = before.requested if before is not None and same else ()
     base = challenged or (() if earlier else found.scopes or ())
@@ -77,21 +79,21 @@ def scopes_for(asked: Asked, found: Found, terms: Terms, *, person: bool) -> tup
     return scopes
 
 
-def check_migrated(asked: Asked, found: Found, terms: Terms) -> None:
+def check_migrated(request: TokenRequest, found: Found, terms: Terms) -> None:
     """ "If the authorization server indicated by protected resource metadata no longer matches the one the credentials
     were registered with, clients SHOULD surface an error". Raises AuthorizationFailed."""
-    before, server = asked.before, found.server
+    before, server = request.before, found.server
     if terms.client.client_id is None or terms.wanted.issuer is not None or before is None:
         return
     if before.client.how == "given" and before.server.issuer != server.issuer:
         raise AuthorizationFailed(
-            f"{asked.url} now names the authorization server {server.issuer}; the client id given was used at "
+            f"{request.url} now names the authorization server {server.issuer}; the client id given was used at "
             f"{before.server.issuer}. If it is registered there too, pin it: issuer={server.issuer!r}"
         )
 
 
 def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
-    """The key that tokens are to be bound to (DPoP): the one of before, or a new one; None: to none."""
+    """Return the key that tokens are to be bound to (DPoP): the one of before, or a new one; None: to none."""
     if not terms.dpop and not found.bound:
         return None
     from ..jose import Key, new_key  # noqa: PLC0415  (joserfc, for those who bind their tokens)
@@ -101,16 +103,18 @@ def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
     return new_key("ES256")
 
 
-def _private(server: AuthorizationServer, terms: Terms) -> tuple[str, ...]:
-    """Those hosts of the issuer that the user let be in a private network."""
+def _private(server: ServerMetadata, terms: Terms) -> tuple[str, ...]:
+    """Return those hosts of the issuer that the user let be in a private network."""
     there = {host_of(url) for url in (server.issuer, server.token_endpoint, server.revocation_endpoint)}
     return tuple(sorted(there.intersection(terms.private)))
 
 
-def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens) -> Grant:
-    """The entry for what was granted."""
+def make_grant(
+    request: TokenRequest, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens
+) -> Grant:
+    """Return the entry for what was granted."""
     return Grant(
-        url=asked.url,
+        url=request.url,
         server=found.server,
         resource=found.resource,
         client=sender.client,
@@ -123,71 +127,79 @@ def granted(asked: Asked, found: Found, terms: Terms, sender: Sender, scopes: tu
     )
 
 
-def login(asked: Asked, terms: Terms) -> Flow[Grant]:
-    """A person logs in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
-    found = yield from discover(asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
+async def login(world: World, request: TokenRequest, terms: Terms) -> Grant:
+    """Log a person in. Raises LoginNeeded, LoginFailed and other AuthErrors."""
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
     server = found.server
-    needed(server.token_endpoint, "token_endpoint", server)  # before a client is registered and a person sent to log in
-    scopes = scopes_for(asked, found, terms, person=True)
-    key = bound_key(found, terms, asked.before)
+    need_endpoint(
+        server.token_endpoint, "token_endpoint", server
+    )  # before a client is registered and a person sent to log in
+    scopes = scopes_for(request, found, terms, person=True)
+    key = bound_key(found, terms, request.before)
     if terms.device:
-        return (yield from _by_device(asked, found, terms, scopes, key))
+        return await _by_device(world, request, found, terms, scopes, key)
     check_pkce(server, terms.assume_pkce)
     for again in (True, False):
-        client, redirect, fresh = yield from _client(asked, found.by, terms, server)
+        client, redirect, fresh = await _client(world, request, found.by, terms, server)
         sender = Sender(client, server, by=found.by, dpop=key)
-        ours = request(server, client, redirect, resource=found.resource, scopes=scopes, assume_pkce=terms.assume_pkce)
-        query: str = yield Browse(url=ours.url, state=ours.state)
+        ours = new_request(
+            server, client, redirect, resource=found.resource, scopes=scopes, assume_pkce=terms.assume_pkce
+        )
+        query = await world.browse(ours.url, ours.state)
         try:
             code = code_of(ours, query)
-            tokens = yield from redeemed(sender, ours, code, found.resource, scopes, asked.clock)
-            return granted(asked, found, terms, sender, scopes, tokens)
+            tokens = await redeem(world, sender, ours, code, found.resource, scopes, request.clock)
+            return make_grant(request, found, terms, sender, scopes, tokens)
         except (OAuthError, LoginFailed) as error:
             forgotten = error.error in _FORGOTTEN and client.how == "registered" and not fresh
             if not (again and forgotten):
                 raise error if isinstance(error, LoginFailed) else LoginFailed(f"{server.issuer}: {error}") from error
-            yield Keep(server.issuer, None)
-            yield Say(f"{server.issuer} no longer knows this client ({error.error}): it is registered anew, once")
+            await world.remember(server.issuer, None)
+            world.say(f"{server.issuer} no longer knows this client ({error.error}): it is registered anew, once")
     raise AssertionError("unreachable")
 
 
-def _client(asked: Asked, by: By, terms: Terms, server: AuthorizationServer) -> Flow[tuple[Registration, str, bool]]:
-    """The client's id, the redirect URI, and whether it was registered just now. The listener is bound first, for its
-    port belongs into the registration, and before the browser is sent anywhere."""
-    given = known(terms.client, server)
+async def _client(
+    world: World, request: TokenRequest, by: By, terms: Terms, server: ServerMetadata
+) -> tuple[Registration, str, bool]:
+    """Return the client's id, the redirect URI, and whether it was registered just now. The listener is bound first,
+    for its port belongs into the registration, and before the browser is sent anywhere."""
+    given = find_known(terms.client, server)
     if given is not None:
-        uri: str = yield Listen(port=terms.redirect_port, exact=bool(terms.redirect_port))
+        uri = await world.listen(terms.redirect_port, exact=bool(terms.redirect_port))
         return given, redirect_at(uri, terms.redirect_host), False
-    stored: Registration | None = yield Recall(server.issuer)
-    if stored is not None and stored.expired(asked.clock()):
-        yield Say(f"the secret of this client at {server.issuer} has expired: it is registered anew")
+    stored = await world.recall(server.issuer)
+    if stored is not None and stored.expired(request.clock()):
+        world.say(f"the secret of this client at {server.issuer} has expired: it is registered anew")
         stored = None
     port = 0 if stored is None or stored.redirect_uri is None else urlsplit(stored.redirect_uri).port or 0
-    uri = yield Listen(port=terms.redirect_port or port, exact=bool(terms.redirect_port))
+    uri = await world.listen(terms.redirect_port or port, exact=bool(terms.redirect_port))
     # servers differ in whether any port of loopback will do (RFC 8252 section 7.3): the one that was registered does
     if stored is not None and stored.redirect_uri is not None and urlsplit(uri).port == port:
         return stored, stored.redirect_uri, False
-    client = yield from register(terms.client, server, redirect_at(uri, terms.redirect_host), by)
-    yield Keep(server.issuer, client)
+    client = await register(world, terms.client, server, redirect_at(uri, terms.redirect_host), by)
+    await world.remember(server.issuer, client)
     return client, client.redirect_uri or uri, True
 
 
 def redirect_at(uri: str, host: str) -> str:
-    """The redirect URI by the name that the server wants for loopback."""
+    """Return the redirect URI by the name that the server wants for loopback."""
     return uri.replace("://127.0.0.1", f"://{host}", 1)
 
 
-def _by_device(asked: Asked, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None) -> Flow[Grant]:
+async def _by_device(
+    world: World, request: TokenRequest, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None
+) -> Grant:
     """RFC 8628: for machines without a browser."""
     server = found.server
-    client = known(terms.client, server)
+    client = find_known(terms.client, server)
     if client is None:
-        client = yield Recall(server.issuer)
+        client = await world.recall(server.issuer)
     if client is None:
-        wanted = Client(name=terms.client.name, grants=(DEVICE_CODE, REFRESH_TOKEN))
-        client = yield from register(wanted, server, "http://127.0.0.1/callback", found.by)
-        yield Keep(server.issuer, client)
+        wanted = ClientOptions(name=terms.client.name, grants=(DEVICE_CODE, REFRESH_TOKEN))
+        client = await register(world, wanted, server, "http://127.0.0.1/callback", found.by)
+        await world.remember(server.issuer, client)
     sender = Sender(client, server, by=found.by, dpop=key)
-    tokens = yield from device(sender, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+    tokens = await log_in_by_device(world, sender, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)

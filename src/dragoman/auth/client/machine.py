@@ -1,4 +1,4 @@
-"""A program gets tokens for itself, or for a user whom an identity provider vouches for. Flows without I/O."""
+"""A program gets tokens for itself, or for a user whom an identity provider vouches for. Flows over a `World`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..errors import OAuthError
-from ..metadata import AuthorizationServer
-from .discovery import discover, issuer_metadata, needed
+from ..metadata import ServerMetadata
+from .discovery import discover, issuer_metadata
+from .endpoints import need_endpoint
 from .errors import AssertionRefused, AuthorizationFailed
 from .grants import client_credentials, id_jag, jwt_bearer
-from .login import Asked, Terms, bound_key, check_migrated, granted, scopes_for
+from .login import Terms, TokenRequest, bound_key, check_migrated, make_grant, scopes_for
 from .requests import Sender
-from .steps import Flow
 from .tokens import Grant, Registration
+from .world import World
 
 if TYPE_CHECKING:
     from ..jose import Key
@@ -50,57 +51,58 @@ def _registration(terms: Terms) -> Registration:
     return Registration(client_id=client.client_id, client_secret=client.client_secret)
 
 
-def by_credentials(asked: Asked, terms: Terms, key: Key | None) -> Flow[Grant]:
+async def by_credentials(world: World, request: TokenRequest, terms: Terms, key: Key | None) -> Grant:
     """Client credentials, by secret or by key."""
-    found = yield from discover(asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
-    scopes = scopes_for(asked, found, terms, person=False)
-    bound = bound_key(found, terms, asked.before)
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
+    scopes = scopes_for(request, found, terms, person=False)
+    bound = bound_key(found, terms, request.before)
     sender = Sender(_registration(terms), found.server, by=found.by, key=key, dpop=bound)
-    tokens = yield from client_credentials(sender, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+    tokens = await client_credentials(world, sender, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)
 
 
-def by_workload(asked: Asked, terms: Terms, assertion: str) -> Flow[Grant]:
-    """The token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
-    found = yield from discover(asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
-    scopes = scopes_for(asked, found, terms, person=False)
-    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, asked.before))
-    tokens = yield from jwt_bearer(sender, assertion, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+async def by_workload(world: World, request: TokenRequest, terms: Terms, assertion: str) -> Grant:
+    """Return the token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
+    scopes = scopes_for(request, found, terms, person=False)
+    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, request.before))
+    tokens = await jwt_bearer(world, sender, assertion, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)
 
 
-def by_enterprise(asked: Asked, terms: Terms, idp: Idp, id_token: str) -> Flow[Grant]:
+async def by_enterprise(world: World, request: TokenRequest, terms: Terms, idp: Idp, id_token: str) -> Grant:
     """Both legs of enterprise-managed authorization: the identity provider's grant, then the resource's token."""
-    found = yield from discover(asked.url, asked.challenge, terms.wanted)
-    check_migrated(asked, found, terms)
-    scopes = scopes_for(asked, found, terms, person=False)
-    at_idp = AuthorizationServer(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
+    found = await discover(world, request.url, request.challenge, terms.wanted)
+    check_migrated(request, found, terms)
+    scopes = scopes_for(request, found, terms, person=False)
+    at_idp = ServerMetadata(issuer=idp.issuer, token_endpoint=idp.token_endpoint)
     if idp.token_endpoint is None:
-        at_idp = yield from metadata_of(idp)
+        at_idp = await metadata_of(world, idp)
     try:
-        assertion = yield from id_jag(
+        assertion = await id_jag(
+            world,
             Sender(idp.registration, at_idp, by="operator"),
-            needed(at_idp.token_endpoint, "token_endpoint", at_idp),
+            need_endpoint(at_idp.token_endpoint, "token_endpoint", at_idp),
             id_token,
             audience=found.server.issuer,
             resource=found.resource,
             scopes=scopes,
-            clock=asked.clock,
+            clock=request.clock,
         )
     except OAuthError as error:
         if error.error in _SUBJECT:
             raise AssertionRefused(f"the identity provider {idp.issuer} refuses the ID token: {error}") from error
         raise
-    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, asked.before))
-    tokens = yield from jwt_bearer(sender, assertion, found.resource, scopes, asked.clock)
-    return granted(asked, found, terms, sender, scopes, tokens)
+    sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, request.before))
+    tokens = await jwt_bearer(world, sender, assertion, found.resource, scopes, request.clock)
+    return make_grant(request, found, terms, sender, scopes, tokens)
 
 
-def metadata_of(idp: Idp) -> Flow[AuthorizationServer]:
-    """The metadata of an identity provider. Raises AuthError."""
-    found = yield from issuer_metadata(idp.issuer, "operator")
+async def metadata_of(world: World, idp: Idp) -> ServerMetadata:
+    """Return the metadata of an identity provider. Raises AuthError."""
+    found = await issuer_metadata(world, idp.issuer, "operator")
     if found is None:
         raise AuthorizationFailed(f"the identity provider {idp.issuer} has no metadata: give idp_token_endpoint=")
     return found

@@ -1,4 +1,4 @@
-"""How a person is asked to log in: the URL is printed and opened in a browser; the answer comes to a listener on
+"""How a person logs in: the URL is printed and opened in a browser; the answer comes to a listener on
 loopback, or is pasted where no browser can reach it."""
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from ...net.urls import printable
 from ..urls import split
 from .errors import LoginFailed
 from .listener import CallbackListener
-from .steps import ShowCode
 
 OnUrl: TypeAlias = Callable[[str], "str | Awaitable[str | None] | None"]
 
@@ -28,20 +29,30 @@ LOGIN_TIMEOUT = 300.0
 LONGEST_PASTE = 16 * 1024
 
 
-def printed(text: str) -> None:
-    """A line on the standard error, with nothing in it that moves a terminal's cursor."""
+def print_line(text: str) -> None:
+    """Print a line on the standard error, with nothing in it that moves a terminal's cursor."""
     print(printable(text, 4000), file=sys.stderr, flush=True)  # noqa: T201  (it is for the person who logs in)
+
+
+class DeviceCode(Struct, frozen=True, kw_only=True):
+    """A code that the user enters elsewhere (RFC 8628 section 3.3)."""
+
+    uri: str
+    code: str
+    complete: str | None = None
+    """The URL with the code in it."""
+    expires_in: float = 600.0
 
 
 class Person:
     """A person who logs in. `on_url`: called with the URL instead of printing and opening it; what it returns, if
-    anything, is the answer as it would be pasted. `say`: is told what happens. `timeout`: seconds."""
+    anything, is the answer as it would be pasted. `say`: is called with what happens. `timeout`: seconds."""
 
     def __init__(
         self,
         *,
         on_url: OnUrl | None = None,
-        say: Callable[[str], object] = printed,
+        say: Callable[[str], object] = print_line,
         browser: bool = True,
         timeout: float = LOGIN_TIMEOUT,
     ) -> None:
@@ -58,8 +69,8 @@ class Person:
         return await self._listener.open(port, exact)
 
     async def browse(self, url: str, state: str) -> str:
-        """The query of the answer. Raises LoginFailed if none comes in time."""
-        assert self._listener is not None, "Listen comes before Browse"
+        """Return the query of the answer. Raises LoginFailed if none comes in time."""
+        assert self._listener is not None, "listen comes before browse"
         loop = asyncio.get_running_loop()
         answers = [loop.create_task(self._listener.answer(state))]
         try:
@@ -74,7 +85,7 @@ class Person:
                 else:
                     self._show(url)
                     if sys.stdin is not None and sys.stdin.isatty():
-                        answers.append(loop.create_task(_pasted()))
+                        answers.append(loop.create_task(_read_paste()))
                 done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
                 return done.pop().result()
         except TimeoutError:
@@ -88,17 +99,17 @@ class Person:
             await asyncio.wait(answers)
             await self.close()
 
-    async def show(self, step: ShowCode) -> None:
+    async def show(self, code: DeviceCode) -> None:
         """Show a code."""
-        url = step.complete or step.uri
+        url = code.complete or code.uri
         if self._on_url is not None:
             given = self._on_url(url)
             if inspect.isawaitable(given):
                 await given
             return
-        self.say(f"To log in, open {step.uri} on any device and enter the code {step.code}")
-        if step.complete:
-            self.say(f"or open {step.complete}")
+        self.say(f"To log in, open {code.uri} on any device and enter the code {code.code}")
+        if code.complete:
+            self.say(f"or open {code.complete}")
 
     async def close(self) -> None:
         """Stop listening."""
@@ -113,11 +124,11 @@ class Person:
             self.say("If the browser is on another machine, paste the URL at which it ends here, and press Enter.")
         # "MUST NOT use a shell": webbrowser starts a program with the URL as one argument; it may wait for that program
         if self._browser and has_browser() and urlsplit(url).scheme in ("https", "http"):
-            threading.Thread(target=_opened, args=(url,), daemon=True).start()
+            threading.Thread(target=_open_browser, args=(url,), daemon=True).start()
 
 
 def has_browser() -> bool:
-    """Whether a browser of this machine is seen by the person who runs this."""
+    """Return whether a browser of this machine is seen by the person who runs this."""
     if "SSH_CONNECTION" in os.environ and "DISPLAY" not in os.environ:
         return False
     if sys.platform in ("win32", "darwin"):
@@ -126,7 +137,7 @@ def has_browser() -> bool:
 
 
 def query_of(text: str) -> str:
-    """The query of a pasted answer: of a whole URL, or as it is. Raises LoginFailed for what holds none."""
+    """Return the query of a pasted answer: of a whole URL, or as it is. Raises LoginFailed for what holds none."""
     text = text.strip()[:LONGEST_PASTE]
     parts = split(text)
     query = text.removeprefix("?") if "://" not in text else "" if parts is None else parts.query
@@ -135,15 +146,15 @@ def query_of(text: str) -> str:
     return query
 
 
-def _opened(url: str) -> None:
+def _open_browser(url: str) -> None:
     import webbrowser  # noqa: PLC0415  (for those who log in)
 
     webbrowser.open(url)
 
 
-async def _pasted() -> str:
-    """The next line of the standard input. When it is not waited for any more, none is taken: what is typed later is
-    for somebody else. (Windows waits for no terminal; there the thread takes one more line.)"""
+async def _read_paste() -> str:
+    """Return the next line of the standard input. When it is not waited for any more, none is taken: what is typed
+    later is for somebody else. (Windows waits for no terminal; there the thread takes one more line.)"""
     loop = asyncio.get_running_loop()
     ended, end = socket.socketpair()
     line: asyncio.Future[str] = loop.create_future()
@@ -154,7 +165,7 @@ async def _pasted() -> str:
 
     def read() -> None:
         with ended:
-            while _typed(ended) and (text := sys.stdin.readline(LONGEST_PASTE)):
+            while _wait_for_line(ended) and (text := sys.stdin.readline(LONGEST_PASTE)):
                 if text.strip():
                     with contextlib.suppress(RuntimeError):  # the loop was closed
                         loop.call_soon_threadsafe(arrived, text)
@@ -165,7 +176,7 @@ async def _pasted() -> str:
         return query_of(await line)
 
 
-def _typed(ended: socket.socket) -> bool:
+def _wait_for_line(ended: socket.socket) -> bool:
     """Wait until there is a line to read; False if the far end of `ended` is closed before."""
     if sys.platform == "win32":
         return True

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ..challenge import Challenge, parsed
+from ..challenge import Challenge, parse_challenges
 from ..fetch import Fetcher
-from .authorizer import chosen
+from .authorizer import choose_challenge
 
 _PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 _ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
-class Probed(Struct, frozen=True):
+class Probe(Struct, frozen=True):
     """What a server answered to a request."""
 
     status: int
@@ -27,11 +27,11 @@ class Probed(Struct, frozen=True):
     @property
     def challenge(self) -> Challenge | None:
         """The challenge that a client of OAuth answers."""
-        return chosen(list(self.challenges))
+        return choose_challenge(list(self.challenges))
 
 
-async def probed(url: str, fetcher: Fetcher, headers: Mapping[str, str] | None = None) -> Probed:
+async def probe(url: str, fetcher: Fetcher, headers: Mapping[str, str] | None = None) -> Probe:
     """Ask a server, without a token or with these headers. Raises FetchRefused, FetchFailed."""
     got = await fetcher.post_json(url, _PING, by="operator", headers=_ACCEPT | dict(headers or {}))
     field = got.headers.get("www-authenticate", "")
-    return Probed(got.status, tuple(parsed(field)), field, got.headers, got.body)
+    return Probe(got.status, tuple(parse_challenges(field)), field, got.headers, got.body)

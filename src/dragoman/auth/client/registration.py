@@ -9,19 +9,19 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ..errors import OAuthError
-from ..fetch import By, Fetched
+from ..fetch import By
 from ..grant_types import AUTHORIZATION_CODE, REFRESH_TOKEN
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from .errors import AuthorizationFailed, LoginNeeded
 from .requests import answer_of
-from .steps import Flow, Post, Say
 from .tokens import Registration
+from .world import World
 
 FAR = 1e12
-"""The latest time that is told from never: what a server writes may be too large for a clock."""
+"""The latest time that is not taken for never: what a server writes may be too large for a clock."""
 
 
-class Client(Struct, frozen=True, kw_only=True):
+class ClientOptions(Struct, frozen=True, kw_only=True):
     """What the user said about this client."""
 
     client_id: str | None = None
@@ -32,17 +32,17 @@ class Client(Struct, frozen=True, kw_only=True):
     grants: tuple[str, ...] = (AUTHORIZATION_CODE, REFRESH_TOKEN)
 
     def __repr__(self) -> str:
-        return f"Client({self.client_id!r}, {self.metadata_url!r})"
+        return f"ClientOptions({self.client_id!r}, {self.metadata_url!r})"
 
     @property
     def hint(self) -> str:
-        """What tells entries of the store apart that were made by differently configured clients."""
+        """The part of a store's key that separates entries of differently configured clients."""
         return self.client_id or self.metadata_url or ""
 
 
-def known(client: Client, server: AuthorizationServer) -> Registration | None:
-    """The client's id at this server, where no one needs to be asked: "pre-registered ... if available", then "Client
-    ID Metadata Documents if the authorization server indicates" them."""
+def find_known(client: ClientOptions, server: ServerMetadata) -> Registration | None:
+    """Return the client's id at this server, where no registration is needed: "pre-registered ... if available", then
+    "Client ID Metadata Documents if the authorization server indicates" them."""
     if client.client_id is not None:
         return Registration(client_id=client.client_id, client_secret=client.client_secret)
     if client.metadata_url is not None and server.client_id_metadata_document_supported:
@@ -50,7 +50,9 @@ def known(client: Client, server: AuthorizationServer) -> Registration | None:
     return None
 
 
-def register(client: Client, server: AuthorizationServer, redirect_uri: str, by: By) -> Flow[Registration]:
+async def register(
+    world: World, client: ClientOptions, server: ServerMetadata, redirect_uri: str, by: By
+) -> Registration:
     """Register dynamically (RFC 7591). Raises LoginNeeded where the server registers no one, AuthorizationFailed with
     what it says where it refuses."""
     if server.registration_endpoint is None:
@@ -62,21 +64,19 @@ def register(client: Client, server: AuthorizationServer, redirect_uri: str, by:
     if urlsplit(redirect_uri).hostname == "127.0.0.1":
         # the one adjustment that helps: servers that know loopback by its name alone
         redirects.append(redirect_uri.replace("://127.0.0.1", "://localhost", 1))
-    for place, redirect in enumerate(redirects):
-        got: Fetched = yield Post(
-            url=server.registration_endpoint, content=_metadata(client, server, redirect), by=by, why="a registration"
-        )
+    for index, redirect in enumerate(redirects):
+        got = await world.post_json(server.registration_endpoint, _metadata(client, server, redirect), by=by)
         try:
-            return _registered(answer_of(got, "the registration endpoint"), redirect)
+            return _registration_of(answer_of(got, "the registration endpoint"), redirect)
         except OAuthError as error:
-            last = place == len(redirects) - 1
+            last = index == len(redirects) - 1
             if last or error.error not in ("invalid_redirect_uri", "invalid_client_metadata"):
                 raise AuthorizationFailed(f"{server.issuer} does not register this client: {error}") from error
-            yield Say(f"{server.issuer} refuses the redirect URI {redirect}: {redirects[place + 1]} is tried")
+            world.say(f"{server.issuer} refuses the redirect URI {redirect}: {redirects[index + 1]} is tried")
     raise AssertionError("unreachable")
 
 
-def _metadata(client: Client, server: AuthorizationServer, redirect_uri: str) -> Mapping[str, Any]:
+def _metadata(client: ClientOptions, server: ServerMetadata, redirect_uri: str) -> Mapping[str, Any]:
     methods = server.token_endpoint_auth_methods_supported
     # a program on somebody's machine keeps no secret from them: "none" unless the server will not have it
     wanted = ("none", "client_secret_basic", "client_secret_post")
@@ -93,7 +93,7 @@ def _metadata(client: Client, server: AuthorizationServer, redirect_uri: str) ->
     }
 
 
-def _registered(answer: Mapping[str, Any], redirect_uri: str) -> Registration:
+def _registration_of(answer: Mapping[str, Any], redirect_uri: str) -> Registration:
     client_id, secret = answer.get("client_id"), answer.get("client_secret")
     method, expires = answer.get("token_endpoint_auth_method"), answer.get("client_secret_expires_at", 0)
     if not isinstance(client_id, str) or not client_id:

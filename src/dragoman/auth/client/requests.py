@@ -1,5 +1,5 @@
 """Requests to a token endpoint: as which client, the proof that goes with them (RFC 9449 section 5), and what the
-answer is. Flows without I/O."""
+answer is. Flows over a `World`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 from ..authentication import authentication
 from ..errors import OAuthError
 from ..fetch import By, Fetched
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from ..urls import host_of
 from .errors import AuthorizationFailed
-from .steps import Flow, Post
 from .tokens import Registration
+from .world import World
 
 if TYPE_CHECKING:
     from ..jose import Key
@@ -29,7 +29,7 @@ class Sender:
     def __init__(
         self,
         client: Registration,
-        server: AuthorizationServer,
+        server: ServerMetadata,
         *,
         by: By = "document",
         private: Collection[str] = (),
@@ -47,7 +47,7 @@ class Sender:
     def __repr__(self) -> str:
         return f"Sender({self.client!r})"
 
-    def post(self, url: str, form: Mapping[str, str | None], now: float, why: str) -> Flow[Fetched]:
+    async def post(self, world: World, url: str, form: Mapping[str, str | None], now: float) -> Fetched:
         """POST a form as this client; once more with a nonce if the server wants one (RFC 9449 section 8)."""
         by: By = "operator" if host_of(url) in self.private else self.by
         for again in (True, False):
@@ -61,7 +61,7 @@ class Sender:
                 from ..dpop import proof  # noqa: PLC0415  (joserfc, for those who bind their tokens)
 
                 headers["DPoP"] = proof(self.dpop, "POST", url, nonce=self.nonce)
-            got: Fetched = yield Post(url=url, form=body, headers=headers, by=by, why=why)
+            got = await world.post_form(url, body, headers=headers, by=by)
             nonce = got.headers.get("dpop-nonce")
             if nonce:
                 self.nonce = nonce
@@ -96,7 +96,8 @@ def _error(got: Fetched) -> str | None:
 
 
 def answer_of(got: Fetched, what: str) -> dict[str, Any]:
-    """The JSON object of a success. Raises OAuthError for an error object, AuthorizationFailed for anything else."""
+    """Return the JSON object of a success. Raises OAuthError for an error object, AuthorizationFailed for anything
+    else."""
     answer = got.json
     if 200 <= got.status < 300 and isinstance(answer, dict) and "error" not in answer:
         return answer
@@ -104,7 +105,7 @@ def answer_of(got: Fetched, what: str) -> dict[str, Any]:
 
 
 def refusal(got: Fetched, what: str) -> Exception:
-    """The failure that an answer means."""
+    """Return the failure that an answer means."""
     answer = got.json
     error = _error(got)
     if error is not None and isinstance(answer, dict):
@@ -129,8 +130,9 @@ _UNKNOWN_CLIENT = frozenset(("invalid_client", "incorrect_client_credentials")) 
 
 
 def outcome_of(got: Fetched) -> RefreshOutcome:
-    """The table of refreshes. Only an error object of OAuth with status 400 or 401 ends a grant, and one with a status
-    of success, as GitHub sends it: a firewall's 403, a proxy's page, 404, 429 and 5xx say nothing about it."""
+    """Return what the answer to a refresh means. Only an error object of OAuth with status 400 or 401 ends a grant, and
+    one with a status of success, as GitHub sends it: a firewall's 403, a proxy's page, 404, 429 and 5xx say nothing
+    about it."""
     answer, error = got.json, _error(got)
     wait = got.headers.get("retry-after", "")
     pause = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0

@@ -10,23 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...jsonrpc.errors import LocalError, needs
 from ...jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, TEXTS, TIME, Rule, check, one_of, whole
 from ...secret import holds_secret
 from ..fetch import Fetcher
-from .authorizer import Authorizer
-from .discovery import Wanted
-from .driver import Driver, called
-from .login import Asked, Terms, login
+from .authorizer import Authorizer, Obtain
+from .discovery import DiscoveryOptions
+from .login import Terms, TokenRequest, login
 from .machine import Idp, by_credentials, by_enterprise, by_workload
 from .person import LOGIN_TIMEOUT, OnUrl, Person
-from .registration import Client
-from .steps import Flow
-from .store import Store
+from .registration import ClientOptions
+from .store import TokenStore
 from .store.memory import MemoryStore
 from .tokens import Grant
+from .world import World, call
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -69,6 +69,84 @@ _LOGIN: Final = _COMMON | {
 }
 
 
+class _SourceOptions(Struct, frozen=True, kw_only=True):
+    """The options that all four sources have, as they are given."""
+
+    issuer: str | None
+    resource: Resource
+    scopes: str | Iterable[str] | None
+    dpop: bool
+    account: str
+    store: TokenStore | None
+    allow_private: Collection[str]
+    environment_proxies: bool
+
+    def terms(self, client: ClientOptions) -> Terms:
+        """Return what the flows need of them."""
+        scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
+        return Terms(
+            wanted=DiscoveryOptions(issuer=self.issuer, resource=self.resource),
+            client=client,
+            scopes=None if scopes is None else tuple(dict.fromkeys(scopes)),
+            account=self.account,
+            private=tuple(dict.fromkeys(host.lower() for host in self.allow_private)),
+            dpop=self.dpop,
+        )
+
+    def world(
+        self,
+        url: str,
+        tls: SSLContext | None,
+        store: TokenStore,
+        person: Person | None = None,
+        needed: str | None = None,
+    ) -> World:
+        """Return the world of the flows for a URL."""
+        fetcher = Fetcher(allow_private=self.allow_private, environment_proxies=self.environment_proxies, tls=tls)
+        return World(url, fetcher, store, person, needed=needed)
+
+
+_SHARED: Final = _SourceOptions.__struct_fields__
+
+
+def _options(given: Mapping[str, Any]) -> _SourceOptions:
+    """Take the shared options out of a constructor's `locals()`, which were checked."""
+    return _SourceOptions(**{name: given[name] for name in _SHARED})
+
+
+class _Machine:
+    """The three sources for programs: their terms and their store."""
+
+    def __init__(self, client: ClientOptions, options: _SourceOptions) -> None:
+        self.terms = options.terms(client)
+        self.store: TokenStore = MemoryStore() if options.store is None else options.store
+        self._options = options
+
+    def authorizer(
+        self,
+        url: str,
+        tls: SSLContext | None,
+        obtain: Obtain,
+        key: Key | None,
+        read: Callable[[], Any] | None = None,
+        provider: IdentityProvider | None = None,
+    ) -> Authorizer:
+        """Return the authorization of requests to `url`. `read` or `provider`: returns the assertion for
+        `TokenRequest.text`, before each flow."""
+        given = None if read is None else lambda _: call(read)
+        return Authorizer(
+            url,
+            obtain,
+            self._options.world(url, tls, self.store),
+            self.store,
+            account=self.terms.account,
+            hint=self.terms.client.hint,
+            key=key,
+            read=given if provider is None else provider.id_token,
+            closing=None if provider is None else provider.close,
+        )
+
+
 @holds_secret
 class Login:
     """`auth=Login()`: a person logs in, once; the tokens are kept and renewed.
@@ -78,7 +156,7 @@ class Login:
     for. `client_id`, `client_secret`: of a client registered by hand. `client_metadata_url`: the client id metadata
     document that you host. `redirect_port`, `redirect_host`: of the listener, where the registration wants them so.
     `device`: by a code on another device. `pkce`: "assume" for servers that do S256 without saying so (Entra, Cognito).
-    `dpop`: bind tokens to a key. `account`: tells several logins at one server apart. `store`: by default files of this
+    `dpop`: bind tokens to a key. `account`: separates several logins at one server. `store`: by default files of this
     user. `interactive`: False: no one is there, so LoginNeeded is raised. `on_url`: called with the URL instead of
     opening a browser. `timeout`: seconds for the person. `allow_private`: hosts in private networks that documents may
     name; those of the issuer are kept with the login, for its renewals. `environment_proxies`: use HTTPS_PROXY.
@@ -100,7 +178,7 @@ class Login:
         pkce: Literal["required", "assume"] = "required",
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         interactive: bool = True,
         on_url: OnUrl | None = None,
         browser: bool = True,
@@ -111,16 +189,13 @@ class Login:
         check("Login", _LOGIN, locals())
         if client_metadata_url is not None and not client_metadata_url.startswith("https://"):
             raise LocalError("Login: client_metadata_url is an https URL, for its text is the client's id")
-        self.store: Store = _files() if store is None else store
-        self.terms: Terms = Terms(
-            wanted=Wanted(issuer=issuer, resource=resource),
-            client=Client(
-                client_id=client_id, client_secret=client_secret, metadata_url=client_metadata_url, name=client_name
-            ),
-            scopes=_scopes(scopes),
-            account=account,
-            private=_hosts(allow_private),
-            dpop=dpop,
+        self.store: TokenStore = _files() if store is None else store
+        client = ClientOptions(
+            client_id=client_id, client_secret=client_secret, metadata_url=client_metadata_url, name=client_name
+        )
+        self._options = _options(locals())
+        self.terms: Terms = replace(
+            self._options.terms(client),
             redirect_port=redirect_port,
             redirect_host=redirect_host,
             assume_pkce=pkce == "assume",
@@ -130,19 +205,18 @@ class Login:
         self._interactive = interactive
         self._timeout = timeout
         self._person = partial(Person, on_url=on_url, browser=browser, timeout=timeout)
-        self._fetcher = partial(Fetcher, allow_private=allow_private, environment_proxies=environment_proxies)
 
     def __repr__(self) -> str:
         return f"Login(account={self.terms.account!r})"
 
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
-        """The authorization of requests to `url`; for `Options.auth`."""
+        """Return the authorization of requests to `url`; for `Options.auth`."""
         person = self._person() if self._interactive else None
-        driver = Driver(url, self._fetcher(tls=tls), self.store, person)
+        world = self._options.world(url, tls, self.store, person)
         return Authorizer(
             url,
-            lambda asked: login(asked, self.terms),
-            driver,
+            lambda world, request: login(world, request, self.terms),
+            world,
             self.store,
             account=self.terms.account,
             hint=self.terms.client.hint,
@@ -152,7 +226,7 @@ class Login:
     def check_at_idp(self) -> None:
         """Raise LocalError for options that a login at an identity provider does not have."""
         terms = self.terms
-        if terms.client.hint or terms.wanted != Wanted() or terms.dpop or terms.device:
+        if terms.client.hint or terms.wanted != DiscoveryOptions() or terms.dpop or terms.device:
             raise LocalError(
                 "Enterprise: a login at the identity provider has none of client_id, client_metadata_url, issuer, "
                 "resource, dpop and device: its client is idp_client_id=, and its answer is bound to a nonce"
@@ -164,8 +238,8 @@ class Login:
 
         needed = f"at {idp.issuer}, by a program that calls with this store and interactive=True"
         person = self._person() if self._interactive else None
-        driver = Driver(idp.issuer, self._fetcher(tls=tls), self.store, person, needed=needed)
-        return IdentityProvider(idp, self.terms, driver, self.store, self._login_wait)
+        world = self._options.world(idp.issuer, tls, self.store, person, needed)
+        return IdentityProvider(idp, self.terms, world, self.store, self._login_wait)
 
     @property
     def _login_wait(self) -> float | None:
@@ -191,14 +265,14 @@ class ClientCredentials:
         scopes: str | Iterable[str] | None = None,
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         allow_private: Collection[str] = (),
         environment_proxies: bool = False,
     ) -> None:
         check("ClientCredentials", _COMMON, locals())
         if (secret is None) == (key is None):
             raise LocalError("ClientCredentials: either secret= or key=, and one of them")
-        self._machine = _Machine(Client(client_id=client_id, client_secret=secret), locals())
+        self._machine = _Machine(ClientOptions(client_id=client_id, client_secret=secret), _options(locals()))
         self._key = _key(key)
 
     def __repr__(self) -> str:
@@ -207,7 +281,9 @@ class ClientCredentials:
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         terms, key = self._machine.terms, self._key
-        return self._machine.authorizer(url, tls, lambda asked: by_credentials(asked, terms, key), key)
+        return self._machine.authorizer(
+            url, tls, lambda world, request: by_credentials(world, request, terms, key), key
+        )
 
 
 @holds_secret
@@ -228,12 +304,12 @@ class Workload:
         scopes: str | Iterable[str] | None = None,
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         allow_private: Collection[str] = (),
         environment_proxies: bool = False,
     ) -> None:
         check("Workload", _COMMON, locals())
-        self._machine = _Machine(Client(client_id=client_id), locals())
+        self._machine = _Machine(ClientOptions(client_id=client_id), _options(locals()))
         self._source = source
 
     def __repr__(self) -> str:
@@ -243,7 +319,9 @@ class Workload:
         """For `Options.auth`."""
         source, terms = self._source, self._machine.terms
         read = source if callable(source) else lambda: asyncio.to_thread(_content, Path(source))
-        return self._machine.authorizer(url, tls, lambda asked: by_workload(asked, terms, asked.text), None, read)
+        return self._machine.authorizer(
+            url, tls, lambda world, request: by_workload(world, request, terms, request.text), None, read
+        )
 
 
 @holds_secret
@@ -274,12 +352,12 @@ class Enterprise:
         scopes: str | Iterable[str] | None = None,
         dpop: bool = False,
         account: str = "default",
-        store: Store | None = None,
+        store: TokenStore | None = None,
         allow_private: Collection[str] = (),
         environment_proxies: bool = False,
     ) -> None:
         check("Enterprise", _COMMON, locals())
-        self._machine = _Machine(Client(client_id=client_id, client_secret=client_secret), locals())
+        self._machine = _Machine(ClientOptions(client_id=client_id, client_secret=client_secret), _options(locals()))
         self._idp = Idp(
             issuer=idp, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
         )
@@ -296,75 +374,22 @@ class Enterprise:
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
         """For `Options.auth`."""
         given, terms, idp = self._id_token, self._machine.terms, self._idp
-        flow = partial(_by_enterprise, terms, idp)
+
+        async def flow(world: World, request: TokenRequest) -> Grant:
+            return await by_enterprise(world, request, terms, idp, request.text)
+
         if self._login is None:
             return self._machine.authorizer(url, tls, flow, None, given if callable(given) else lambda: given)
         return self._machine.authorizer(url, tls, flow, None, provider=self._login.at_idp(idp, tls))
 
 
-class _Machine:
-    """What the three ways of programs have in common."""
-
-    def __init__(self, client: Client, given: Mapping[str, Any]) -> None:
-        """`given`: the options of `_COMMON`, which are checked."""
-        self.terms = Terms(
-            wanted=Wanted(issuer=given["issuer"], resource=given["resource"]),
-            client=client,
-            scopes=_scopes(given["scopes"]),
-            account=given["account"],
-            private=_hosts(given["allow_private"]),
-            dpop=given["dpop"],
-        )
-        self.store: Store = MemoryStore() if given["store"] is None else given["store"]
-        self._fetcher = partial(
-            Fetcher, allow_private=given["allow_private"], environment_proxies=given["environment_proxies"]
-        )
-
-    def authorizer(
-        self,
-        url: str,
-        tls: SSLContext | None,
-        obtain: Callable[[Asked], Flow[Grant]],
-        key: Key | None,
-        read: Callable[[], Any] | None = None,
-        provider: IdentityProvider | None = None,
-    ) -> Authorizer:
-        """`read` or `provider`: gives the assertion for `Asked.text`, before each flow."""
-        given = None if read is None else lambda _: called(read)
-        return Authorizer(
-            url,
-            obtain,
-            Driver(url, self._fetcher(tls=tls), self.store, None),
-            self.store,
-            account=self.terms.account,
-            hint=self.terms.client.hint,
-            key=key,
-            read=given if provider is None else provider.id_token,
-            closing=None if provider is None else provider.close,
-        )
-
-
-def _by_enterprise(terms: Terms, idp: Idp, asked: Asked) -> Flow[Grant]:
-    return by_enterprise(asked, terms, idp, asked.text)
-
-
-def _files() -> Store:
-    """The store of a user's logins. Raises LocalError, with the extra to install."""
+def _files() -> TokenStore:
+    """Return the store of a user's logins. Raises LocalError, with the extra to install."""
     try:
         from .store.files import FileStore  # noqa: PLC0415  (cryptography, for those who log in)
     except ImportError:
         raise needs("A login that outlives its process", "cryptography", "auth") from None
     return FileStore()
-
-
-def _scopes(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    if given is None:
-        return None
-    return tuple(dict.fromkeys(given.split() if isinstance(given, str) else given))
-
-
-def _hosts(given: Collection[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(host.lower() for host in given))
 
 
 def _key(given: Key | str | bytes | None) -> Key | None:
@@ -376,7 +401,7 @@ def _key(given: Key | str | bytes | None) -> Key | None:
 
 
 def _content(path: Path) -> str:
-    """The JWT in a file. Raises LocalError."""
+    """Return the JWT in a file. Raises LocalError."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -11,16 +11,16 @@ from msgspec import Struct
 
 from ..errors import AuthError
 from ..fetch import By
-from ..metadata import AuthorizationServer
+from ..metadata import ServerMetadata
 from .errors import AuthorizationFailed
-from .store import Key
+from .store import EntryKey
 
 EARLY = 30.0
 """Seconds before its expiry at which a token is renewed, so that it does not expire on its way; at most half its
 life."""
 LONGEST_LIFE = 366 * 86_400.0
-"""Seconds after which any token counts as expired, whatever its issuer said: numbers beyond it were seen to overflow
-clocks."""
+"""Seconds after which any token counts as expired, even if its issuer said otherwise: larger numbers were seen to
+overflow clocks."""
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Registration(Struct, frozen=True, kw_only=True):
         return f"Registration({self.client_id!r}, {self.how})"
 
     def expired(self, now: float) -> bool:
-        """Whether its secret has expired (RFC 7591 section 3.2.1)."""
+        """Return whether its secret has expired (RFC 7591 section 3.2.1)."""
         return self.client_secret is not None and 0 < self.secret_expires_at <= now
 
 
@@ -55,7 +55,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
     renew_at: float | None = None
     refresh_token: str | None = None
     scopes: tuple[str, ...] = ()
-    """What was granted; what was asked for, if the answer does not say (RFC 6749 section 5.1)."""
+    """What was granted; what was requested, if the answer does not say (RFC 6749 section 5.1)."""
     id_token: str | None = None
 
     def __repr__(self) -> str:
@@ -66,17 +66,17 @@ class Grant(Struct, frozen=True, kw_only=True):
     """One entry of the store: enough to call, to renew and to revoke without asking anybody where."""
 
     url: str
-    server: AuthorizationServer
+    server: ServerMetadata
     resource: str | None
     client: Registration
     by: By = "document"
     """Who named the issuer: the user may name one in a private network, a document may not."""
     private: tuple[str, ...] = ()
     """Those hosts of the issuer that the user let be in a private network, at the login: renewals reach these, and no
-    others, whatever the process that renews was told."""
+    others, with any options of the process that renews."""
     account: str = "default"
     requested: tuple[str, ...] = ()
-    """All scopes that were ever asked for: the union that a step-up adds to."""
+    """All scopes that were ever requested: the union that a step-up adds to."""
     tokens: Tokens | None = None
     dpop_key: dict[str, Any] | None = None
     """The private JWK that the tokens are bound to."""
@@ -84,13 +84,13 @@ class Grant(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Grant({self.server.issuer!r}, {self.resource!r}, {self.client!r}, {self.account!r})"
 
-    def key(self, hint: str) -> Key:
-        """Its entry in the store. `hint`: the client's id where the user gave one."""
-        return Key(self.server.issuer, "none" if self.resource is None else self.resource, hint, self.account)
+    def key(self, hint: str) -> EntryKey:
+        """Return its entry in the store. `hint`: the client's id where the user gave one."""
+        return EntryKey(self.server.issuer, "none" if self.resource is None else self.resource, hint, self.account)
 
 
 def lifetime(value: Any) -> float | None:
-    """The seconds that an `expires_in` says; None where it says nothing that can be used.
+    """Return the seconds that an `expires_in` says; None where it says nothing that can be used.
 
     Numbers and texts of digits count, fractions are cut, what is longer than a year counts as a year. 0 and less say
     nothing: a token that is dead when it is issued would be renewed for ever, so it is used until it is refused.
@@ -107,9 +107,10 @@ class NoTokens(AuthError):
     """A token endpoint's success without a token that can be used."""
 
 
-def tokens_of(answer: Any, now: float, asked: tuple[str, ...], before: Tokens | None = None) -> Tokens:
-    """The tokens in a token endpoint's answer (RFC 6749 section 5.1). `before`: those that were renewed: "If a new
-    refresh token is issued ... the client MUST discard the old refresh token", and else keeps it. Raises NoTokens."""
+def tokens_of(answer: Any, now: float, requested: tuple[str, ...], before: Tokens | None = None) -> Tokens:
+    """Return the tokens in a token endpoint's answer (RFC 6749 section 5.1). `before`: those that were renewed: "If a
+    new refresh token is issued ... the client MUST discard the old refresh token", and else keeps it. Raises
+    NoTokens."""
     if not isinstance(answer, dict):
         raise NoTokens("the token endpoint's answer is not a JSON object")
     token, kind = answer.get("access_token"), answer.get("token_type", "Bearer")
@@ -121,7 +122,7 @@ def tokens_of(answer: Any, now: float, asked: tuple[str, ...], before: Tokens | 
     life = lifetime(answer.get("expires_in"))
     renewal, scope, id_token = answer.get("refresh_token"), answer.get("scope"), answer.get("id_token")
     kept = before.refresh_token if before is not None else None
-    granted = before.scopes if before is not None else asked
+    granted = before.scopes if before is not None else requested
     return Tokens(
         access_token=token,
         token_type="DPoP" if kind.lower() == "dpop" else "Bearer",
@@ -138,7 +139,7 @@ MOST_SCOPES = 100
 
 
 def union(*sets: tuple[str, ...]) -> tuple[str, ...]:
-    """The scopes of all, each once, in order. Raises AuthorizationFailed beyond MOST_SCOPES."""
+    """Return the scopes of all, each once, in order. Raises AuthorizationFailed beyond MOST_SCOPES."""
     scopes = tuple(dict.fromkeys(scope for some in sets for scope in some))
     if len(scopes) > MOST_SCOPES:
         raise AuthorizationFailed(

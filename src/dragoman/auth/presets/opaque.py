@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ...jsonrpc.errors import LocalError
-from ..keys import Answer, Fetches
+from ..fetching import FetchedAnswer, Fetches
 from ..limits import DEFAULTS, AuthLimits
 from ..verifiers.opaque import OpaqueTokens, TokenCheck
 
@@ -31,17 +31,16 @@ def github(
 ) -> OpaqueTokens:
     """Tokens of GitHub that were issued to our OAuth app or GitHub App (`gho_`, `ghu_`).
 
-    GitHub is asked with our client's id and secret whether it issued the token to us; `GET /user`, which answers for
-    any token of anybody, is not asked. `subject` is the user's number, which stays when the name changes; the name is
-    `claims["login"]`. `api`: that of an enterprise server.
-    """
+    The request to GitHub has our client's id and secret, and says whether it issued the token to us; `GET /user`, which
+    answers for any token of anybody, is not used. `subject` is the user's number, which stays when the name changes;
+    the name is `claims["login"]`. `api`: that of an enterprise server."""
     if not client_id or not client_secret:
         raise LocalError("github: the client's id and secret are those of your app, and neither is empty")
     secret = "Basic " + b64encode(f"{client_id}:{client_secret}".encode()).decode()
     url = f"{api.rstrip('/')}/applications/{client_id}/token"
     headers = {"authorization": secret, "accept": "application/vnd.github+json", "x-github-api-version": "2022-11-28"}
 
-    async def ask(fetch: Fetches, token: str) -> Answer:
+    async def ask(fetch: Fetches, token: str) -> FetchedAnswer:
         return await fetch.post_json(url, {"access_token": token}, by="operator", origin=api, headers=headers)
 
     row = TokenCheck(issuer=GITHUB, clients=frozenset({client_id}), ask=ask, read=_of_github)
@@ -51,7 +50,8 @@ def github(
 
 
 def _of_github(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer to `POST /applications/{client_id}/token` as claims; it repeats the token, which is left out."""
+    """Return the answer to `POST /applications/{client_id}/token` as claims; it repeats the token, which is left
+    out."""
     user, app, expires = answer["user"], answer["app"], answer.get("expires_at")
     if type(user["id"]) is not int:
         raise TypeError("a user's id is a number")
@@ -72,14 +72,14 @@ def google(
 ) -> OpaqueTokens:
     """Access tokens of Google (`ya29.`) that were issued to one of our clients.
 
-    Google's `tokeninfo` says to which client; `userinfo`, which answers for any token of anybody, is not asked. Scopes
+    Google's `tokeninfo` says to which client; `userinfo`, which answers for any token of anybody, is not used. Scopes
     are URLs; "openid", "email" and "profile" come back as `https://www.googleapis.com/auth/userinfo.email` and the
     like.
     """
     if not client_ids or not all(client_ids):
         raise LocalError("google: name your OAuth clients, such as '1234-abc.apps.googleusercontent.com'")
 
-    async def ask(fetch: Fetches, token: str) -> Answer:
+    async def ask(fetch: Fetches, token: str) -> FetchedAnswer:
         # the token goes into the header: a URL stands in logs
         return await fetch.post_form(
             GOOGLE_CHECK, {}, by="operator", origin=GOOGLE, headers={"authorization": f"Bearer {token}"}
@@ -92,8 +92,8 @@ def google(
 
 
 def _of_google(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer of `tokeninfo` as claims: all of its values are texts. `aud` is the client that the token was issued
-    to."""
+    """Return the answer of `tokeninfo` as claims: all of its values are texts. `aud` is the client that the token was
+    issued to."""
     claims = {name: answer[name] for name in ("email", "email_verified", "hd", "access_type") if name in answer}
     return claims | {
         "sub": answer["sub"],

@@ -39,7 +39,7 @@ def entra(
     base = f"https://{_host('entra', host)}/{tenant}"
     second = version == 2
     issuer = f"{base}/v2.0" if second else f"https://sts.windows.net/{tenant}/"
-    # the audience of version 2 is the client's GUID, that of version 1 the URI that was asked for
+    # the audience of version 2 is the client's GUID, that of version 1 the requested URI
     return Issuer(
         issuer=issuer,
         metadata_uri=f"{base}/v2.0/.well-known/openid-configuration"
@@ -70,7 +70,7 @@ def auth0(domain: str, *, audience: str | Iterable[str] = ()) -> Issuer:
         algorithms=frozenset({"RS256", "PS256"}),
         types=UNTYPED,
         audience=_texts(audience),
-        # what a user may do, whatever the client asked for: no scopes, but roles
+        # what a user may do, with any scopes that the client requested: no scopes, but roles
         roles=("permissions",),
     )
 
@@ -78,8 +78,8 @@ def auth0(domain: str, *, audience: str | Iterable[str] = ()) -> Issuer:
 def okta(domain: str, *, audience: str | Iterable[str], server: str = "default") -> Issuer:
     """Okta, a custom authorization server by its name or id.
 
-    `audience`: the one that is set for that server, such as "api://default": Okta's tokens have it whatever resource
-    was asked for. Raises LocalError for the organization's own server, whose access tokens only Okta may read.
+    `audience`: the one that is set for that server, such as "api://default": Okta's tokens have it for any
+    requested resource. Raises LocalError for the organization's own server, whose access tokens only Okta may read.
     """
     if not server:
         raise LocalError("okta: access tokens of the organization's server are for Okta alone; name a custom server")
@@ -118,7 +118,7 @@ def keycloak(url: str, realm: str, *, roles_of: str = "", audience: str | Iterab
         client=("azp", "client_id"),
         scopes=("scope",),
         roles=roles,
-        # access, ID, refresh and logout tokens all have typ JWT in their header: the claim of the same name tells them
+        # access, ID, refresh and logout tokens all have typ JWT in their header: the claim of the same name differs
         required={"typ": ("Bearer", "DPoP")},
     )
 
@@ -126,7 +126,7 @@ def keycloak(url: str, realm: str, *, roles_of: str = "", audience: str | Iterab
 def cognito(region: str, pool: str, *, clients: str | Iterable[str] = ()) -> Issuer:
     """Amazon Cognito, a user pool.
 
-    Its access tokens have no `aud` unless the client asked for a resource (managed login, resource binding). `clients`:
+    Its access tokens have no `aud` unless the client requested a resource (managed login, resource binding). `clients`:
     the app clients whose tokens are taken for want of it; a token that has `aud` all the same must name this server.
     Without `clients` every token must have `aud`.
     """

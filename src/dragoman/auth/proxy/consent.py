@@ -1,7 +1,7 @@
 """A login through a proxy: consent for the client here, then the login at the upstream, then the way back.
 
 What the MCP specification demands against confused deputies (Security Best Practices, "Confused Deputy Problem"): the
-user consents to each client before the upstream is asked, for its login there may need no click; the state exists only
+user consents to each client before going to the upstream, for its login there may need no click; the state exists only
 after that consent, for ten minutes, bound to the browser that consented and to the client, and gives a code once.
 
 Nothing is kept for a login that has begun, so that strangers, who can begin any number, fill nothing: what is needed
@@ -20,17 +20,17 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...repeats import Repeats
+from ..engine.authorize import Authorization, cookies
+from ..engine.engine import AuthorizationEngine
+from ..engine.families import Families
+from ..engine.messages import EndpointRequest, EndpointResponse, Parameters, oauth_error, of_query, redirect
+from ..engine.model import Approved, Client, Pending
+from ..engine.pages import error_page, warning
+from ..engine.records import Sealer
+from ..engine.seals import digest
 from ..errors import AuthError, OAuthError
-from ..jose import decoded, encoded
-from ..server.authorize import Authorization, cookies
-from ..server.engine import AuthorizationEngine
-from ..server.families import Families
-from ..server.messages import Parameters, Request, Response, of_query, redirect, refused
-from ..server.model import Approved, Client, Pending
-from ..server.pages import error_page, warning
-from ..server.records import Sealer
-from ..server.seals import digest
-from .upstream import Login, UpstreamClient
+from ..jose import decode_base64url, encode_base64url
+from .upstream import PendingLogin, UpstreamClient
 
 log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
 repeats: Repeats = Repeats(log)
@@ -52,7 +52,7 @@ class Waiting(Struct, frozen=True):
     """A login that was sent to the upstream."""
 
     pending: Pending
-    login: Login
+    login: PendingLogin
     until: float
     """Unix time at which it is over."""
 
@@ -83,21 +83,23 @@ class UpstreamLogin:
         """Never: an upstream that knows the user asks nothing, so this page is the only question."""
         return None
 
-    async def approve(self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]) -> Response:
-        """The user consented to this client: only now there is a state, and a cookie for it."""
+    async def approve(
+        self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
+    ) -> EndpointResponse:
+        """Send a user who consented to this client to the upstream: only now there is a state, and a cookie for it."""
         engine = self.engine
         try:
             login = await self.upstream.begin()
         except AuthError as error:
             return error_page(str(error), status=503)
-        state, url = login.asked.state, login.asked.url
-        login = structs.replace(login, asked=structs.replace(login.asked, url=""))
+        state, url = login.request.state, login.request.url
+        login = structs.replace(login, request=structs.replace(login.request, url=""))
         waiting = msgspec.msgpack.encode(Waiting(pending, login, engine.clock() + STATE_LIFE))
-        text = encoded(self._sealer.seal(waiting, _place(state)))
+        text = encode_base64url(self._sealer.seal(waiting, _seal_context(state)))
         pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
         if len(pieces) > PIECES:
             return error_page("The client's id and state are too long to log in here")
-        lines = [*self._forgotten(headers)]
+        lines = [*self._forgetting_cookies(headers)]
         lines += (self._cookie(self._name(state, number), piece, STATE_LIFE) for number, piece in enumerate(pieces))
         return redirect(url, {}, tuple(lines))
 
@@ -113,15 +115,15 @@ class UpstreamLogin:
     def _prefix(self) -> str:
         return f"{'' if self.engine.settings.loopback else '__Host-'}dragoman-up-"
 
-    def _forgotten(self, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The lines that end the oldest logins of a browser that has begun too many."""
+    def _forgetting_cookies(self, headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Return the lines that end the oldest logins of a browser that has begun too many."""
         held = [name for name in cookies(headers) if name.startswith(self._prefix)]
         # RFC 6265, 5.4: "cookies with earlier creation-times are listed before cookies with later creation-times"
         logins = list(dict.fromkeys(name.rpartition("-")[0] for name in held))
         old = logins[: max(0, len(logins) + 1 - LOGINS)]
         return (self._cookie(name, "", 0) for name in held if name.rpartition("-")[0] in old)
 
-    async def callback(self, request: Request) -> Response:
+    async def callback(self, request: EndpointRequest) -> EndpointResponse:
         """GET of the redirect URI that the upstream knows."""
         engine = self.engine
         try:
@@ -130,44 +132,50 @@ class UpstreamLogin:
             return error_page(error.description)
         held = cookies(request.headers)
         names = [name for number in range(PIECES) if (name := self._name(state, number)) in held]
-        waiting = self._waiting(state, "".join(held[name] for name in names))
+        waiting = self._read_waiting(state, "".join(held[name] for name in names))
         if waiting is None:
             why = "This browser did not begin this login, or it is too old, or was finished already"
             return error_page(f"{why}; start again where you came from", status=403)
         client = await engine.clients.find(waiting.pending.client, request.owner)
         if client is None:
             return error_page("The client is gone")
-        made = await self._finished(engine.authorization, waiting, client, request.query)
+        made = await self._finish(engine.authorization, waiting, client, request.query)
         # what was tried once is not tried again
         return structs.replace(made, headers=(*made.headers, *(self._cookie(name, "", 0) for name in names)))
 
-    def _waiting(self, state: str, text: str) -> Waiting | None:
-        """The login of this state in a browser's cookies; None if it is not there, or its time is over."""
+    def _read_waiting(self, state: str, text: str) -> Waiting | None:
+        """Return the login of this state in a browser's cookies; None if it is not there, or its time is over."""
         try:
-            sealed = decoded(text.encode())
+            sealed = decode_base64url(text.encode())
         except ValueError:  # also of UnicodeEncodeError
             return None
-        document = self._sealer.open(sealed, _place(state))
+        document = self._sealer.open(sealed, _seal_context(state))
         if document is None:
             return None
         waiting = msgspec.msgpack.decode(document, type=Waiting)
         return waiting if waiting.until > self.engine.clock() else None
 
-    async def _finished(self, authorization: Authorization, waiting: Waiting, client: Client, query: str) -> Response:
+    async def _finish(
+        self, authorization: Authorization, waiting: Waiting, client: Client, query: str
+    ) -> EndpointResponse:
         pending = waiting.pending
         try:
-            approved, scopes = await self._approved(waiting, query)
+            approved, scopes = await self._approve(waiting, query)
             pending = structs.replace(pending, scopes=scopes)
-            return await authorization.answered(pending, client, approved)
+            return await authorization.answer_client(pending, client, approved)
         except OAuthError as error:
-            known = error if error.error in _TOLD else OAuthError("server_error", "The login at the issuer failed")
+            known = (
+                error
+                if error.error in _TOLD_TO_CLIENTS
+                else OAuthError("server_error", "The login at the issuer failed")
+            )
         except (AuthError, OSError):
             known = OAuthError("temporarily_unavailable", "The issuer behind this server is away")
-        return authorization.failed(pending, known)
+        return authorization.fail(pending, known)
 
-    async def _approved(self, waiting: Waiting, query: str) -> tuple[Approved, tuple[str, ...]]:
+    async def _approve(self, waiting: Waiting, query: str) -> tuple[Approved, tuple[str, ...]]:
         user, tokens = await self.upstream.finish(waiting.login, query)
-        scopes = await self._admitted(user, waiting.pending.scopes)
+        scopes = await self._admit_user(user, waiting.pending.scopes)
         family, engine = Families.new_id(), self.engine
         longest, now = engine.settings.lives.refresh, engine.clock()
         ends = await self.upstream.ends(tokens, longest)
@@ -181,7 +189,7 @@ class UpstreamLogin:
         await engine.records.put("upstream", family, tokens, min(longest, ends - now) if ends else longest)
         return Approved(str(user[self.upstream.upstream.subject]), {}, family, ends), scopes
 
-    async def _admitted(self, user: Mapping[str, Any], scopes: tuple[str, ...]) -> tuple[str, ...]:
+    async def _admit_user(self, user: Mapping[str, Any], scopes: tuple[str, ...]) -> tuple[str, ...]:
         if self._admit is None:
             return scopes
         said: Any = self._admit(user)
@@ -190,13 +198,13 @@ class UpstreamLogin:
             return scopes
         allowed = frozenset(said) if said else frozenset()
         if not allowed:
-            raise refused("access_denied", "This user may not use this server")
+            raise oauth_error("access_denied", "This user may not use this server")
         return tuple(each for each in scopes if each in allowed)
 
 
-def _place(state: str) -> bytes:
-    """What a sealed login is bound to."""
+def _seal_context(state: str) -> bytes:
+    """Return what a sealed login is bound to."""
     return b"upstream login " + state.encode("utf-8", "replace")
 
 
-_TOLD = frozenset({"access_denied", "temporarily_unavailable"})
+_TOLD_TO_CLIENTS = frozenset({"access_denied", "temporarily_unavailable"})

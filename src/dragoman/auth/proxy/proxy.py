@@ -25,18 +25,19 @@ from ...store.contract import Engine
 from ...store.memory import InMemoryStore
 from ...store.opening import SharesValues, open_store
 from ..client.tokens import Tokens
+from ..engine.engine import AuthorizationEngine
+from ..engine.messages import EndpointRequest, oauth_error
+from ..engine.model import Client, Lives, Settings, TokenFamily
+from ..engine.published import fetch_for
+from ..engine.records import OWNERS, TOTAL
+from ..engine.served import ServedEngine
 from ..errors import AuthError, IssuerAway, OAuthError
 from ..fetch import Fetched, Fetcher
-from ..keys import Fetches, SingleFlight
-from ..server.engine import AuthorizationEngine
-from ..server.fetching import fetched_for
-from ..server.messages import Request, refused
-from ..server.model import Client, Family, Lives, Settings
-from ..server.records import OWNERS, TOTAL
-from ..server.server import HttpFace
+from ..fetching import Fetches
+from ..keys import SingleFlight
 from ..tokens import Issuer
 from .consent import Admit, UpstreamLogin
-from .secrets import AesSealer, checked, derived, signing_key
+from .secrets import AesSealer, check_secrets, derive, signing_key
 from .upstream import Upstream, UpstreamClient, upstream_of
 
 log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
@@ -49,7 +50,7 @@ RENEWING = 15.0
 
 
 @holds_secret
-class Proxy(HttpFace):
+class Proxy(ServedEngine):
     """Lets clients log in here that cannot register at the real issuer. As a value of `Bearer`, and served beside what
     it protects:
 
@@ -61,7 +62,7 @@ class Proxy(HttpFace):
     `client_secret`: this server's at the upstream. `upstream`: an `Upstream` such as GITHUB, where the issuer of
     `Bearer` has no metadata. `scopes`: those of this server that clients may get, no others; which of them a user
     may have is for `admit` to say: it gets what the upstream says of a user, returns whether the user may come in,
-    or the scopes at most; None: all who can log in there, with all of `scopes`. `upstream_scopes`: asked for at the
+    or the scopes at most; None: all who can log in there, with all of `scopes`. `upstream_scopes`: requested at the
     upstream. `key`: 32 secret bytes or more, or several, the present one first. `store`: "sqlite:PATH", "bus",
     "memory:" or an engine. Without `key` and `store` all logins end with the process, and several processes are
     refused. `clients`: those known besides the ones that register or have a document. `http`: what asks the
@@ -91,10 +92,10 @@ class Proxy(HttpFace):
             raise LocalError("Proxy: client_id and client_secret are this server's at the issuer behind it")
         check("Proxy", _RULES, locals())
         self._given = key is not None and store is not None
-        secrets = (os.urandom(32),) if key is None else checked(key)
+        secrets = (os.urandom(32),) if key is None else check_secrets(key)
         self._store = store
         self._http = http
-        self._told, self._asks = upstream, tuple(upstream_scopes)
+        self._upstream, self._asks = upstream, tuple(upstream_scopes)
         self._bus: SharesValues | None = None
         self._started = 0
         self._flights: dict[tuple[str, bool], SingleFlight] = {}
@@ -112,9 +113,9 @@ class Proxy(HttpFace):
             clients=clients,
             keys=[signing_key(one) for one in secrets],
             store=InMemoryStore(OWNERS, TOTAL, clock) if store is None or isinstance(store, str) else store,
-            secret=[derived(one, "signer") for one in secrets],
+            secret=[derive(one, "signer") for one in secrets],
             sealer=sealer,
-            fetch=fetched_for(url),
+            fetch=fetch_for(url),
             renew=self._renew,
             clock=clock,
         )
@@ -137,19 +138,19 @@ class Proxy(HttpFace):
         settings = self.engine.settings
         if settings.resources and settings.resources != (resource,):
             raise LocalError(f"Proxy: it stands before {settings.resources[0]} already; make another one")
-        told = self._told or upstream_of(issuer)
-        self._client.upstream = msgspec.structs.replace(told, scopes=self._asks) if self._asks else told
+        upstream = self._upstream or upstream_of(issuer)
+        self._client.upstream = msgspec.structs.replace(upstream, scopes=self._asks) if self._asks else upstream
         self.engine.settings = msgspec.structs.replace(settings, resources=(resource,))
         return settings.issuer, OwnDocuments(self.engine)
 
     async def upstream_token(self, identity: Identity) -> str:
-        """The upstream's access token of a caller, for calls further on. Raises LocalError for an identity of another
-        issuer, AuthError where the login has ended, IssuerAway where it cannot be renewed now."""
+        """Return the upstream's access token of a caller, for calls further on. Raises LocalError for an identity of
+        another issuer, AuthError where the login has ended, IssuerAway where it cannot be renewed now."""
         if identity.issuer != self.engine.settings.issuer:
             raise LocalError("Proxy.upstream_token: this caller logged in elsewhere")
         family = str(identity.claims.get("jti", "")).partition(".")[0]
         try:
-            return (await self._current(family, checked=False)).access_token
+            return (await self._current_tokens(family, asks=False)).access_token
         except OAuthError as error:
             if error.status == 503:
                 raise IssuerAway(error.description, 5) from None
@@ -157,64 +158,64 @@ class Proxy(HttpFace):
 
     # -- the tokens of the upstream
 
-    async def _renew(self, family: str, grant: Family) -> None:
+    async def _renew(self, family: str, grant: TokenFamily) -> None:
         """Before a grant of ours is refreshed: it ends where the upstream's has ended."""
-        tokens = await self._current(family, checked=True)
+        tokens = await self._current_tokens(family, asks=True)
         records, life = self.engine.records, self.engine.settings.lives.refresh
         await records.put("upstream", family, tokens, min(life, grant.ends - records.clock()) if grant.ends else life)
 
-    async def _current(self, family: str, *, checked: bool) -> Tokens:
-        """The upstream's tokens of a grant, renewed if they end soon. `checked`: those of which nobody said when they
-        end are renewed too, or the upstream is asked whether it still accepts them. Raises OAuthError."""
-        key = (family, checked)
-        flight = self._flights.setdefault(key, SingleFlight(lambda: self._looked_up(family, checked)))
+    async def _current_tokens(self, family: str, *, asks: bool) -> Tokens:
+        """Return the upstream's tokens of a grant, renewed if they end soon. `asks`: those whose end is not known are
+        renewed too, or the upstream says whether it still accepts them. Raises OAuthError."""
+        key = (family, asks)
+        flight = self._flights.setdefault(key, SingleFlight(lambda: self._look_up(family, asks)))
         found: Tokens = await flight.join()
         return found
 
-    async def _looked_up(self, family: str, checked: bool) -> Tokens:
+    async def _look_up(self, family: str, asks: bool) -> Tokens:
         records = self.engine.records
         try:
-            tokens, due = await self._kept(family, checked)
+            tokens, due = await self._stored_tokens(family, asks)
             # its refresh token may be good once: of several replicas one uses it
             if not due or not await records.first("renewing", family, RENEWING):
                 return tokens
             try:
-                tokens, due = await self._kept(family, checked)  # another one may have done so just now
-                return await self._renewed(family, tokens) if due else tokens
+                tokens, due = await self._stored_tokens(family, asks)  # another one may have done so just now
+                return await self._renew_tokens(family, tokens) if due else tokens
             finally:
                 await records.take("renewing", family, bool)
         finally:
-            self._flights.pop((family, checked), None)
+            self._flights.pop((family, asks), None)
 
-    async def _kept(self, family: str, checked: bool) -> tuple[Tokens, bool]:
-        """The tokens, and whether the upstream is to be asked about them."""
+    async def _stored_tokens(self, family: str, asks: bool) -> tuple[Tokens, bool]:
+        """Return the tokens, and whether they are to be renewed or checked at the upstream."""
         records = self.engine.records
         tokens = await records.get("upstream", family, Tokens)
         if tokens is None:
-            raise refused("invalid_grant", "The login has ended")
+            raise oauth_error("invalid_grant", "The login has ended")
         ends, now = tokens.expires_at, records.clock()
         if ends is None:
-            return tokens, checked
+            return tokens, asks
         if tokens.refresh_token is None and ends <= now:
             await self.engine.families.end(family)
-            raise refused("invalid_grant", "The login at the issuer has ended")
+            raise oauth_error("invalid_grant", "The login at the issuer has ended")
         return tokens, ends <= now + SOON and tokens.refresh_token is not None
 
-    async def _renewed(self, family: str, tokens: Tokens) -> Tokens:
+    async def _renew_tokens(self, family: str, tokens: Tokens) -> Tokens:
         records = self.engine.records
         try:
             if tokens.refresh_token is None:
                 made = tokens if await self._client.accepts(tokens) else None
             else:
-                made = await self._client.renewed(tokens)
+                made = await self._client.renew(tokens)
         except (AuthError, OSError) as error:
             repeats.warning(
                 "%s: a login cannot be renewed at the issuer behind it now: %s", self.engine.settings.issuer, error
             )
-            raise refused("temporarily_unavailable", "The issuer behind this server is away", 503) from None
+            raise oauth_error("temporarily_unavailable", "The issuer behind this server is away", 503) from None
         if made is None:
             await self.engine.families.end(family)
-            raise refused("invalid_grant", "The login at the issuer has ended")
+            raise oauth_error("invalid_grant", "The login at the issuer has ended")
         if made is not tokens:
             await records.put("upstream", family, made, self.engine.settings.lives.refresh)
         return made
@@ -274,21 +275,21 @@ class OwnDocuments:
         self._engine = engine
 
     async def get(self, url: str, *, by: object = None, origin: str | None = None, headers: object = None) -> Fetched:
-        """The document at a URL of ours; 404 for any other."""
+        """Return the document at a URL of ours; 404 for any other."""
         parts = urlsplit(url)
         if f"{parts.scheme}://{parts.netloc}" != "/".join(self._engine.settings.issuer.split("/")[:3]):
             return Fetched(404, {}, b"")
-        made = await self._engine.answer(Request(method="GET", path=parts.path))
+        made = await self._engine.answer(EndpointRequest(method="GET", path=parts.path))
         return Fetched(made.status, {name.lower(): value for name, value in made.headers}, made.body, url)
 
     async def post_form(
         self, url: str, form: object, *, by: object = None, origin: str | None = None, headers: object = None
     ) -> Fetched:
-        """Raises AuthError: nothing is asked of our own issuer."""
+        """Raise AuthError: nothing is posted to our own issuer."""
         raise AuthError("the tokens of a Proxy are not exchanged: it has upstream_token")
 
     async def post_json(
         self, url: str, content: object, *, by: object = None, origin: str | None = None, headers: object = None
     ) -> Fetched:
-        """As `post_form`."""
+        """Raise AuthError: nothing is posted to our own issuer."""
         return await self.post_form(url, content)

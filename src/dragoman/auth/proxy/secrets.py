@@ -25,8 +25,8 @@ _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """Of P-256 (SEC 2, 2.4.2)."""
 
 
-def checked(key: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
-    """The secrets, the present one first. Raises LocalError for one that is too short."""
+def check_secrets(key: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return the secrets, the present one first. Raises LocalError for one that is too short."""
     given = (key,) if isinstance(key, bytes) else tuple(key)
     if not given or not all(isinstance(one, bytes) and len(one) >= LEAST for one in given):
         raise LocalError(
@@ -36,8 +36,9 @@ def checked(key: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
     return given
 
 
-def derived(secret: bytes, use: str, size: int = 32) -> bytes:
-    """Bytes for one use, of which neither the secret nor those of another use can be found (HKDF-Expand, RFC 5869)."""
+def derive(secret: bytes, use: str, size: int = 32) -> bytes:
+    """Return bytes for one use, of which neither the secret nor those of another use can be found (HKDF-Expand, RFC
+    5869)."""
     found, block = b"", b""
     for each in range(1, -(-size // 32) + 1):
         block = hmac.digest(secret, block + f"dragoman proxy {use}".encode() + bytes([each]), hashlib.sha256)
@@ -46,9 +47,9 @@ def derived(secret: bytes, use: str, size: int = 32) -> bytes:
 
 
 def signing_key(secret: bytes) -> Key:
-    """The ES256 key that this secret makes: the same on each replica."""
+    """Return the ES256 key that this secret makes: the same on each replica."""
     # FIPS 186-5, A.2.1: 64 bits more than the order has, so that no number is likelier than another
-    number = int.from_bytes(derived(secret, "sign", 40), "big") % (_ORDER - 1) + 1
+    number = int.from_bytes(derive(secret, "sign", 40), "big") % (_ORDER - 1) + 1
     pem = ec.derive_private_key(number, ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return Key.from_pem(pem)
 
@@ -57,18 +58,18 @@ class AesSealer:
     """Seals by AES-256-GCM with the first secret, and opens what any of them sealed."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
-        self._keys = [AESGCM(derived(one, "seal")) for one in secrets]
+        self._keys = [AESGCM(derive(one, "seal")) for one in secrets]
 
-    def seal(self, document: bytes, place: bytes) -> bytes:
-        """The sealed document; `place` goes with it as associated data."""
+    def seal(self, document: bytes, context: bytes) -> bytes:
+        """Return the sealed document; `context` goes with it as associated data."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._keys[0].encrypt(nonce, document, place)
+        return nonce + self._keys[0].encrypt(nonce, document, context)
 
-    def open(self, sealed: bytes, place: bytes) -> bytes | None:
-        """The document; None if none of the secrets sealed it for this place."""
+    def open(self, sealed: bytes, context: bytes) -> bytes | None:
+        """Return the document; None if none of the secrets sealed it for this context."""
         for key in self._keys:
             try:
-                return key.decrypt(sealed[:_NONCE], sealed[_NONCE:], place)
+                return key.decrypt(sealed[:_NONCE], sealed[_NONCE:], context)
             except (InvalidTag, ValueError):
                 continue
         return None

@@ -1,30 +1,28 @@
-"""The issuer behind a proxy: where its endpoints are, its logins, and its tokens. What is asked of it are the flows of
+"""The issuer behind a proxy: where its endpoints are, its logins, and its tokens. Requests to it are the flows of
 `auth.client`; the browser that they need is that of the proxy's own client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from ...jsonrpc.errors import LocalError
-from ..client.code import Request, code_of, random_text, request
-from ..client.discovery import check_secure, needed
-from ..client.driver import Driver
+from ..client.code import AuthorizationRequest, code_of, new_request, random_text
+from ..client.endpoints import check_secure, need_endpoint
 from ..client.errors import LoginFailed
-from ..client.grants import redeemed, refreshed
-from ..client.identity import id_token_verified
+from ..client.grants import redeem, refresh
+from ..client.identity import verify_id_token
 from ..client.requests import Sender, answer_of, outcome_of
-from ..client.steps import Flow
 from ..client.store import MemoryStore
 from ..client.tokens import Registration, Tokens, tokens_of
+from ..client.world import World
 from ..errors import AuthError, IssuerAway, OAuthError, TokenRefused
-from ..fetch import Fetched, fetched
-from ..keys import Fetches, published
-from ..metadata import AuthorizationServer
-
-T = TypeVar("T")
+from ..fetch import Fetched, as_fetched
+from ..fetching import Fetches
+from ..keys import fetch_metadata
+from ..metadata import ServerMetadata
 
 
 class Upstream(Struct, frozen=True, kw_only=True):
@@ -37,7 +35,7 @@ class Upstream(Struct, frozen=True, kw_only=True):
     token_endpoint: str = ""
     """Where codes and refresh tokens are exchanged."""
     userinfo_endpoint: str = ""
-    """Asked for the user where there is no ID token."""
+    """Names the user where there is no ID token."""
     jwks_uri: str = ""
     """Its JWK Set, for ID tokens."""
     subject: str = "sub"
@@ -71,13 +69,13 @@ GOOGLE: Final = Upstream(
     issuer="https://accounts.google.com",
     parameters={"access_type": "offline", "prompt": "consent"},
 )
-"""Google, asked for a refresh token, which it gives only so: without one each login ends after an hour."""
+"""Google, with the parameters for which it issues a refresh token: without one each login ends after an hour."""
 
 
-class Login(Struct, frozen=True):
+class PendingLogin(Struct, frozen=True):
     """One login that goes on at the upstream."""
 
-    asked: Request
+    request: AuthorizationRequest
     nonce: str
 
 
@@ -96,80 +94,84 @@ class UpstreamClient:
         self.upstream = upstream
         self._client = Registration(client_id=client_id, client_secret=secret)
         self._redirect_uri, self._http, self._clock = redirect_uri, http, clock
-        self._server: AuthorizationServer | None = None
+        self._server: ServerMetadata | None = None
 
-    async def server(self) -> AuthorizationServer:
-        """The upstream's metadata, with the endpoints that were given. Raises IssuerAway where they cannot be had."""
+    async def server(self) -> ServerMetadata:
+        """Return the upstream's metadata, with the endpoints that were given. Raises IssuerAway where they cannot be
+        had."""
         if self._server is None:
             try:
-                self._server = await self._found()
+                self._server = await self._find_server()
             except AuthError as error:
                 raise IssuerAway(f"The upstream issuer cannot be used: {error}", 10) from error
         return self._server
 
-    async def _found(self) -> AuthorizationServer:
-        told = self.upstream
-        found = AuthorizationServer(issuer=told.issuer)
-        if not (told.authorization_endpoint and told.token_endpoint):
-            found = await published(self._http(), told.issuer)
-        given = {name: getattr(told, name) for name in _ENDPOINTS if getattr(told, name)}
-        if told.post:
+    async def _find_server(self) -> ServerMetadata:
+        row = self.upstream
+        found = ServerMetadata(issuer=row.issuer)
+        if not (row.authorization_endpoint and row.token_endpoint):
+            found = await fetch_metadata(self._http(), row.issuer)
+        given = {name: getattr(row, name) for name in _ENDPOINTS if getattr(row, name)}
+        if row.post:
             given["token_endpoint_auth_methods_supported"] = ("client_secret_post",)
-        if told.iss:
+        if row.iss:
             given["authorization_response_iss_parameter_supported"] = True
         found = structs.replace(found, **given)
         for name in ("authorization_endpoint", "token_endpoint"):  # both, before a user is sent there
-            check_secure(needed(getattr(found, name), name, found), name, found)
+            check_secure(need_endpoint(getattr(found, name), name, found), name, found)
         return found
 
-    async def begin(self) -> Login:
-        """A new login; its user is sent to `asked.url`. Raises AuthError."""
-        told, nonce = self.upstream, random_text()
-        extra = {**told.parameters, **({"nonce": nonce} if "openid" in told.scopes else {})}
-        asked = request(
+    async def begin(self) -> PendingLogin:
+        """Begin a login; its user is sent to `request.url`. Raises AuthError."""
+        row, nonce = self.upstream, random_text()
+        extra = {**row.parameters, **({"nonce": nonce} if "openid" in row.scopes else {})}
+        request = new_request(
             await self.server(),
             self._client,
             self._redirect_uri,
             resource=None,
-            scopes=told.scopes,
+            scopes=row.scopes,
             assume_pkce=True,
             extra=extra,
         )
-        return Login(asked, nonce)
+        return PendingLogin(request, nonce)
 
-    async def finish(self, login: Login, query: str) -> tuple[dict[str, Any], Tokens]:
-        """What the upstream says of the user who came back with this query, and its tokens. Raises OAuthError,
+    async def finish(self, login: PendingLogin, query: str) -> tuple[dict[str, Any], Tokens]:
+        """Return what the upstream says of the user who came back with this query, and its tokens. Raises OAuthError,
         AuthError and OSError."""
         try:
-            code = code_of(login.asked, query)
+            code = code_of(login.request, query)
         except LoginFailed as failed:
             raise OAuthError(
                 "access_denied" if failed.error else "server_error", "The login did not succeed"
             ) from failed
-        told, server = self.upstream, await self.server()
-        tokens = await self._run(redeemed(self._sender(server), login.asked, code, None, told.scopes, self._clock))
+        row, server, world = self.upstream, await self.server(), self._world()
+        tokens = await redeem(world, self._sender(server), login.request, code, None, row.scopes, self._clock)
         if tokens.id_token is not None and server.jwks_uri:
             client, text = self._client.client_id, tokens.id_token
-            user = await self._run(id_token_verified(server, text, client, login.nonce, self._clock()))
-        elif server.userinfo_endpoint and "openid" not in told.scopes:
+            try:
+                user = await verify_id_token(world, server, text, client, login.nonce, self._clock())
+            except TokenRefused as error:
+                raise OAuthError("server_error", f"The upstream's ID token is not taken: {error}", 502) from error
+        elif server.userinfo_endpoint and "openid" not in row.scopes:
             user = await self._of_userinfo(server.userinfo_endpoint, tokens.access_token)
         else:
             raise OAuthError("server_error", "The upstream issuer sent no ID token", 502)
-        if user.get(told.subject) in (None, "", True, False):
-            raise OAuthError("server_error", f"The upstream issuer names no user ({told.subject})", 502)
+        if user.get(row.subject) in (None, "", True, False):
+            raise OAuthError("server_error", f"The upstream issuer names no user ({row.subject})", 502)
         return user, structs.replace(tokens, id_token=None)
 
-    async def renewed(self, tokens: Tokens) -> Tokens | None:
+    async def renew(self, tokens: Tokens) -> Tokens | None:
         """New tokens for a refresh token; None where the user or the upstream ended the login. Raises AuthError and
-        OSError where nobody can say now."""
-        got = await self._run(refreshed(self._sender(await self.server()), tokens, None, self._clock))
+        OSError where that is not known now."""
+        got = await refresh(self._world(), self._sender(await self.server()), tokens, None, self._clock)
         if outcome_of(got).kind == "ended":
             return None
         return tokens_of(answer_of(got, "the upstream's token endpoint"), self._clock(), (), tokens)
 
     async def ends(self, tokens: Tokens, longest: float) -> float:
-        """The Unix time at which a login with these tokens is over; 0 where only the upstream can say. Without a
-        refresh token it is the end of the access token; where nothing tells that end either, `longest` seconds."""
+        """Return the Unix time at which a login with these tokens is over; 0 where only the upstream can say. Without a
+        refresh token it is the end of the access token; where that end is unknown too, `longest` seconds."""
         if tokens.refresh_token is not None:
             return 0.0
         if tokens.expires_at is not None:
@@ -177,39 +179,36 @@ class UpstreamClient:
         return 0.0 if (await self.server()).userinfo_endpoint else self._clock() + longest
 
     async def accepts(self, tokens: Tokens) -> bool:
-        """Whether the upstream still accepts an access token of which nobody said when it expires; True where it has
-        no endpoint to ask. Raises AuthError and OSError where nobody can say now."""
-        place = (await self.server()).userinfo_endpoint
-        if not place:
+        """Return whether the upstream still accepts an access token whose expiry is not known; True where it has
+        no endpoint for that. Raises AuthError and OSError where that is not known now."""
+        endpoint = (await self.server()).userinfo_endpoint
+        if not endpoint:
             return True
-        got = await self._userinfo(place, tokens.access_token)
+        got = await self._userinfo(endpoint, tokens.access_token)
         if got.status != 401 and not 200 <= got.status < 300:
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
         return got.status != 401
 
-    def _sender(self, server: AuthorizationServer) -> Sender:
+    def _sender(self, server: ServerMetadata) -> Sender:
         return Sender(self._client, server, by="operator")
 
-    async def _run(self, flow: Flow[T]) -> T:
-        try:
-            return await Driver(self.upstream.issuer, self._http(), MemoryStore(), None).run(flow)
-        except TokenRefused as error:
-            raise OAuthError("server_error", f"The upstream's ID token is not taken: {error}", 502) from error
+    def _world(self) -> World:
+        return World(self.upstream.issuer, self._http(), MemoryStore(), None)
 
-    async def _of_userinfo(self, place: str, token: str) -> dict[str, Any]:
-        """The user of a token that the upstream has just issued to us."""
-        got = await self._userinfo(place, token)
+    async def _of_userinfo(self, endpoint: str, token: str) -> dict[str, Any]:
+        """Return the user of a token that the upstream has just issued to us."""
+        got = await self._userinfo(endpoint, token)
         if got.status != 200 or not isinstance(got.json, dict):
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
         return got.json
 
-    async def _userinfo(self, place: str, token: str) -> Fetched:
+    async def _userinfo(self, endpoint: str, token: str) -> Fetched:
         headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
-        return fetched(await self._http().get(place, by="operator", origin=self.upstream.issuer, headers=headers))
+        return as_fetched(await self._http().get(endpoint, by="operator", origin=self.upstream.issuer, headers=headers))
 
 
 def upstream_of(issuer: object) -> Upstream:
-    """An upstream from what `Bearer` takes as issuer: a URL or a preset. Raises LocalError for what is none."""
+    """Return an upstream from what `Bearer` takes as issuer: a URL or a preset. Raises LocalError for what is none."""
     name = issuer if isinstance(issuer, str) else getattr(issuer, "issuer", None)
     if not isinstance(name, str):
         raise LocalError(

@@ -1,4 +1,4 @@
-"""An authorization server: the engine, and the server for development and tests that is made of it.
+"""An authorization server for development and tests, made of `auth.engine`.
 
 from dragoman.auth.server import AuthorizationServer
 """
@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING
 from ...doors import door
 
 if TYPE_CHECKING:
-    from .clients import secret_hash
-    from .engine import check_issuer
-    from .model import Client, Lives, TrustedIssuer, User
-    from .server import AuthorizationServer
+    from .server import AuthorizationServer, Client, Lives, TrustedIssuer, User, check_issuer, secret_hash
 else:
     __getattr__, __dir__ = door(
-        __name__,
-        {
-            "clients": "secret_hash",
-            "engine": "check_issuer",
-            "model": "Client Lives TrustedIssuer User",
-            "server": "AuthorizationServer",
-        },
+        __name__, {"server": "AuthorizationServer Client Lives TrustedIssuer User check_issuer secret_hash"}
     )
     del TYPE_CHECKING, annotations, door
 

@@ -1,37 +1,20 @@
-"""Who decides on a consent page: users for trying, who log in on the page itself or agree without a page."""
+"""The users of the development server, who log in on the consent page itself or agree without a page."""
 
 from __future__ import annotations
 
 import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
-from .messages import Parameters, Response
-from .model import Approved, Client, Pending, User
-from .pages import field, warning
+from ..engine.messages import EndpointResponse, Parameters
+from ..engine.model import Approved, Client, Pending, User
+from ..engine.pages import field, warning
 
 TRIES = 5
 """Wrong passwords for one user within `PAUSE`."""
 PAUSE = 60.0
 _NAMES = 1_000
 _LENGTH = 200
-
-
-class Approver(Protocol):
-    """Finds the user that answers a consent page."""
-
-    def fields(self) -> str:
-        """HTML for the page's form."""
-
-    def automatic(self) -> Approved | None:
-        """The user who agrees without a page; None: there is a page."""
-
-    async def approve(
-        self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
-    ) -> Approved | Response | str:
-        """What an answer "allow" leads to: a user, another step elsewhere, or a sentence about what was wrong.
-        `headers`: of the request."""
 
 
 class LocalUsers:
@@ -46,29 +29,29 @@ class LocalUsers:
         self._wrong: dict[str, tuple[int, float]] = {}
 
     def find(self, name: str) -> User | None:
-        """The user of this name."""
+        """Return the user of this name."""
         return self._users.get(name)
 
     def fields(self) -> str:
-        """Name and, where a user has one, password."""
+        """Return HTML for the name and, where a user has one, the password."""
         first = next(iter(self._users.values()), None)
         names = ", ".join(each.name for each in self._users.values() if not each.password)
-        told = warning(f"Users for trying, without a password: {names}") if names else ""
+        hint = warning(f"Users for trying, without a password: {names}") if names else ""
         fields = field("User", "user", first.name if first is not None and names else "", autocomplete="username")
         if any(each.password for each in self._users.values()):
             made = field("Password", "password", kind="password", autocomplete="current-password")
             fields += made.replace(" required", "") if names else made
-        return told + fields
+        return hint + fields
 
     def automatic(self) -> Approved | None:
-        """The user who agrees to everything."""
+        """Return the user who agrees to everything."""
         user = None if self._automatic is None else self._users.get(self._automatic)
         return None if user is None else Approved(user.name, user.claims)
 
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
-    ) -> Approved | Response | str:
-        """Name and password."""
+    ) -> Approved | EndpointResponse | str:
+        """Check name and password."""
         name, password = form.get("user")[:_LENGTH], form.get("password")[:_LENGTH]
         count, until = self._wrong.get(name, (0, 0.0))
         now = self._clock()

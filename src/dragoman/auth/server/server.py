@@ -7,57 +7,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...jsonrpc.errors import LocalError
-from ...routes import Route, RouteExchange
-from ...transports.http.alone import HttpAlone
+from ..engine.clients import secret_hash as secret_hash
+from ..engine.engine import AuthorizationEngine
+from ..engine.engine import check_issuer as check_issuer
+from ..engine.model import Client as Client
+from ..engine.model import Lives as Lives
+from ..engine.model import Settings
+from ..engine.model import TrustedIssuer as TrustedIssuer
+from ..engine.model import User as User
+from ..engine.published import Fetch, fetch_for
+from ..engine.served import ServedEngine
 from ..jose import Key
 from .accounts import LocalUsers
-from .clients import Fetch
-from .engine import AuthorizationEngine
-from .fetching import fetched_for
-from .messages import Request
-from .model import Client, Lives, Settings, TrustedIssuer, User
 
 NOTICE = "An authorization server for trying, with test users and keys of this run. It is not for production."
 
 
-class HttpFace(HttpAlone):
-    """Serves the endpoints of an engine over HTTP."""
-
-    def __init__(self, name: str, engine: AuthorizationEngine) -> None:
-        super().__init__(name, "This is an authorization server: it answers HTTP alone")
-        self.engine: AuthorizationEngine = engine
-        """What answers its requests."""
-
-    def http_routes(self) -> Sequence[Route]:
-        """The endpoints, at paths from the root on: the issuer's own path counts. A guard is not asked about them."""
-        return [
-            Route(path, (*methods, "HEAD") if "GET" in methods else tuple(methods), True, self._take)
-            for path, methods in self.engine.paths().items()
-        ]
-
-    def _take(self, x: RouteExchange) -> None:
-        refusal = self.call_limit.enter()
-        if refusal is not None:
-            x.respond(503, (("Retry-After", "1"),), b"")
-            return
-        self._begin(self._answer(x)).add_done_callback(lambda _: self.call_limit.leave())
-
-    async def _answer(self, x: RouteExchange) -> None:
-        asked = x.request
-        made = await self.engine.answer(
-            Request(
-                method=asked.method,
-                path=asked.path,
-                query=asked.query,
-                headers=asked.headers,
-                body=asked.body,
-                remote=x.caller.remote,
-            )
-        )
-        x.respond(made.status, made.headers, made.body)
-
-
-class AuthorizationServer(HttpFace):
+class AuthorizationServer(ServedEngine):
     """An OAuth 2.1 authorization server with users of its own, for development and tests: everything that it knows ends
     with the process. Serve it at its issuer: `await serve(AuthorizationServer("http://127.0.0.1:9000"),
     urls="http://127.0.0.1:9000")`.
@@ -109,7 +75,7 @@ class AuthorizationServer(HttpFace):
             LocalUsers(known, automatic, clock),
             clients=clients,
             keys=keys,
-            fetch=fetch or fetched_for(issuer),
+            fetch=fetch or fetch_for(issuer),
             clock=clock,
         )
         super().__init__("authorization", engine)
@@ -125,8 +91,8 @@ class AuthorizationServer(HttpFace):
         life: float | None = None,
         claims: Mapping[str, Any] | None = None,
     ) -> str:
-        """An access token without a login, for tests. `scopes`: a list, or text with spaces; `resource`: its audience;
-        `life`: seconds, negative for one that has expired; `claims`: added, or in place of its own."""
+        """Return an access token without a login, for tests. `scopes`: a list, or text with spaces; `resource`: its
+        audience; `life`: seconds, negative for one that has expired; `claims`: added, or in place of its own."""
         settings = self.engine.settings
         named = (resource,) if isinstance(resource, str) and resource else tuple(resource)
         return self.engine.mint.access(

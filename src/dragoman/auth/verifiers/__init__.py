@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ...doors import door
 
 if TYPE_CHECKING:
+    from .base import Verifier
     from .bearer import Bearer
-    from .contract import Verifier
     from .introspection import Introspection
     from .mutual_tls import MutualTls
     from .opaque import OpaqueTokens
@@ -17,8 +17,8 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "base": "Verifier",
             "bearer": "Bearer",
-            "contract": "Verifier",
             "introspection": "Introspection",
             "mutual_tls": "MutualTls",
             "opaque": "OpaqueTokens",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -17,29 +17,32 @@ from ..credential import TokenCredential
 from ..dpop import Nonces, ProofChecker
 from ..errors import NotYet, TokenRefused, UnknownKey
 from ..exchange import Exchange, Exchanger
-from ..fetching import FETCHER, fetching
-from ..jose import taken_apart
-from ..keys import Fetches, IssuerKeys
+from ..fetching import FETCHER, Fetches, fetcher_of
+from ..jose import parse_jws
+from ..keys import IssuerKeys
 from ..limits import DEFAULTS, AuthLimits
-from ..replays import SeenOnce
-from ..tokens import LEEWAY, Binding, Issuer, Rules
-from ..urls import split_web
-from .cache import SECONDS, TokenCache
-from .contract import Before
-from .key import key_given
+from ..tokens import LEEWAY, ClaimRules, Issuer, TokenBinding
+from ..urls import split_issuer, split_web
+from .cache import SECONDS, CachingVerifier, TokenCache
+from .key import GivenKey, key_maker
 from .possession import POLICIES, Policy, Possession
+
+if TYPE_CHECKING:
+    from ..proxy.proxy import Proxy
+else:
+    Proxy = Any  # annotations resolve at run time, to no more than this
 
 
 class _Source(Struct, frozen=True):
     """What is needed for the tokens of one issuer."""
 
-    rules: Rules
+    rules: ClaimRules
     keys: IssuerKeys
     exchange: Exchanger | None
     algorithms: frozenset[str]
 
 
-class Bearer:
+class Bearer(CachingVerifier):
     """Verifies JWT access tokens (RFC 9068) of one or more issuers.
 
     `issuer`: its URL, a preset such as `entra(...)`, an `Issuer`, or several of them. Its keys are found by its
@@ -78,23 +81,17 @@ class Bearer:
         cache_seconds: float = SECONDS,
         exchange: Exchange | None = None,
         fetcher: Fetches | None = None,
-        proxy: Before | None = None,
+        proxy: Proxy | None = None,
         limits: AuthLimits = DEFAULTS,
         now: Callable[[], float] = time.time,
     ) -> None:
         check("Bearer", _RULES, locals())
         check_resource("Bearer", resource)
-        self.resource = resource
-        self.dpop: Policy = dpop
+        self.resource, self.dpop = resource, dpop
         self._limits, self._now = limits, now
-        self._cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
-        self._unbound = dpop != "required"
-        self._possession = Possession(
-            dpop, resource, ProofChecker(nonces=_nonces(dpop_nonces, now), limits=limits, now=now)
-        )
-        self._sources: dict[str, _Source] = {}
-        wanted = audiences(resource, audience)
-        key_of = key_given(public_key, secret, algorithm)
+        checker = ProofChecker(nonces=_nonces(dpop_nonces, now), limits=limits, now=now)
+        super().__init__(TokenCache(seconds=cache_seconds, limits=limits, now=now), Possession(dpop, resource, checker))
+        key_of = key_maker(public_key, secret, algorithm)
         if proxy is not None:
             if key_of is not None:
                 raise LocalError("Bearer: a proxy signs its tokens itself: leave public_key= and secret= out")
@@ -104,17 +101,11 @@ class Bearer:
             raise LocalError(
                 "Bearer: a key is that of one issuer; for others give a Bearer each: TokenGuard(Bearer(...), Bearer(...))"
             )
-        fetch = fetching(fetcher)
+        wanted, fetch = audiences(resource, audience), fetcher_of(fetcher)
+        self._sources: dict[str, _Source] = {}
         for one in issuers:
-            row = Issuer(issuer=one) if isinstance(one, str) else one
-            if not isinstance(row, Issuer):
-                raise LocalError(f"Bearer: issuer is the URL of one, a preset or an Issuer, not {type(row).__name__}")
-            given = None if key_of is None else key_of(row)
-            if given is None:
-                check_issuer("Bearer", row.issuer)
-            elif not row.issuer:
-                raise LocalError("Bearer: issuer is what the tokens have as iss: text that is not empty")
-            rules = Rules(row, audience=row.audience or wanted, resource=wanted, leeway=leeway, implies=implies)
+            row, given = _issuer_row(one, key_of)
+            rules = ClaimRules(row, audience=row.audience or wanted, resource=wanted, leeway=leeway, implies=implies)
             keys = IssuerKeys(row, fetch, changed=self._cache.clear, limits=limits, given=given.key if given else None)
             exchanger = None if exchange is None else Exchanger(exchange, keys, fetch, now=now)
             source = _Source(rules, keys, exchanger, given.algorithms if given else row.algorithms)
@@ -132,33 +123,14 @@ class Bearer:
     def __repr__(self) -> str:
         return f"Bearer({list(self._sources)}, resource={self.resource!r})"
 
-    def known(self, token: bytes) -> Identity | None:
-        """The identity of a token that was verified before, is still good and is bound to nothing; None: `verify` has
-        to be asked. `token`: as it came, of the scheme Bearer."""
-        found = self._cache.find(token)
-        return found[1] if found is not None and found[2] is None and self._unbound else None
-
-    def holding(self, token: bytes) -> Callable[[], bool]:
-        """Says, each time it is called, whether `known` would say of this token what it says now."""
-        return self._cache.holding(token)
-
-    def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
-        return self._possession.share(store)
-
-    async def verify(self, token: str, handshake: Handshake) -> Identity:
-        """As `Verifier.verify`."""
+    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
         raw = token.encode("utf-8", "surrogatepass")
         found = self._cache.find(raw)
-        identity, bound = await self._first(token, raw) if found is None else found[1:]
-        await self._possession.check(token, identity, bound, handshake)
-        return identity
-
-    async def _first(self, token: str, raw: bytes) -> tuple[Identity, Binding | None]:
-        """Verify a token that is not in the cache."""
+        if found is not None:
+            return found[1:]
         self._cache.check_refused(raw)
         try:
-            identity, bound = await self._judged(token)
+            identity, bound = await self._verify(token)
         except (UnknownKey, NotYet):
             raise
         except TokenRefused as error:
@@ -167,8 +139,8 @@ class Bearer:
         self._cache.keep(raw, identity, bound)
         return identity, bound
 
-    async def _judged(self, token: str) -> tuple[Identity, Binding | None]:
-        parts = taken_apart(token, self._algorithms, limits=self._limits)
+    async def _verify(self, token: str) -> tuple[Identity, TokenBinding | None]:
+        parts = parse_jws(token, self._algorithms, limits=self._limits)
         # the issuer that the token names says which keys to try, and nothing else of it is believed before
         named = parts.claims(self._limits).get("iss")
         source = self._sources.get(named) if isinstance(named, str) else None
@@ -176,14 +148,28 @@ class Bearer:
             raise TokenRefused("The token is of an issuer that this server does not take tokens of (iss)")
         if parts.header["alg"] not in source.algorithms:
             raise TokenRefused("The token is signed with an algorithm that its issuer does not use")
-        proved = await source.keys.proved(parts)
+        verified = await source.keys.verify_signature(parts)
         credential = TokenCredential(token, source.exchange)
-        return source.rules.judged(proved, self._now(), claims=Claims(token), credential=credential)
+        return source.rules.check_claims(verified, self._now(), claims=Claims(token), credential=credential)
+
+
+def _issuer_row(issuer: str | Issuer, key_of: Callable[[Issuer], GivenKey] | None) -> tuple[Issuer, GivenKey | None]:
+    """Return an issuer as a row, and the key that was given for it. Raises LocalError for what is none."""
+    row = Issuer(issuer=issuer) if isinstance(issuer, str) else issuer
+    if not isinstance(row, Issuer):
+        raise LocalError(f"Bearer: issuer is the URL of one, a preset or an Issuer, not {type(row).__name__}")
+    if key_of is None:
+        if split_issuer(row.issuer) is None:
+            raise LocalError(f"Bearer: an issuer is an https URL without query and fragment, not {row.issuer!r}")
+        return row, None
+    if not row.issuer:
+        raise LocalError("Bearer: issuer is what the tokens have as iss: text that is not empty")
+    return row, key_of(row)
 
 
 def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[str]:
-    """What a token's audience may be: the resource unless something else is said. A URL without a path is the same URL
-    with "/" (RFC 3986 section 6.2.3)."""
+    """Return what a token's audience may be: the resource unless something else is said. A URL without a path is the
+    same URL with "/" (RFC 3986 section 6.2.3)."""
     if audience is not None:
         return frozenset([audience] if isinstance(audience, str) else audience)
     parts = urlsplit(resource)
@@ -202,14 +188,6 @@ def check_resource(where: str, resource: str) -> None:
             f"{where}: resource is this server's URL as clients write it, such as https://mcp.example/mcp, without user "
             f"and fragment, not {resource!r}"
         )
-
-
-def check_issuer(where: str, issuer: str) -> None:
-    """Raises LocalError for what is not an issuer. RFC 8414 section 2: "a URL that uses the "https" scheme and has no
-    query or fragment components"."""
-    parts = split_web(issuer)
-    if parts is None or parts.query or parts.fragment:
-        raise LocalError(f"{where}: an issuer is an https URL without query and fragment, not {issuer!r}")
 
 
 def _nonces(wanted: bool | bytes, now: Callable[[], float]) -> Nonces | None:

@@ -1,4 +1,4 @@
-"""Tokens that their issuer is asked about (RFC 7662): opaque ones, or such as may be revoked at any time."""
+"""Tokens that are introspected at their issuer (RFC 7662): opaque ones, or such as may be revoked at any time."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from ..claims import Claims
 from ..credential import TokenCredential
 from ..dpop import ProofChecker
 from ..errors import IssuerAway, OAuthError, TokenRefused
-from ..exchange import Exchange, answered, authenticated
-from ..fetching import FETCHER, fetching
-from ..jose import Key, Token
-from ..keys import Fetches
+from ..exchange import Exchange, authenticate, parse_answer
+from ..fetching import FETCHER, Fetches, fetcher_of
+from ..jose import Key, VerifiedToken
 from ..limits import DEFAULTS, AuthLimits
-from ..replays import SeenOnce
-from ..tokens import LEEWAY, Binding, Issuer, Rules
+from ..tokens import LEEWAY, ClaimRules, Issuer, TokenBinding
 from ..urls import split_web
-from .asking import Asking
 from .bearer import audiences, check_resource
-from .cache import TokenCache
+from .cache import CachingVerifier, TokenCache
 from .possession import POLICIES, Policy, Possession
+from .questions import TokenQuestions
 
 BELIEVED: Final = 60.0
 """Seconds for which an answer is believed: after that long a revoked token is refused."""
 
 
 @holds_secret
-class Introspection:
+class Introspection(CachingVerifier):
     """Asks an introspection endpoint whose a token is.
 
     `url`: the endpoint; `issuer`: whose it is. `client_id` with `secret` or `key`: this server as a client there.
     `resource`: this server's URL as clients write it; the answer's `aud` must name it, or what `audience` says. An
-    endpoint that tells no `aud` can be used with `clients`: the answer's `client_id` must be one of them. The other
+    endpoint that returns no `aud` can be used with `clients`: the answer's `client_id` must be one of them. The other
     options are those of `Bearer`. Raises LocalError for what cannot be right.
     """
 
@@ -70,52 +68,38 @@ class Introspection:
         """This server's URL; who issued the tokens; whether bound ones are taken."""
         self._url, self._issuer, self._now, self._limits = url, issuer, now, limits
         self._client = Exchange(client_id=client_id, secret=secret, key=key)
-        self._fetch = fetching(fetcher)
+        self._fetch = fetcher_of(fetcher)
         ours = frozenset(clients)
         row = Issuer(issuer=issuer, audience_claim="client_id" if ours else "aud")
         wanted = audiences(resource, audience)
-        self._rules = Rules(
+        self._rules = ClaimRules(
             row, audience=ours or wanted, resource=wanted, leeway=leeway, implies=implies, expires=False
         )
-        self._possession = Possession(dpop, resource, ProofChecker(limits=limits, now=now))
-        cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
-        self._asking = Asking(issuer, self._ask, cache, limits=limits)
+        super().__init__(
+            TokenCache(seconds=cache_seconds, limits=limits, now=now),
+            Possession(dpop, resource, ProofChecker(limits=limits, now=now)),
+        )
+        self._questions = TokenQuestions(issuer, self._ask, self._cache, limits=limits)
 
     def __repr__(self) -> str:
         return f"Introspection({self._url!r}, issuer={self._issuer!r}, resource={self.resource!r})"
 
-    def known(self, token: bytes) -> Identity | None:
-        """As `Bearer.known`."""
-        found = self._asking.cache.find(token)
-        return found[1] if found is not None and found[2] is None and self.dpop != "required" else None
+    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
+        return await self._questions.identify(token, handshake)
 
-    def holding(self, token: bytes) -> Callable[[], bool]:
-        """As `Bearer.holding`."""
-        return self._asking.cache.holding(token)
-
-    def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
-        return self._possession.share(store)
-
-    async def verify(self, token: str, handshake: Handshake) -> Identity:
-        """As `Verifier.verify`."""
-        identity, bound = await self._asking.verified(token, handshake)
-        await self._possession.check(token, identity, bound, handshake)
-        return identity
-
-    async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
-        more, headers = authenticated(self._client, self._issuer, self._now())
+    async def _ask(self, token: str) -> tuple[Identity, TokenBinding | None]:
+        more, headers = authenticate(self._client, self._issuer, self._now())
         form = {"token": token, "token_type_hint": "access_token", **more}
         answer = await self._fetch().post_form(self._url, form, by="operator", origin=self._issuer, headers=headers)
         try:
-            found = answered(answer, self._limits.answer)
+            found = parse_answer(answer, self._limits.answer)
         except OAuthError as error:
             # RFC 7662 section 2.3: an error is about us, "a properly formed and authorized query for an inactive ...
             # token ... is not considered an error response"
             raise IssuerAway("The issuer does not let this server ask about tokens") from error
-        return self._judged(token, found)
+        return self._check(token, found)
 
-    def _judged(self, token: str, found: dict[str, Any]) -> tuple[Identity, Binding | None]:
+    def _check(self, token: str, found: dict[str, Any]) -> tuple[Identity, TokenBinding | None]:
         # RFC 7662 section 2.2: "active: REQUIRED. Boolean indicator"
         if found.get("active") is not True:
             raise TokenRefused("The token is not active: it has expired, was revoked, or is not of this issuer")
@@ -123,8 +107,11 @@ class Introspection:
         if str(claims.get("token_type", "access_token")).lower() not in ("bearer", "dpop", "access_token"):
             raise TokenRefused("The token is not an access token (token_type)")
         raw = msgspec.json.encode(claims)
-        return self._rules.judged(
-            Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
+        return self._rules.check_claims(
+            VerifiedToken({"typ": "at+jwt"}, claims, raw),
+            self._now(),
+            claims=Claims(raw),
+            credential=TokenCredential(token),
         )
 
 

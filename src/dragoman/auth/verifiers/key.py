@@ -27,7 +27,7 @@ class GivenKey(Struct, frozen=True):
     algorithms: frozenset[str]
 
 
-def key_given(
+def key_maker(
     public_key: str | bytes | None, secret: str | bytes | None, algorithm: str | None
 ) -> Callable[[Issuer], GivenKey] | None:
     """Makes the key of an issuer's tokens of what the user gave; None where that is nothing. Raises LocalError for
@@ -36,7 +36,7 @@ def key_given(
         if public_key is not None:
             raise LocalError("Bearer: give public_key= or secret=, and not both: a token is signed with one of them")
         made = _secret(secret, _HS256 if algorithm is None else algorithm)
-        return lambda issuer: _fitting(made, [made.alg], issuer)
+        return lambda issuer: _fit(made, [made.alg], issuer)
     if public_key is None:
         if algorithm is not None:
             raise LocalError(
@@ -49,11 +49,11 @@ def key_given(
     if algorithm is not None and algorithm not in names:
         what = f"a key of type {key.kty} {key.curve}".strip()
         raise LocalError(f"Bearer: algorithm is {_any(names)} for {what}, not {algorithm!r}")
-    return lambda issuer: _fitting(key, names if algorithm is None else [algorithm], issuer)
+    return lambda issuer: _fit(key, names if algorithm is None else [algorithm], issuer)
 
 
-def _fitting(key: Key | Secret, names: list[str], issuer: Issuer) -> GivenKey:
-    """The key with the first of the algorithms `names` that the issuer uses."""
+def _fit(key: Key | Secret, names: list[str], issuer: Issuer) -> GivenKey:
+    """Return the key with the first of the algorithms `names` that the issuer uses."""
     # a row that does not say it uses all that are asymmetric, and a secret is none of these
     uses = names if issuer.algorithms == ASYMMETRIC else [name for name in names if name in issuer.algorithms]
     if not uses:

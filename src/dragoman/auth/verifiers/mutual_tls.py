@@ -12,12 +12,13 @@ from ...channel import Handshake, Identity
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALLABLE, check, one_of
 from ..errors import TokenRefused
+from .base import VerifierBase
 
 Name = Literal["uri", "dns", "email", "common_name"]
 _NAMES: Final[Mapping[str, str]] = {"uri": "URI", "dns": "DNS", "email": "email"}
 
 
-class MutualTls:
+class MutualTls(VerifierBase):
     """Verifies callers by the certificate that they showed in the TLS handshake.
 
     `callers`: the names that may call, each with its `Identity` or its scopes. `name`: which name of a certificate
@@ -26,10 +27,8 @@ class MutualTls:
     (`verify_mode = ssl.CERT_OPTIONAL` or `CERT_REQUIRED`) and trust only authorities whose word on names counts here.
     """
 
-    certificates: Final = True
-    """It is asked where there is no token."""
-    dpop: Final = "off"
-    """Certificates are not tokens."""
+    certificates = True
+    """It is called where there is no token."""
 
     def __init__(
         self,
@@ -52,7 +51,8 @@ class MutualTls:
         return f"MutualTls({len(self._callers)} callers)"
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
-        """As `Verifier.verify`: None for a caller that showed a token, or no certificate."""
+        """Return the caller of a certificate; None for one that showed a token, or no certificate. Raises TokenRefused
+        for a certificate of no caller."""
         certificate = handshake.certificate
         if token or not certificate:
             return None
@@ -64,7 +64,7 @@ class MutualTls:
         expires = _expiry(certificate)
         if self._now() >= expires:
             raise TokenRefused("The certificate has expired")
-        issuer = found[0].issuer or "x509:" + _distinguished(certificate.get("issuer", ()))
+        issuer = found[0].issuer or "x509:" + _distinguished_name(certificate.get("issuer", ()))
         until = expires if found[0].expires_at is None else min(expires, found[0].expires_at)
         return Identity(
             subject=found[0].subject,
@@ -78,7 +78,7 @@ class MutualTls:
 
 
 def _names(certificate: Mapping[str, Any], kind: Name) -> list[str]:
-    """The names of one kind in a certificate as `getpeercert()` returns it."""
+    """Return the names of one kind in a certificate as `getpeercert()` returns it."""
     if kind == "common_name":
         return [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
     return [value for name, value in certificate.get("subjectAltName", ()) if name == _NAMES[kind]]
@@ -92,8 +92,8 @@ def _expiry(certificate: Mapping[str, Any]) -> float:
         raise TokenRefused("The certificate does not say when it expires") from None
 
 
-def _distinguished(name: Any) -> str:
-    """A distinguished name as text, without ambiguity."""
+def _distinguished_name(name: Any) -> str:
+    """Return a distinguished name as text, without ambiguity."""
     pairs = [f"{kind}={value}" for part in name for kind, value in part]
     return ",".join(pair.replace("\\", "\\\\").replace(",", "\\,") for pair in pairs)
 

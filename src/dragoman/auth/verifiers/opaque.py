@@ -1,8 +1,8 @@
 """Opaque tokens of issuers that have a check of their own and no introspection: GitHub, Google.
 
 Such a token says nothing of this server. It is taken only where the check says that it was issued to *our* client: a
-token that any other app got from the same issuer is good for that issuer and not for us. What an issuer tells about a
-user when it is shown a token (userinfo) proves nothing of the kind, and is never asked.
+token that any other app got from the same issuer is good for that issuer and not for us. What an issuer returns about a
+user for a token (userinfo) proves nothing of the kind, and is never used.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from ...jsonrpc.options import CALLABLE, NAME, NONE, SECONDS, TEXTS, check, inst
 from ..claims import Claims
 from ..credential import TokenCredential
 from ..errors import IssuerAway, TokenRefused
-from ..fetching import FETCHER, fetching
-from ..jose import Token
-from ..keys import Answer, Fetches
+from ..fetching import FETCHER, FetchedAnswer, Fetches, fetcher_of
+from ..jose import VerifiedToken
 from ..limits import DEFAULTS, AuthLimits
-from ..tokens import Binding, Issuer, Rules
-from .asking import Asking
+from ..tokens import ClaimRules, Issuer, TokenBinding
 from .bearer import check_resource
 from .cache import SECONDS as BELIEVED
-from .cache import TokenCache
+from .cache import CachingVerifier, TokenCache
+from .questions import TokenQuestions
 
 
 class TokenCheck(Struct, frozen=True, kw_only=True):
@@ -36,7 +35,7 @@ class TokenCheck(Struct, frozen=True, kw_only=True):
     issuer: str
     clients: frozenset[str]
     """Our clients at the issuer."""
-    ask: Callable[[Fetches, str], Awaitable[Answer]]
+    ask: Callable[[Fetches, str], Awaitable[FetchedAnswer]]
     """Asks about a token."""
     read: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     """The answer as claims: `sub`, `client_id`, `scope`, `exp`. May raise LookupError, TypeError, ValueError: then the
@@ -45,15 +44,12 @@ class TokenCheck(Struct, frozen=True, kw_only=True):
     """Statuses that say that the token is not good."""
 
 
-class OpaqueTokens:
+class OpaqueTokens(CachingVerifier):
     """Verifies opaque tokens by an issuer's own check. Presets make these: `github(...)`, `google(...)`.
 
     `resource`: this server's URL as clients write it, for the metadata; `cache_seconds`: for how long an answer is
     believed at most.
     """
-
-    dpop: Final = "off"
-    """These issuers bind no tokens."""
 
     def __init__(
         self,
@@ -71,29 +67,21 @@ class OpaqueTokens:
         self.resource, self.issuers = resource, (token_check.issuer,)
         """This server's URL; who issued the tokens."""
         self._check, self._now, self._limits = token_check, now, limits
-        self._fetch = fetching(fetcher)
+        self._fetch = fetcher_of(fetcher)
         row = Issuer(issuer=token_check.issuer, audience_claim="client_id")
-        self._rules = Rules(row, audience=token_check.clients, implies=implies, leeway=0.0, expires=False)
-        cache = TokenCache(seconds=cache_seconds, limits=limits, now=now)
-        self._asking = Asking(token_check.issuer, self._ask, cache, limits=limits)
+        self._rules = ClaimRules(row, audience=token_check.clients, implies=implies, leeway=0.0, expires=False)
+        super().__init__(
+            TokenCache(seconds=cache_seconds, limits=limits, now=now), None
+        )  # these issuers bind no tokens
+        self._questions = TokenQuestions(token_check.issuer, self._ask, self._cache, limits=limits)
 
     def __repr__(self) -> str:
         return f"OpaqueTokens({self._check.issuer!r}, resource={self.resource!r})"
 
-    def known(self, token: bytes) -> Identity | None:
-        """As `Bearer.known`."""
-        found = self._asking.cache.find(token)
-        return None if found is None else found[1]
+    async def _identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
+        return await self._questions.identify(token, handshake)
 
-    def holding(self, token: bytes) -> Callable[[], bool]:
-        """As `Bearer.holding`."""
-        return self._asking.cache.holding(token)
-
-    async def verify(self, token: str, handshake: Handshake) -> Identity:
-        """As `Verifier.verify`."""
-        return (await self._asking.verified(token, handshake))[0]
-
-    async def _ask(self, token: str) -> tuple[Identity, Binding | None]:
+    async def _ask(self, token: str) -> tuple[Identity, TokenBinding | None]:
         answer = await self._check.ask(self._fetch(), token)
         if answer.status in self._check.unknown:
             raise TokenRefused("The token is not of this server's client, has expired or was revoked")
@@ -105,8 +93,11 @@ class OpaqueTokens:
         except (LookupError, TypeError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
             raise TokenRefused("The issuer's answer about the token is not what it documents") from None
         raw = msgspec.json.encode(claims)
-        identity, bound = self._rules.judged(
-            Token({"typ": "at+jwt"}, claims, raw), self._now(), claims=Claims(raw), credential=TokenCredential(token)
+        identity, bound = self._rules.check_claims(
+            VerifiedToken({"typ": "at+jwt"}, claims, raw),
+            self._now(),
+            claims=Claims(raw),
+            credential=TokenCredential(token),
         )
         if bound is not None:
             raise TokenRefused("The token is bound (cnf), and possession of that is not proved here")

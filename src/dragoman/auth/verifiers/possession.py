@@ -15,9 +15,9 @@ from ...allowance import Owner
 from ...channel import Handshake, Identity
 from ..dpop import ProofChecker
 from ..errors import TokenRefused
-from ..jose import encoded
+from ..jose import encode_base64url
 from ..replays import SeenOnce
-from ..tokens import Binding
+from ..tokens import TokenBinding
 
 Policy = Literal["off", "accepted", "required"]
 POLICIES: Final[tuple[Policy, ...]] = ("off", "accepted", "required")
@@ -36,13 +36,15 @@ class Possession:
         self._checker = checker
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """As `access.Protection`."""
-        return self._checker.share(store) if self.policy != "off" else _nothing
+        """Remember proofs that were used in this store too, until the function that is returned is called."""
+        return self._checker.share(store) if self.policy != "off" else _do_nothing
 
-    async def check(self, token: str, identity: Identity, bound: Binding | None, handshake: Handshake) -> None:
+    async def check_binding(
+        self, token: str, identity: Identity, bound: TokenBinding | None, handshake: Handshake
+    ) -> None:
         """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `identity`:
         whose it is; `bound`: what it is bound to; None: to nothing."""
-        scheme, proofs = _shown(handshake)
+        scheme, proofs = _credentials_of(handshake)
         if bound is None or bound.by != "jkt":
             if self.policy == "required":
                 raise TokenRefused("This server takes only tokens that are bound to a key (DPoP)", scheme="DPoP")
@@ -79,12 +81,12 @@ def _check_certificate(thumbprint: str, der: bytes | None) -> None:
     # status code and the "invalid_token" error code."
     if der is None:
         raise TokenRefused("The token is bound to a TLS certificate (cnf), and this connection showed none")
-    if not hmac.compare_digest(encoded(hashlib.sha256(der).digest()), thumbprint):
+    if not hmac.compare_digest(encode_base64url(hashlib.sha256(der).digest()), thumbprint):
         raise TokenRefused("The token is bound to another TLS certificate than that of this connection (cnf)")
 
 
-def _shown(handshake: Handshake) -> tuple[bytes, list[bytes]]:
-    """The scheme of `Authorization` in lower case, and the DPoP proofs."""
+def _credentials_of(handshake: Handshake) -> tuple[bytes, list[bytes]]:
+    """Return the scheme of `Authorization` in lower case, and the DPoP proofs."""
     scheme, proofs = b"", []
     for name, value in handshake.headers:
         if name == b"authorization":
@@ -94,5 +96,5 @@ def _shown(handshake: Handshake) -> tuple[bytes, list[bytes]]:
     return scheme, proofs
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Nothing was shared."""

@@ -14,21 +14,20 @@ from ...channel import Handshake, Identity
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import CALLABLE, check
 from ...secret import holds_secret
-from ..credential import TOKEN68, TokenCredential
+from ..challenge import TOKEN68
+from ..credential import TokenCredential
 from ..errors import TokenRefused
+from .base import VerifierBase
 
 
 @holds_secret
-class Static:
+class Static(VerifierBase):
     """Verifies tokens from a list: token -> `Identity`, or the subject as text.
 
     A token is found by its SHA-256, so that the time which a lookup takes says nothing of those in the list. Take them
     from the environment or a file, and make them with `secrets.token_urlsafe()`. Raises LocalError for a token that is
     no text that a header can hold, or is shorter than 8 characters.
     """
-
-    dpop = "off"
-    """Tokens of a list are bound to no key."""
 
     def __init__(self, tokens: Mapping[str, Identity | str], *, now: Callable[[], float] = time.time) -> None:
         check("Static", _RULES, locals())
@@ -53,20 +52,21 @@ class Static:
         return f"Static({len(self._known)} tokens)"
 
     def known(self, token: bytes) -> Identity | None:
-        """As `Bearer.known`."""
+        """Return the identity of a token in the list that has not expired; None for any other."""
         found = self._known.get(sha256(token).digest())
         if found is None or (found.expires_at is not None and self._now() >= found.expires_at):
             return None
         return found
 
     def holding(self, token: bytes) -> Callable[[], bool]:
-        """As `Bearer.holding`."""
+        """Return a function that says, each time it is called, whether `known` would still return the same."""
         name = sha256(token).digest()
         until = inf if (found := self._known.get(name)) is None or found.expires_at is None else found.expires_at
         return lambda: self._now() < until
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
-        """As `Verifier.verify`: None for a token that is not in the list."""
+        """Return the identity of a token; None for one that is not in the list. Raises TokenRefused for one that has
+        expired."""
         raw = token.encode("utf-8", "surrogatepass")
         found = self.known(raw)
         if found is None and sha256(raw).digest() in self._known:

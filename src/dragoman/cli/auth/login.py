@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from ...auth.client.entries import Entry, end, entries, entry_of
-from ...auth.client.probing import probed
+from ...auth.client.entries import StoredLogin, end, entries, entry_of
+from ...auth.client.probing import probe
 from ...auth.client.sources import Login
 from ...auth.client.store import FileStore
 from ...auth.errors import AuthError
@@ -22,7 +22,7 @@ from ...auth.metadata import canonical
 from ...channel import ChannelError
 from ...net.urls import parse
 from ..ends import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
-from ..options import OUTPUT, Access, Output
+from ..options import OUTPUT, AccessOptions, Output
 from ..terminal import clean, out, say, show_ending, show_rows
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class LoginOptions:
     """Options of a login."""
 
     account: Annotated[str, Parameter(metavar="NAME")] = "default"
-    """Tells several logins at one server apart."""
+    """Distinguishes several logins at one server."""
     scope: Annotated[list[str], Parameter(metavar="SCOPE")] = field(default_factory=list)
     """Ask for this scope instead of what the server asks for; any number of times."""
     issuer: Annotated[str | None, Parameter(metavar="URL")] = None
@@ -129,7 +129,7 @@ class LoginOptions:
 LOGIN_OPTIONS = LoginOptions()
 
 
-def awaited(work: Coroutine[Any, Any, T]) -> T:
+def run_authorization(work: Coroutine[Any, Any, T]) -> T:
     """What the work returns. An error of authorization is raised as one that ends the command as no answer does."""
     try:
         return asyncio.run(work)
@@ -139,7 +139,7 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
         raise NoAnswer(str(error)) from None
 
 
-async def stored_login(url: str, account: str = "default", *, interactive: bool) -> tuple[Login, Entry | None]:
+async def stored_login(url: str, account: str = "default", *, interactive: bool) -> tuple[Login, StoredLogin | None]:
     """The login of commands that call a server, as the client that logged in there, and what is stored of it."""
     store = FileStore()
     entry = await entry_of(store, url, account)
@@ -165,14 +165,14 @@ def login(url: str, /, *, options: LoginOptions = LOGIN_OPTIONS, output: Output 
         The server.
     """
     _check(url)
-    return awaited(_login(url, options, output))
+    return run_authorization(_login(url, options, output))
 
 
 async def _login(url: str, options: LoginOptions, output: Output) -> int:
     store = FileStore()
-    tls = Access(ca=options.ca).tls()
+    tls = AccessOptions(ca=options.ca).tls()
     authorizer = options.login(store).authorizing(url, tls)
-    answer = await probed(url, Fetcher(tls=tls))
+    answer = await probe(url, Fetcher(tls=tls))
     if answer.status not in (401, 403):
         text = f"{url} answers HTTP {answer.status} without a token: it asks for no login"
         show_ending(Ending(ANSWERED_WITH_ERROR, "answered", text), output.json)
@@ -212,7 +212,7 @@ def logout(
         Trust the certificates in FILE, for an issuer of a company.
     """
     _check(url)
-    return awaited(_logout(url, account, client_id, forget, Access(ca=ca).tls(), output))
+    return run_authorization(_logout(url, account, client_id, forget, AccessOptions(ca=ca).tls(), output))
 
 
 async def _logout(
@@ -222,7 +222,7 @@ async def _logout(
     found = [
         one
         for one in await entries(store)
-        if (one.place.resource, one.place.account) == (canonical(url), account)
+        if (one.pointer.resource, one.pointer.account) == (canonical(url), account)
         and client_id in (None, one.hint, one.grant.client.client_id)
     ]
     if not found:
@@ -232,16 +232,16 @@ async def _logout(
     for entry in found:
         issuer = entry.grant.server.issuer
         if await end(store, entry, Fetcher(tls=tls), forget=forget):
-            told = f"Logged out of {url}; {issuer} has revoked the tokens."
+            said = f"Logged out of {url}; {issuer} has revoked the tokens."
             colour = ""
         elif entry.grant.tokens is None:
-            told, colour = f"Forgot the login at {url}, which had no tokens any more.", ""
+            said, colour = f"Forgot the login at {url}, which had no tokens any more.", ""
         else:
             left.append(issuer)
             colour = "yellow"
-            told = f"Logged out of {url} here, and {issuer} did not revoke the tokens: they are good until they expire."
+            said = f"Logged out of {url} here, and {issuer} did not revoke the tokens: they are good until they expire."
         if not output.json:
-            say(told, colour)
+            say(said, colour)
     if output.json:
         output.write({"url": url, "account": account, "ended": len(found), "revoked": not left})
     return ANSWERED_WITH_ERROR if left else FINE
@@ -265,7 +265,7 @@ def whoami(
         The login of this name.
     """
     _check(url)
-    entry = awaited(entry_of(FileStore(), url, account))
+    entry = run_authorization(entry_of(FileStore(), url, account))
     if entry is None:
         raise Usage(f"no one is logged in at {url}: dragoman login {url}")
     _show(entry, output)
@@ -275,7 +275,7 @@ def whoami(
 @tokens_app.default
 def tokens(*, output: Output = OUTPUT) -> int:
     """List the logins of this user; tokens themselves are never shown."""
-    found, protection = awaited(_listed())
+    found, protection = run_authorization(_listed())
     if output.json:
         output.write({"tokens": [one.shown() for one in found], "kept": protection}, "tokens")
         return FINE
@@ -287,12 +287,12 @@ def tokens(*, output: Output = OUTPUT) -> int:
     return FINE
 
 
-async def _listed() -> tuple[list[Entry], str]:
+async def _listed() -> tuple[list[StoredLogin], str]:
     store = FileStore()
     return await entries(store), await store.protection()
 
 
-def _show(entry: Entry, output: Output) -> None:
+def _show(entry: StoredLogin, output: Output) -> None:
     shown = entry.shown()
     if output.json:
         output.write(shown)

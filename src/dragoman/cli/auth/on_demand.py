@@ -58,7 +58,7 @@ class Deferred:
         """A request begins."""
 
         def waiting() -> AbstractContextManager[object]:
-            pause_bars()  # a person may be asked
+            pause_bars()  # there may be a question to a person
             return patience()
 
         return DeferredAttempt(self, operation, waiting)
@@ -68,13 +68,13 @@ class Deferred:
         if self.real is not None:
             await self.real.close()
 
-    async def ready(self, asked: bool) -> Any:
+    async def ready(self, requested: bool) -> Any:
         """The authorization, if there may be tokens, or the server asks for one."""
-        if self.real is None and (asked or self._stored):
+        if self.real is None and (requested or self._stored):
             from .login import stored_login  # noqa: PLC0415  (start-up: most servers ask for no token)
 
             login, entry = await stored_login(self._url, self._account, interactive=self._interactive)
-            if self.real is None and (entry is not None or asked):  # another request may have been quicker
+            if self.real is None and (entry is not None or requested):  # another request may have been quicker
                 self.real = login.authorizing(self._url, self._tls)
             self._stored = False
         return self.real
@@ -98,7 +98,7 @@ class DeferredAttempt:
         """The header fields of this request."""
         self._request = (method, url)
         if self._real is None:
-            real = await self._deferred.ready(asked=False)
+            real = await self._deferred.ready(requested=False)
             if real is None:
                 return {}
             self._real = real.begin(self._operation, self._patience)
@@ -110,7 +110,7 @@ class DeferredAttempt:
         if self._real is None:
             if status != 401 or not asks_for_token(headers.get("www-authenticate", "")):
                 return False
-            self._real = (await self._deferred.ready(asked=True)).begin(self._operation, self._patience)
+            self._real = (await self._deferred.ready(requested=True)).begin(self._operation, self._patience)
             if await self._real.fields(*self._request):
                 return True  # another request logged in meanwhile
         again: bool = await self._real.again(status, headers)
@@ -119,9 +119,9 @@ class DeferredAttempt:
 
 def asks_for_token(challenge: str) -> bool:
     """Whether a login may help at a server with this WWW-Authenticate: it asks for a token, or says nothing."""
-    from ...auth.challenge import parsed  # noqa: PLC0415  (start-up: most servers ask for nothing)
+    from ...auth.challenge import parse_challenges  # noqa: PLC0415  (start-up: most servers ask for nothing)
 
-    found = parsed(challenge)
+    found = parse_challenges(challenge)
     return not found or any(one.of("bearer") or one.of("dpop") for one in found)
 
 

@@ -116,7 +116,7 @@ async def _serve(
     origins = ("*",) if options.cors else None
     async with serve(made, urls=url.rstrip("/"), tls=tls, cors=options.cors, origins=origins) as serving:
         if options.issuer is None:
-            made.engine.moved(serving.urls[0].rstrip("/"))  # port 0 is a port by now
+            made.engine.move_to(serving.urls[0].rstrip("/"))  # port 0 is a port by now
         _announce(made, output, options)
         await ended.wait()
 

@@ -13,10 +13,10 @@ from ...jsonrpc.errors import InvalidParams, MethodNotFound
 from ..advice import about_method
 from ..arguments import about_dotted, params_of
 from ..ends import FINE
-from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
+from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions
 from ..progress import Bar
-from ..reach import reached
-from ..terminal import err, printed, show_json
+from ..reach import connect_peer
+from ..terminal import err, escape_json, show_json
 
 ABOUT_WORDS = """\
 An argument that is JSON is that value, any other is text; name=value gives
@@ -76,8 +76,8 @@ def call(
     /,
     *args: str,
     params: Params = None,
-    link: Link = LINK,
-    wire: Wire = WIRE,
+    link: LinkOptions = LINK,
+    wire: WireOptions = WIRE,
     output: Output = OUTPUT,
 ) -> int:
     """Call a method and print its result as JSON.
@@ -96,7 +96,7 @@ def call(
     given = params_of(args, params)
     result = asyncio.run(_call(url, method, given, link, wire, args))
     if output.json:
-        print(f'{{"result":{printed(bytes(result).decode())}}}')
+        print(f'{{"result":{escape_json(bytes(result).decode())}}}')
     else:
         show_json(bytes(result))
     return FINE
@@ -109,8 +109,8 @@ def notify(
     /,
     *args: str,
     params: Params = None,
-    link: Link = LINK,
-    wire: Wire = WIRE,
+    link: LinkOptions = LINK,
+    wire: WireOptions = WIRE,
     output: Output = OUTPUT,
 ) -> int:
     """Send a notification, which has no answer.
@@ -133,9 +133,9 @@ def notify(
 
 
 async def _call(
-    url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire, words: Sequence[str] = ()
+    url: str, method: str, params: Raw | UnsetType, link: LinkOptions, wire: WireOptions, words: Sequence[str] = ()
 ) -> Raw:
-    async with reached(url, link, wire) as peer:
+    async with connect_peer(url, link, wire) as peer:
         with Bar(method) as bar:
             try:
                 return await peer.call(method, params, result=Raw, on_progress=bar.show if err.is_interactive else None)
@@ -147,6 +147,6 @@ async def _call(
                 raise
 
 
-async def _notify(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire) -> None:
-    async with reached(url, link, wire) as peer:
+async def _notify(url: str, method: str, params: Raw | UnsetType, link: LinkOptions, wire: WireOptions) -> None:
+    async with connect_peer(url, link, wire) as peer:
         await peer.notify(method, params)

@@ -14,9 +14,9 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from ...jsonrpc.check import Problem, problems
-from ..ends import ANSWERED_WITH_ERROR, FINE, Usage, meant
+from ..ends import ANSWERED_WITH_ERROR, FINE, Usage, suggest_name
 from ..options import OUTPUT, Output
-from ..terminal import clean, compact, err, many, out
+from ..terminal import clean, compact, count_of, err, out
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a message that is laid out over several lines."""
@@ -47,7 +47,7 @@ def check(file: Annotated[str, Parameter(allow_leading_hyphen=True)], /, *, outp
         A file of JSON Lines, or - for stdin.
     """
     messages = errors = warnings = 0
-    with _opened(file) as lines:
+    with _open(file) as lines:
         for number, line in _messages(lines):
             messages += 1
             for problem in problems(line.rstrip(b"\r\n")):
@@ -94,7 +94,7 @@ def _is_json(text: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _open(file: str) -> Iterator[BinaryIO]:
     if file == "-":
         yield sys.stdin.buffer
         return
@@ -102,7 +102,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         lines = open(file, "rb")  # noqa: SIM115 - closed below
     except OSError as fault:
         there = [path.name for path in Path().glob("*") if path.is_file()] if fault.errno == errno.ENOENT else []
-        hint = meant(file, there, "")
+        hint = suggest_name(file, there, "")
         raise Usage(f"{file}: {fault.strerror}{hint and f'; {hint}'}") from None
     with lines:
         yield lines
@@ -129,5 +129,5 @@ def _show(file: str, line: int, problem: Problem, json: bool) -> None:
 
 def _sum_up(messages: int, errors: int, warnings: int) -> None:
     style = "red" if errors else "yellow" if warnings else "green"
-    counted = [many(messages, "message"), many(errors, "error"), many(warnings, "warning")]
+    counted = [count_of(messages, "message"), count_of(errors, "error"), count_of(warnings, "warning")]
     err.print(Text(", ".join(counted), style=style))

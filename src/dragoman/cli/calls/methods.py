@@ -12,11 +12,11 @@ from rich.text import Text
 
 from ...jsonrpc.errors import BadAnswer, MethodNotFound
 from ...rpc.peer import Peer
-from ..content import LEFT_OUT, first_line, show_detail, show_signatures
+from ..content import LEFT_OUT, first_line, show_detail, show_entries, signature_row
 from ..ends import FINE, NoAnswer
-from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
-from ..reach import reached
-from ..terminal import clean, err, many, out, printed
+from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions
+from ..reach import connect_peer
+from ..terminal import clean, count_of, err, escape_json, out
 
 app: App = App(
     name="methods",
@@ -51,7 +51,7 @@ class DeclaredError(Struct, frozen=True):
     message: str = ""
 
 
-class Method(Struct, frozen=True):
+class DescribedMethod(Struct, frozen=True):
     """One method, as OpenRPC describes it."""
 
     name: str
@@ -62,7 +62,7 @@ class Method(Struct, frozen=True):
     errors: list[DeclaredError] = []
 
 
-class About(Struct, frozen=True):
+class DescribedService(Struct, frozen=True):
     """The name and version of the peer."""
 
     title: str = ""
@@ -72,8 +72,8 @@ class About(Struct, frozen=True):
 class OpenRpc(Struct, frozen=True):
     """The parts of an OpenRPC document that are shown."""
 
-    methods: list[Method]
-    info: About = About()
+    methods: list[DescribedMethod]
+    info: DescribedService = DescribedService()
 
 
 class _Listed(Struct):
@@ -83,7 +83,7 @@ class _Listed(Struct):
 
 
 @app.default
-def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
+def methods(url: str, /, *, link: LinkOptions = LINK, wire: WireOptions = WIRE, output: Output = OUTPUT) -> int:
     """List the methods of a peer that has rpc.discover.
 
     Parameters
@@ -95,44 +95,44 @@ def methods(url: str, /, *, link: Link = LINK, wire: Wire = WIRE, output: Output
     return FINE
 
 
-async def _discover(url: str, link: Link, wire: Wire) -> Raw:
-    async with reached(url, link, wire) as peer:
+async def _discover(url: str, link: LinkOptions, wire: WireOptions) -> Raw:
+    async with connect_peer(url, link, wire) as peer:
         return await description(peer, url)
 
 
-async def description(peer: Peer, place: str) -> Raw:
+async def description(peer: Peer, where: str) -> Raw:
     """The OpenRPC document of a peer, as it came. Raises NoAnswer where it has none."""
     try:
         return await peer.call("rpc.discover", result=Raw)
     except MethodNotFound:
-        raise NoAnswer(f"{place} does not describe itself: it has no rpc.discover") from None
+        raise NoAnswer(f"{where} does not describe itself: it has no rpc.discover") from None
 
 
-def document_of(place: str, raw: Raw) -> OpenRpc:
+def document_of(where: str, raw: Raw) -> OpenRpc:
     """The document, read. Raises BadAnswer for another value."""
     try:
         return msgspec.json.decode(raw, type=OpenRpc)
     except msgspec.ValidationError as fault:
-        raise BadAnswer(f"what {place} answered to rpc.discover is not an OpenRPC document: {fault}") from None
+        raise BadAnswer(f"what {where} answered to rpc.discover is not an OpenRPC document: {fault}") from None
 
 
-def show_methods(place: str, raw: Raw, output: Output) -> None:
+def show_methods(where: str, raw: Raw, output: Output) -> None:
     """Name, version and methods of a peer."""
-    document = document_of(place, raw)
+    document = document_of(where, raw)
     if output.output == "ndjson":
         output.write({"methods": msgspec.json.decode(raw, type=_Listed).methods}, "methods")
         return
     if output.json:
-        print(printed(bytes(raw).decode()))
+        print(escape_json(bytes(raw).decode()))
         return
     if document.info.title:
         title = Text(clean(document.info.title), "bold")
-        about = f" {clean(document.info.version)}, {many(len(document.methods), 'method')}"
+        about = f" {clean(document.info.version)}, {count_of(len(document.methods), 'method')}"
         err.print(title.append(about, "dim"))
-    show_signatures([(signature(method), summary(method)) for method in document.methods], "methods")
+    show_entries([signature_row(signature(method), summary(method)) for method in document.methods], "methods")
 
 
-def show_method(method: Method) -> None:
+def show_method(method: DescribedMethod) -> None:
     """One method in detail."""
     arguments = [(p.name, kind(p.schema), "" if p.required else LEFT_OUT, p.description) for p in method.params]
     show_detail(signature(method), method.description or method.summary, arguments)
@@ -140,7 +140,7 @@ def show_method(method: Method) -> None:
         out.print(Text(clean(f"  error {error.code}  {error.message}"), "dim"), soft_wrap=True)
 
 
-def signature(method: Method) -> str:
+def signature(method: DescribedMethod) -> str:
     """A method in one line: `subtract(minuend: integer, subtrahend: integer) -> integer`."""
     params = ", ".join(f"{p.name}{'' if p.required else '?'}: {kind(p.schema)}" for p in method.params)
     answer = f" -> {kind(method.result.schema)}" if method.result is not None else ""
@@ -166,6 +166,6 @@ def kind(schema: Any) -> str:
     return " | ".join(map(str, found)) if isinstance(found, list) else str(found)
 
 
-def summary(method: Method) -> str:
+def summary(method: DescribedMethod) -> str:
     """The first line of a method's description."""
     return first_line(method.summary or method.description)

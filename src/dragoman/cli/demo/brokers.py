@@ -110,7 +110,7 @@ def broker_rounds() -> list[Round]:
 
 
 async def play_over(broker: Broker, row: Round, folder: Path, changed: Callable[[], None]) -> None:
-    """As `play`, over a broker that is found or started; skipped if there is none, with how to get one."""
+    """Play one round over a broker that is found or started; skipped if there is none, with how to get one."""
     row.state = "running"
     changed()
     async with _running(broker, folder) as port:
@@ -133,12 +133,12 @@ async def _running(broker: Broker, folder: Path) -> AsyncIterator[int]:
     if program is None:
         yield 0
         return
-    place = folder / broker.scheme
-    place.mkdir(exist_ok=True)
+    directory = folder / broker.scheme
+    directory.mkdir(exist_ok=True)
     port = _free_port()
     nowhere = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
-        program, *_words(broker, place, port), cwd=place, stdin=nowhere, stdout=nowhere, stderr=nowhere
+        program, *_words(broker, directory, port), cwd=directory, stdin=nowhere, stdout=nowhere, stderr=nowhere
     )
     try:
         yield port if await _up(broker, process, port) else 0
@@ -148,17 +148,17 @@ async def _running(broker: Broker, folder: Path) -> AsyncIterator[int]:
         await process.wait()
 
 
-def _words(broker: Broker, place: Path, port: int) -> list[str]:
-    """The arguments that make the program use `place` and `port`."""
+def _words(broker: Broker, directory: Path, port: int) -> list[str]:
+    """The arguments that make the program use `directory` and `port`."""
     if broker.program == "mosquitto":
         user = "user root\n" if os.getuid() == 0 else ""  # otherwise it becomes a user that may not read this folder
-        settings = place / "mosquitto.conf"
+        settings = directory / "mosquitto.conf"
         options = "allow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n"
         settings.write_text(f"{user}listener {port} 127.0.0.1\n{options}")
         return ["-c", str(settings)]
     if broker.program == "nats-server":
         return ["-a", "127.0.0.1", "-p", str(port)]
-    return ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(place), "--save", ""]
+    return ["--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory), "--save", ""]
 
 
 async def _up(broker: Broker, process: asyncio.subprocess.Process, port: int) -> bool:

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from ..ends import ANSWERED_WITH_ERROR, FINE, ending_of
 from ..options import OUTPUT, Output
-from ..progress import told
+from ..progress import read_progress
 from ..terminal import clean, compact, out
 from .brokers import BROKERS, broker_rounds, play_over
 from .calculator import api
@@ -57,8 +57,8 @@ def demo(
     brokers
         Also use RabbitMQ, MQTT, NATS and Redis, if they run at their usual local ports or can be started.
     """
-    with tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True) as place:
-        return asyncio.run(_demo(Path(place), output, brokers=brokers))
+    with tempfile.TemporaryDirectory(prefix="dragoman-", ignore_cleanup_errors=True) as directory:
+        return asyncio.run(_demo(Path(directory), output, brokers=brokers))
 
 
 async def _demo(folder: Path, output: Output, *, brokers: bool) -> int:
@@ -181,7 +181,8 @@ async def _progress(show: bool) -> str:
         values: list[Any] = []
         answer = await progress(values.append)
         print(
-            f"{title}: {', '.join(f'{told(value).done:g} %' for value in values)}, then {compact(answer)}", flush=True
+            f"{title}: {', '.join(f'{read_progress(value).done:g} %' for value in values)}, then {compact(answer)}",
+            flush=True,
         )
         return answer
     with Live(Text(title), console=out, refresh_per_second=12) as live:
@@ -192,7 +193,7 @@ async def _progress(show: bool) -> str:
             return grid
 
         def on(value: Any) -> None:
-            said = told(value)
+            said = read_progress(value)
             live.update(line(said.done or 0.0, clean(said.text)))
 
         answer = await progress(on)

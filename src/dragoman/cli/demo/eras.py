@@ -39,15 +39,15 @@ async def eras() -> list[Era]:
     """Call `subtract` in the newest stateful revision and in the newest revision, on one server."""
     async with serve(app, urls=["tcp://127.0.0.1:0"]) as serving:
         host, _, port = serving.urls[0].removeprefix("tcp://").rpartition(":")
-        return [await _tried(revision, host, int(port)) for revision in (NEWEST_STATEFUL, NEWEST)]
+        return [await _call_tool(revision, host, int(port)) for revision in (NEWEST_STATEFUL, NEWEST)]
 
 
-async def _tried(revision: Revision, host: str, port: int) -> Era:
+async def _call_tool(revision: Revision, host: str, port: int) -> Era:
     how = "the client introduces itself, then calls" if revision.stateful else "every request describes its client"
     era = Era(revision=revision.date, what=how)
     try:
         async with asyncio.timeout(PATIENCE):
-            await _spoken(era, _script(revision), host, port)
+            await _exchange(era, _script(revision), host, port)
         era.fine = msgspec.json.decode(era.messages[-1][1])["result"]["content"] == [{"type": "text", "text": "19"}]
         era.note = "" if era.fine else "the answer is not 19"
     except Exception as fault:
@@ -55,7 +55,7 @@ async def _tried(revision: Revision, host: str, port: int) -> Era:
     return era
 
 
-async def _spoken(era: Era, script: list[dict[str, Any]], host: str, port: int) -> None:
+async def _exchange(era: Era, script: list[dict[str, Any]], host: str, port: int) -> None:
     """Send the messages, one per line, and record them and the lines that come back."""
     reader, writer = await asyncio.open_connection(host, port)
     try:

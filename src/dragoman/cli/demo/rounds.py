@@ -33,7 +33,7 @@ CALLS = 50
 """Calls whose round trip is measured, one after another."""
 PATIENCE = 30.0
 """Seconds for one wire, from start to end: a child on a busy machine needs many for its start."""
-ASKED, ANSWERED = "the caller, you there?", "here I am"
+QUESTION, ANSWERED = "the caller, you there?", "here I am"
 
 State = Literal["waiting", "running", "fine", "skipped", "failed"]
 
@@ -130,9 +130,9 @@ async def _play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
     @here.method(inline=True)
     def answer(question: str) -> str:
         """The method that the calculator calls back."""
-        return ANSWERED if question == ASKED else f"what do you mean, {question}?"
+        return ANSWERED if question == QUESTION else f"what do you mean, {question}?"
 
-    async with _reached(row, folder, here) as peer:
+    async with _connect(row, folder, here) as peer:
         row.answer = await peer.call(row.method, row.params)
         if row.answer != row.expected:
             raise _Wrong(f"{row.method} answered {row.answer!r}, not {row.expected!r}")
@@ -146,7 +146,7 @@ async def _play(row: Round, folder: Path, changed: Callable[[], None]) -> None:
         row.median = 1000 * statistics.median(times)
         changed()
         if row.duplex:
-            row.called_back = await peer.call("ask_back", [ASKED])
+            row.called_back = await peer.call("ask_back", [QUESTION])
             if row.called_back != ANSWERED:
                 raise _Wrong(f"called back, the caller said {row.called_back!r}")
 
@@ -156,7 +156,7 @@ class _Wrong(Exception):
 
 
 @contextlib.asynccontextmanager
-async def _reached(row: Round, folder: Path, here: Service) -> AsyncIterator[Peer]:
+async def _connect(row: Round, folder: Path, here: Service) -> AsyncIterator[Peer]:
     """A peer at the far end of the round's wire, whose near end offers `here`."""
     if row.url == "stdio:":
         command = [sys.executable, "-m", "dragoman.cli.demo.calculator", "stdio:"]
@@ -233,9 +233,9 @@ async def make(wrong: list[Exchanged]) -> None:
                 await writer.wait_closed()
 
 
-async def progress(told: Callable[[Any], None]) -> str:
-    """Call `slow` over a WebSocket or, if that is missing, TCP; `told` gets every progress value. Returns the
+async def progress(report: Callable[[Any], None]) -> str:
+    """Call `slow` over a WebSocket or, if that is missing, TCP; `report` gets every progress value. Returns the
     answer."""
     async with serve(api, urls=["tcp://127.0.0.1:0"]) as serving, connect(serving.urls[0]) as peer:
-        answer: str = await peer.call("slow", [1.0, 10], result=str, on_progress=told, timeout=PATIENCE)
+        answer: str = await peer.call("slow", [1.0, 10], result=str, on_progress=report, timeout=PATIENCE)
         return answer

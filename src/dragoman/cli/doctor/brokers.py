@@ -14,9 +14,9 @@ from msgspec import Struct
 from ...net.replies import excerpt
 from ...net.strangers import recognise_stranger
 from ...net.urls import Url, credentials
-from ..faults import log_in_at_broker, silent, stranger
-from ..options import Access
-from .record import Fault, Faulty, Patience, Record
+from ..faults import diagnose_silence, diagnose_stranger, log_in_at_broker
+from ..options import AccessOptions
+from .record import Diagnosis, Examination, FaultFound, Patience
 
 
 class Greeting(Struct, frozen=True):
@@ -38,31 +38,33 @@ GREETINGS: Mapping[str, Greeting] = {
 }
 
 
-async def greet(url: Url, access: Access, record: Record, patience: Patience) -> None:
-    """The step that says the first words of a broker's protocol and looks at the answer. Raises Faulty."""
+async def greet(url: Url, access: AccessOptions, record: Examination, patience: Patience) -> None:
+    """The step that says the first words of a broker's protocol and looks at the answer. Raises FaultFound."""
     greeting = GREETINGS[url.plain]
     with record.step("broker") as step:
         said = await _said(url, access, greeting, patience)
         if said.startswith(greeting.welcome):
             if greeting.unless in said and credentials(url) is None and not url.query:
-                raise Faulty(log_in_at_broker(url, "it asks for a login, and none was given"))
+                raise FaultFound(log_in_at_broker(url, "it asks for a login, and none was given"))
             step.said = f"speaks {url.plain.upper()}"
         elif (words := recognise_stranger(said, url.scheme)) is not None:
-            raise Faulty(stranger(words, url.shown))
+            raise FaultFound(diagnose_stranger(words, url.shown))
         elif said:
-            mend = "check host and port: another protocol is there"
-            raise Faulty(Fault("other_protocol", f"{url.shown} speaks no {url.plain.upper()}: {excerpt(said)}", mend))
+            fix = "check host and port: another protocol is there"
+            raise FaultFound(
+                Diagnosis("other_protocol", f"{url.shown} speaks no {url.plain.upper()}: {excerpt(said)}", fix)
+            )
         else:
-            raise Faulty(await _silent(url, patience))
+            raise FaultFound(await _silent(url, patience))
 
 
-async def _silent(url: Url, patience: Patience) -> Fault:
-    found = silent(url.shown, patience.total, request=f"the beginning of {url.plain.upper()}")
-    return Fault("silent", found.what, f"check host and port; {found.mend.partition('; else')[0]}", False)
+async def _silent(url: Url, patience: Patience) -> Diagnosis:
+    found = diagnose_silence(url.shown, patience.total, request=f"the beginning of {url.plain.upper()}")
+    return Diagnosis("silent", found.what, f"check host and port; {found.fix.partition('; else')[0]}", False)
 
 
-async def _said(url: Url, access: Access, greeting: Greeting, patience: Patience) -> bytes:
-    """The first bytes of the answer; b"" where none came in time. Raises Faulty for a far end that hung up."""
+async def _said(url: Url, access: AccessOptions, greeting: Greeting, patience: Patience) -> bytes:
+    """The first bytes of the answer; b"" where none came in time. Raises FaultFound for a far end that hung up."""
     tls = (access.tls() or ssl.create_default_context()) if url.tls else None
     said = b""
     try:
@@ -78,10 +80,10 @@ async def _said(url: Url, access: Access, greeting: Greeting, patience: Patience
     except OSError:
         said = b""
     if not said:
-        mend = f"check host and port: another protocol may be there, or {url.scheme}s:// is wanted"
+        fix = f"check host and port: another protocol may be there, or {url.scheme}s:// is wanted"
         if url.tls:
-            mend = "check host and port: another protocol may be there"
-        raise Faulty(
-            Fault("hung_up", f"{url.shown} closes the connection at the beginning of {url.plain.upper()}", mend)
+            fix = "check host and port: another protocol may be there"
+        raise FaultFound(
+            Diagnosis("hung_up", f"{url.shown} closes the connection at the beginning of {url.plain.upper()}", fix)
         )
     return said

@@ -25,11 +25,11 @@ from ...net.environment import child_environment
 from ...net.replies import excerpt
 from ...net.sockets import in_words
 from ...net.urls import printable
-from ..faults import Heard, of_bytes, silent, slow, whole
-from ..options import Access
+from ..faults import ReplyReader, diagnose_bytes, diagnose_silence, diagnose_slowness, is_whole
+from ..options import AccessOptions
 from ..programs import OURS, environment
-from .record import LOOK, Fault, Faulty, Patience, Record, Step
-from .sockets import ID, REQUEST, by_content_length, listen
+from .record import LOOK, Diagnosis, Examination, ExaminationStep, FaultFound, Patience
+from .sockets import ID, REQUEST, listen, wants_content_length
 
 _KEPT = 200
 """Lines of stderr that are kept."""
@@ -44,12 +44,12 @@ _EARLY = re.compile(r"(?i)initiali[sz]e")
 class Program:
     """A command that runs, and what it says on stderr."""
 
-    def __init__(self, command: Sequence[str], access: Access) -> None:
+    def __init__(self, command: Sequence[str], access: AccessOptions) -> None:
         self.name: str = command_name(command)
         self.stderr: deque[str] = deque(maxlen=_KEPT)
         self.starts: int = 0
         self._command = command
-        self.access: Access = access
+        self.access: AccessOptions = access
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Future[None] | None = None
         self._passing: asyncio.Future[None] | None = None
@@ -63,9 +63,9 @@ class Program:
         return self._process
 
     async def start(self) -> None:
-        """Start it. Raises Faulty."""
+        """Start it. Raises FaultFound."""
         pipe = asyncio.subprocess.PIPE
-        command, place = self._command, self.name
+        command, where = self._command, self.name
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
@@ -77,19 +77,19 @@ class Program:
             )
         except FileNotFoundError:
             if _is_there(command[0]):
-                mend = f"the interpreter in the first line of {command[0]} is not there: correct it"
-                raise Faulty(Fault("no_interpreter", f"{place} cannot start", mend, False)) from None
-            mend = (
-                f"install {printable(command[0])}, or give its whole path; a URL begins with a scheme such as http://"
-            )
-            raise Faulty(Fault("no_program", f"there is no program {printable(command[0])!r}", mend, False)) from None
+                fix = f"the interpreter in the first line of {command[0]} is not there: correct it"
+                raise FaultFound(Diagnosis("no_interpreter", f"{where} cannot start", fix, False)) from None
+            fix = f"install {printable(command[0])}, or give its whole path; a URL begins with a scheme such as http://"
+            raise FaultFound(
+                Diagnosis("no_program", f"there is no program {printable(command[0])!r}", fix, False)
+            ) from None
         except PermissionError:
-            mend = f"make it executable: chmod +x {shlex.quote(command[0])}"
+            fix = f"make it executable: chmod +x {shlex.quote(command[0])}"
             what = f"{printable(command[0])!r} may not be run"
-            raise Faulty(Fault("not_executable", what, mend, False)) from None
+            raise FaultFound(Diagnosis("not_executable", what, fix, False)) from None
         except (OSError, ValueError) as error:
-            mend = "begin it with a line such as #!/usr/bin/env python3, or name the interpreter: 'python FILE'"
-            raise Faulty(Fault("no_format", f"{place} cannot start: {in_words(error)}", mend, False)) from None
+            fix = "begin it with a line such as #!/usr/bin/env python3, or name the interpreter: 'python FILE'"
+            raise FaultFound(Diagnosis("no_format", f"{where} cannot start: {in_words(error)}", fix, False)) from None
         self.starts += 1
         self._reading = asyncio.ensure_future(self._read())
 
@@ -133,7 +133,7 @@ class Program:
 
     @asynccontextmanager
     async def offer(self) -> AsyncIterator[str]:
-        """The URL at which the running program answers whoever connects, one after the other."""
+        """The URL at which the running program answers its clients, one after the other."""
         with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
             path = os.path.join(folder, "s")
             server = await asyncio.start_unix_server(self._connected, path)
@@ -159,13 +159,13 @@ class Program:
             while data := await reader.read(65536):
                 self.process.stdin.write(data)
                 await self.process.stdin.drain()
-        except (OSError, Faulty):
-            pass  # either end is gone, which the other is told of by the end of its stream
+        except (OSError, FaultFound):
+            pass  # either end is gone, which the other learns by the end of its stream
         finally:
             writer.close()
 
     async def _pass_on(self) -> None:
-        """Pass on what the program says; without anybody there it is dropped."""
+        """Pass on what the program says; without a client it is dropped."""
         assert self.process.stdout is not None
         while data := await self.process.stdout.read(65536):
             if (writer := self._writer) is not None and not writer.is_closing():
@@ -180,23 +180,23 @@ class Program:
             self._writer = None
 
 
-async def examine(program: Program, framing_name: FramingName | None, record: Record, patience: Patience) -> None:
-    """Start the command, send it one request, and look at what it does. Raises Faulty."""
-    place = program.name
+async def examine(program: Program, framing_name: FramingName | None, record: Examination, patience: Patience) -> None:
+    """Start the command, send it one request, and look at what it does. Raises FaultFound."""
+    where = program.name
     with record.step("spawn") as step:
         await program.start()
         step.said = f"process {program.process.pid}, {_passed(program)}"
     with record.step("first byte") as step:
-        heard = await _asked(program, framing_name, patience, step)
-        if not heard.raw:
-            if await _dislikes_ping(program, heard):
+        reply = await _request(program, framing_name, patience, step)
+        if not reply.raw:
+            if await _dislikes_ping(program, reply):
                 step.said = "it ends at a request before initialize, so it is started again"
                 return
-            raise Faulty(await _without_a_word(program, heard, framing_name, patience))
+            raise FaultFound(await _without_a_word(program, reply, framing_name, patience))
     with record.step("framing") as step:
-        fault = await _faulty(program, heard, framing_name, place, patience)
+        fault = await _faulty(program, reply, framing_name, where, patience)
         if fault is not None:
-            raise Faulty(fault)
+            raise FaultFound(fault)
         step.said = framing_name or "newline"
     with record.step("stderr") as step:
         step.said = f"{len(program.stderr)} lines" if program.stderr else "quiet"
@@ -207,7 +207,7 @@ def _is_there(program: str) -> bool:
 
 
 def _passed(program: Program) -> str:
-    """What it gets of the environment, in words."""
+    """Which part of the environment it gets, in words."""
     access = program.access
     if access.env_inherit:
         return "with your environment but for DRAGOMAN_*"
@@ -215,25 +215,27 @@ def _passed(program: Program) -> str:
     return f"with {', '.join(printable(name, 40) for name in given)} (--env NAME passes more of your environment on)"
 
 
-async def _asked(program: Program, framing_name: FramingName | None, patience: Patience, step: Step) -> Heard:
+async def _request(
+    program: Program, framing_name: FramingName | None, patience: Patience, step: ExaminationStep
+) -> ReplyReader:
     """What comes on stdout for one request; once noise has come, the answer has `patience.look` seconds."""
     process = program.process
     assert process.stdin is not None
     assert process.stdout is not None
-    heard = Heard(framing_name, ID)
+    reply = ReplyReader(framing_name, ID)
     started = perf_counter()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience.left) as limit:
             loop = asyncio.get_running_loop()
 
             def noisy() -> None:
-                if not heard.calm:
+                if not reply.calm:
                     limit.reschedule(min(limit.when() or 0.0, loop.time() + patience.look))
 
             await _say(program, framing_name or "newline")
-            await listen(process.stdout, heard, noisy)
-    step.said = f"after {1000 * (perf_counter() - started):.0f} ms" if heard.raw else "none"
-    return heard
+            await listen(process.stdout, reply, noisy)
+    step.said = f"after {1000 * (perf_counter() - started):.0f} ms" if reply.raw else "none"
+    return reply
 
 
 async def _say(program: Program, framing_name: FramingName) -> None:
@@ -245,52 +247,52 @@ async def _say(program: Program, framing_name: FramingName) -> None:
 
 
 async def _faulty(
-    program: Program, heard: Heard, framing_name: FramingName | None, place: str, patience: Patience
-) -> Fault | None:
+    program: Program, reply: ReplyReader, framing_name: FramingName | None, where: str, patience: Patience
+) -> Diagnosis | None:
     """What is wrong with what came on stdout."""
-    if heard.answered:
-        if not (noise := heard.noise()):
+    if reply.answered:
+        if not (noise := reply.noise()):
             return None
-        what = f"{place} prints on stdout what is not JSON-RPC: {excerpt(noise)}"
-        return Fault("noise", what, "print it on stderr: stdout carries messages and nothing else")
-    if heard.calm and not heard.ended and not heard.echoed and (heard.messages or not whole(heard.raw)):
-        return silent(place, patience.total, f"on stdout came {excerpt(heard.raw)}")
-    fault = of_bytes(heard, "stdio", place, framing_name == "content-length")
-    if heard.ended and (fault is None or fault.kind == "not_json") and (status := await program.status()):
-        return _exited(program, place, status, heard)
+        what = f"{where} prints on stdout what is not JSON-RPC: {excerpt(noise)}"
+        return Diagnosis("noise", what, "print it on stderr: stdout carries messages and nothing else")
+    if reply.calm and not reply.ended and not reply.echoed and (reply.messages or not is_whole(reply.raw)):
+        return diagnose_silence(where, patience.total, f"on stdout came {excerpt(reply.raw)}")
+    fault = diagnose_bytes(reply, "stdio", where, framing_name == "content-length")
+    if reply.ended and (fault is None or fault.kind == "not_json") and (status := await program.status()):
+        return _exited(program, where, status, reply)
     if fault is not None and fault.kind == "not_json":
-        mend = "check that this is the command of a server; its log belongs to stderr, stdout carries messages alone"
-        return Fault("noise", f"{place} prints on stdout what is not JSON-RPC: {excerpt(heard.raw)}", mend)
-    return fault or silent(place, patience.total)
+        fix = "check that this is the command of a server; its log belongs to stderr, stdout carries messages alone"
+        return Diagnosis("noise", f"{where} prints on stdout what is not JSON-RPC: {excerpt(reply.raw)}", fix)
+    return fault or diagnose_silence(where, patience.total)
 
 
-async def _dislikes_ping(program: Program, heard: Heard) -> bool:
+async def _dislikes_ping(program: Program, reply: ReplyReader) -> bool:
     """Whether it ended because it wants `initialize` as its first message."""
-    if not heard.ended or await program.status() is None:
+    if not reply.ended or await program.status() is None:
         return False
     return any(_EARLY.search(line) for line in program.stderr)
 
 
 async def _without_a_word(
-    program: Program, heard: Heard, framing_name: FramingName | None, patience: Patience
-) -> Fault:
+    program: Program, reply: ReplyReader, framing_name: FramingName | None, patience: Patience
+) -> Diagnosis:
     """The fault of a command that wrote nothing to stdout."""
-    place = program.name
-    if heard.ended and (status := await program.status()) is not None:
-        return _exited(program, place, status, heard)
-    if heard.ended:
-        mend = "the server must keep its stdout open until its stdin ends"
-        return Fault("stdout_closed", f"{place} closes its stdout and goes on running", mend, False)
+    where = program.name
+    if reply.ended and (status := await program.status()) is not None:
+        return _exited(program, where, status, reply)
+    if reply.ended:
+        fix = "the server must keep its stdout open until its stdin ends"
+        return Diagnosis("stdout_closed", f"{where} closes its stdout and goes on running", fix, False)
     if framing_name is None and (fault := await _last_look(program, patience)) is not None:
         return fault
     said = f"on stderr: {program.cause}" if program.stderr else "nor has it written to stderr"
-    return silent(place, patience.total, said)
+    return diagnose_silence(where, patience.total, said)
 
 
-async def _last_look(program: Program, patience: Patience) -> Fault | None:
+async def _last_look(program: Program, patience: Patience) -> Diagnosis | None:
     """Whether it was slow, or reads Content-Length headers; None if it is silent still."""
     assert program.process.stdout is not None
-    lines, framed = Heard(None, ID), Heard("content-length", ID)
+    lines, framed = ReplyReader(None, ID), ReplyReader("content-length", ID)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience.look):
             await _say(program, "content-length")
@@ -298,34 +300,34 @@ async def _last_look(program: Program, patience: Patience) -> Fault | None:
                 lines.feed(data)
                 framed.feed(data)
     if framed.answered:
-        return by_content_length(program.name)
-    return slow(program.name, patience.total) if lines.answered else None
+        return wants_content_length(program.name)
+    return diagnose_slowness(program.name, patience.total) if lines.answered else None
 
 
-def _exited(program: Program, place: str, status: int, heard: Heard) -> Fault:
+def _exited(program: Program, where: str, status: int, reply: ReplyReader) -> Diagnosis:
     """The fault of a command that ended instead of answering."""
     how = f"was ended by {_signal(-status)}" if status < 0 else f"ends with exit status {status}"
-    cause = program.cause or (excerpt(heard.raw) if heard.raw.strip() else "")
-    what = f"{place} {how} and does not answer{f': {cause}' if cause else ''}"
+    cause = program.cause or (excerpt(reply.raw) if reply.raw.strip() else "")
+    what = f"{where} {how} and does not answer{f': {cause}' if cause else ''}"
     for line in program.stderr:
         if (missing := _MISSING.search(line)) is not None:
             name = (missing[1] or missing[2]).partition(".")[0]
-            mend = f"install {name} where the command's Python looks for it"
-            return Fault("missing_module", what, mend, False)
+            fix = f"install {name} where the command's Python looks for it"
+            return Diagnosis("missing_module", what, fix, False)
     if cause.startswith(OURS):
-        return Fault("own", cause.removeprefix(OURS), "correct the file or the name", False)
+        return Diagnosis("own", cause.removeprefix(OURS), "correct the file or the name", False)
     if status < 0 and -status not in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
-        return Fault("killed", what, "find what ended it: the system's log, a limit of memory", False)
+        return Diagnosis("killed", what, "find what ended it: the system's log, a limit of memory", False)
     if any(_TRACE.search(line) for line in program.stderr):
-        return Fault("crashed", what, "it fails while it starts: fix what the trace on its stderr says", False)
+        return Diagnosis("crashed", what, "it fails while it starts: fix what the trace on its stderr says", False)
     if status in (126, 127):
-        return Fault("no_program", what, "a command within it is not there: install it, or correct its path", False)
+        return Diagnosis("no_program", what, "a command within it is not there: install it, or correct its path", False)
     if status == 0:
-        return Fault("ended", what, "the server must read its stdin until it ends, and answer each request", False)
+        return Diagnosis("ended", what, "the server must read its stdin until it ends, and answer each request", False)
     if status < 0:
-        return Fault("killed", what, "find what ended it: the system's log, a core dump", False)
-    mend = f"do what it says, or run it by hand and look: {place}; it gets little of your environment (--env NAME)"
-    return Fault("exited", what, mend, False)
+        return Diagnosis("killed", what, "find what ended it: the system's log, a core dump", False)
+    fix = f"do what it says, or run it by hand and look: {where}; it gets little of your environment (--env NAME)"
+    return Diagnosis("exited", what, fix, False)
 
 
 def _signal(number: int) -> str:

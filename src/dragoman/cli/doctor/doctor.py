@@ -21,12 +21,12 @@ from ...net.scheme import SCHEMES, has_host
 from ...net.urls import Url, mask_url, parse, printable, scheme_of
 from ...schemes import known
 from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
-from ..faults import BROKERS, silent
-from ..options import LINK_GROUP, OUTPUT, WIRE, Access, Link, Output, Wire
-from ..reach import place_of
+from ..faults import BROKERS, diagnose_silence
+from ..options import LINK_GROUP, OUTPUT, WIRE, AccessOptions, LinkOptions, Output, WireOptions
+from ..reach import target_of
 from ..terminal import clean, out, show_rows
 from . import brokers, child, protocol, sockets
-from .record import PATIENCE, Faulty, Patience, Record, Step
+from .record import PATIENCE, Examination, ExaminationStep, FaultFound, Patience
 
 app: App = App(
     name="doctor",
@@ -47,7 +47,7 @@ without it, and 1.5 s for a last look.""",
 
 @Parameter(name="*", group=LINK_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class DoctorAccess(Access):
+class DoctorAccess(AccessOptions):
     """Options of the calling end; the time-out is for the whole examination."""
 
     timeout: Annotated[float, Parameter(alias="-t", metavar="SECONDS", show_default=True)] = PATIENCE
@@ -56,7 +56,7 @@ class DoctorAccess(Access):
 
 @Parameter(name="*", group=LINK_GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class DoctorLink(Link):
+class DoctorLink(LinkOptions):
     """Options of the calling end."""
 
     access: DoctorAccess = DoctorAccess()
@@ -66,7 +66,7 @@ DOCTOR_LINK: DoctorLink = DoctorLink()
 
 
 @app.default
-def doctor(target: str, /, *, link: DoctorLink = DOCTOR_LINK, wire: Wire = WIRE, output: Output = OUTPUT) -> int:
+def doctor(target: str, /, *, link: DoctorLink = DOCTOR_LINK, wire: WireOptions = WIRE, output: Output = OUTPUT) -> int:
     """Find the first fault on the way to a server, and say how to fix it.
 
     Parameters
@@ -74,7 +74,7 @@ def doctor(target: str, /, *, link: DoctorLink = DOCTOR_LINK, wire: Wire = WIRE,
     target
         A URL of any wire, or a command to start, in quotes.
     """
-    record = asyncio.run(examined(target, link, wire))
+    record = asyncio.run(run_examination(target, link, wire))
     if output.json:
         output.write(record.as_json(), "steps")
     else:
@@ -84,30 +84,32 @@ def doctor(target: str, /, *, link: DoctorLink = DOCTOR_LINK, wire: Wire = WIRE,
     return ANSWERED_WITH_ERROR if record.fault.answers else NO_ANSWER
 
 
-async def examined(target: str, link: Link, wire: Wire) -> Record:
+async def run_examination(target: str, link: LinkOptions, wire: WireOptions) -> Examination:
     """Examine a target. Raises Usage and LocalError for what is not a target."""
-    place = place_of(target)
+    where = target_of(target)
     patience = Patience(link.access.seconds())
-    if isinstance(place, str):
-        known(place)
-        url = parse(place)
-        record = Record(url.shown, patience.total)
-        work = _by_url(place, url, link, wire, record, patience)
+    if isinstance(where, str):
+        known(where)
+        url = parse(where)
+        record = Examination(url.shown, patience.total)
+        work = _by_url(where, url, link, wire, record, patience)
     else:
-        record = Record(printable(shlex.join(place), 200), patience.total)
-        work = _by_command(place, link, wire, record, patience)
+        record = Examination(printable(shlex.join(where), 200), patience.total)
+        work = _by_command(where, link, wire, record, patience)
     try:
         async with asyncio.timeout(patience.total + 2 * patience.look):
-            with contextlib.suppress(Faulty):
+            with contextlib.suppress(FaultFound):
                 await work
     except TimeoutError:
         if record.fault is None:
             step = record.steps[-1].name if record.steps else "the first step"
-            record.fail(silent(record.target, patience.total, f"the step {step} has not ended"))
+            record.fail(diagnose_silence(record.target, patience.total, f"the step {step} has not ended"))
     return record
 
 
-async def _by_command(command: list[str], link: Link, wire: Wire, record: Record, patience: Patience) -> None:
+async def _by_command(
+    command: list[str], link: LinkOptions, wire: WireOptions, record: Examination, patience: Patience
+) -> None:
     program = child.Program(command, link.access)
     try:
         await child.examine(program, wire.framing, record, patience)
@@ -119,10 +121,12 @@ async def _by_command(command: list[str], link: Link, wire: Wire, record: Record
         await program.end()
 
 
-async def _by_url(place: str, url: Url, link: Link, wire: Wire, record: Record, patience: Patience) -> None:
+async def _by_url(
+    where: str, url: Url, link: LinkOptions, wire: WireOptions, record: Examination, patience: Patience
+) -> None:
     access = link.access
     doubt = None
-    if has_host(scheme_of(place)) and url.scheme != "udp":
+    if has_host(scheme_of(where)) and url.scheme != "udp":
         await sockets.look_up(url, record)
     if SCHEMES[url.scheme].socket in ("stream", "unix") or (has_host(url.scheme) and url.scheme != "udp"):
         await sockets.connect(url, access, record, patience)
@@ -135,7 +139,7 @@ async def _by_url(place: str, url: Url, link: Link, wire: Wire, record: Record, 
         await brokers.greet(url, access, record, patience)
     elif url.plain in ("tcp", "unix"):
         await sockets.answer(url, access, framing_name, record, patience)
-    target = protocol.Target(place, url, url.shown, target=mask_url(place), doubt=doubt, framing=framing_name)
+    target = protocol.Target(where, url, url.shown, target=mask_url(where), doubt=doubt, framing=framing_name)
     await protocol.examine(target, link, wire, record, patience)
 
 
@@ -143,14 +147,14 @@ def _framing(url: Url) -> FramingName | None:
     return cast("FramingName | None", url.query.get("framing"))  # one that does not exist is refused where it is used
 
 
-def _word(step: Step, record: Record) -> Text:
+def _word(step: ExaminationStep, record: Examination) -> Text:
     """A step in a word."""
     if not step.ok:
         return Text("fault", "bold red") if record.verdict == "faulty" else Text(record.verdict, "yellow")
     return Text("slow", "yellow") if step.slow else Text("ok", "green")
 
 
-def _show(record: Record) -> None:
+def _show(record: Examination) -> None:
     show_rows(
         (
             _word(step, record),
@@ -161,4 +165,4 @@ def _show(record: Record) -> None:
         for step in record.steps
     )
     if record.fault is not None:
-        out.print(Text(f"what to do: {clean(record.fault.mend)}", "yellow"), soft_wrap=True)
+        out.print(Text(f"what to do: {clean(record.fault.fix)}", "yellow"), soft_wrap=True)

@@ -10,8 +10,14 @@ from urllib.parse import urljoin
 
 from msgspec import Struct
 
-from ...auth.challenge import parsed
-from ...auth.metadata import MetadataRefused, ProtectedResource, check_resource, decoded, resource_locations
+from ...auth.challenge import parse_challenges
+from ...auth.metadata import (
+    MetadataRefused,
+    ProtectedResource,
+    check_document_resource,
+    decode_document,
+    resource_locations,
+)
 from ...channel import Broken, ChannelError, Options
 from ...jsonrpc.codec import decode
 from ...jsonrpc.errors import BadAnswer, LocalError
@@ -23,10 +29,10 @@ from ...net.urls import Url, parse, printable
 from ...transports.http.client.pool import Pool
 from ..advice import speaks_tls, with_tls
 from ..auth.on_demand import on_demand
-from ..faults import of_call, of_challenge, of_reply, wants_token
-from ..options import Access
-from .record import Fault, Faulty, Patience, Record
-from .sockets import REQUEST, lines_at
+from ..faults import diagnose_call, diagnose_challenge, diagnose_reply, wants_token
+from ..options import AccessOptions
+from .record import Diagnosis, Examination, FaultFound, Patience
+from .sockets import REQUEST, find_framing
 
 ACCEPT = "application/json, text/event-stream"
 LONGEST = 1024 * 1024
@@ -37,42 +43,43 @@ DOUBTFUL = frozenset(("bad_request", "not_found", "no_post", "not_acceptable", "
 """Faults of the first POST that a server of an older revision of MCP has too, which wants another beginning."""
 
 
-async def examine(url: Url, access: Access, record: Record, patience: Patience) -> Fault | None:
-    """POST a request. Returns a fault that a server of an older era may have without being faulty. Raises Faulty."""
+async def examine(url: Url, access: AccessOptions, record: Examination, patience: Patience) -> Diagnosis | None:
+    """POST a request. Returns a fault that a server of an older era may have without being faulty. Raises
+    FaultFound."""
     options = Options(limits=CLIENT, client_tls=access.tls(), headers=access.headers(), auth=access.auth())
     pool = Pool(url, options, ACCEPT)
-    asking = Asking(pool, url, access, patience)
+    probe = HttpProbe(pool, url, access, patience)
     try:
         with record.step("http") as step:
-            await asking.log_in()
-            status, headers, body = await _post(asking)
+            await probe.log_in()
+            status, headers, body = await _post(probe)
             step.said = f"HTTP {status}"
-            fault = of_reply(status, headers, body, url)
+            fault = diagnose_reply(status, headers, body, url)
             if fault is not None and status not in (401, 403) and fault.kind not in DOUBTFUL:
-                raise Faulty(fault)
+                raise FaultFound(fault)
             if fault is not None and fault.kind in ("not_found", "no_post"):
-                fault = await _elsewhere(asking, fault)
+                fault = await _other_path(probe, fault)
             if fault is not None and status not in (401, 403):
                 step.said += " to a ping, as some servers of MCP answer before a session begins"
         if status in (401, 403):
-            await _door(asking, record, status, headers)
+            await _examine_login(probe, record, status, headers)
         return fault
     finally:
         await pool.close()
 
 
-class Asking(Struct):
+class HttpProbe(Struct):
     """Requests to one server."""
 
     pool: Pool
     url: Url
-    access: Access
+    access: AccessOptions
     patience: Patience
     token: dict[str, str] = {}
     """The fields of the login that `dragoman login` has stored."""
 
     async def log_in(self) -> None:
-        """Use a stored login, if there is one and the user gave nothing else. Raises Faulty."""
+        """Use a stored login, if there is one and the user gave nothing else. Raises FaultFound."""
         whole = f"{self.url.scheme}://{self.url.address}{self.url.target}"
         stored = (
             None
@@ -85,8 +92,8 @@ class Asking(Struct):
             attempt = stored.authorizing(whole, self.access.tls()).begin("doctor", nullcontext)
             self.token = dict(await attempt.fields("POST", whole))
         except ChannelError as error:
-            mend = f"log in again: dragoman login {shlex.quote(self.url.bare)}"
-            raise Faulty(Fault("login", f"the stored login cannot be used: {error}", mend)) from None
+            fix = f"log in again: dragoman login {shlex.quote(self.url.bare)}"
+            raise FaultFound(Diagnosis("login", f"the stored login cannot be used: {error}", fix)) from None
 
     async def ask(
         self, method: str, body: bytes | None, target: str | None = None, accept: str | None = None
@@ -108,49 +115,47 @@ class Asking(Struct):
         return given or self.access.auth() is not None or bool(self.token)
 
 
-async def _post(asking: Asking) -> tuple[int, Mapping[str, str], bytes]:
-    url, patience = asking.url, asking.patience
+async def _post(probe: HttpProbe) -> tuple[int, Mapping[str, str], bytes]:
+    url, patience = probe.url, probe.patience
     try:
-        return await asking.ask("POST", REQUEST)
+        return await probe.ask("POST", REQUEST)
     except (Broken, BadAnswer) as error:
-        fault = of_call(error, url, url.shown, patience.total)
+        fault = diagnose_call(error, url, url.shown, patience.total)
         if fault.kind == "hung_up" and not url.tls and await speaks_tls(url, patience.look):
-            mend = f"write {with_tls(url.scheme)}:// for {url.scheme}://"
-            raise Faulty(Fault("other_protocol", f"{url.address} speaks TLS", mend)) from None
-        if fault.kind in ("hung_up", "silent") and (way := await _lines(asking)) is not None:
-            mend = f"write {'tls' if url.tls else 'tcp'}:// for {url.scheme}://"
+            fix = f"write {with_tls(url.scheme)}:// for {url.scheme}://"
+            raise FaultFound(Diagnosis("other_protocol", f"{url.address} speaks TLS", fix)) from None
+        if fault.kind in ("hung_up", "silent") and (way := await _lines(probe)) is not None:
+            fix = f"write {'tls' if url.tls else 'tcp'}:// for {url.scheme}://"
             more = " and give --framing content-length" if way == "content-length" else ""
-            raise Faulty(Fault("other_protocol", f"{url.address} answers without HTTP", mend + more)) from None
+            raise FaultFound(Diagnosis("other_protocol", f"{url.address} answers without HTTP", fix + more)) from None
         if fault.kind == "silent":
-            mend = (
-                f"if a proxy is on the way, see whether it holds the answer back; {fault.mend.partition(' (--fr')[0]}"
-            )
-            fault = Fault("silent", fault.what, mend, False)
-        raise Faulty(fault) from None
+            fix = f"if a proxy is on the way, see whether it holds the answer back; {fault.fix.partition(' (--fr')[0]}"
+            fault = Diagnosis("silent", fault.what, fix, False)
+        raise FaultFound(fault) from None
 
 
-async def _lines(asking: Asking) -> FramingName | None:
-    tls = (asking.access.tls() or ssl.create_default_context()) if asking.url.tls else None
-    return await lines_at(asking.url, tls, asking.patience)
+async def _lines(probe: HttpProbe) -> FramingName | None:
+    tls = (probe.access.tls() or ssl.create_default_context()) if probe.url.tls else None
+    return await find_framing(probe.url, tls, probe.patience)
 
 
-async def _elsewhere(asking: Asking, fault: Fault) -> Fault:
+async def _other_path(probe: HttpProbe, fault: Diagnosis) -> Diagnosis:
     """The fault of a wrong path, with the path at which an endpoint answers."""
-    url = asking.url
+    url = probe.url
     for path in OFTEN:
         if path == url.path:
             continue
         try:
-            _, _, body = await asking.ask("POST", REQUEST, path)
+            _, _, body = await probe.ask("POST", REQUEST, path)
         except (Broken, BadAnswer):
             break
         if isinstance(decode(body), Result | Failure):
             there = f"{url.scheme}://{url.address}{path if path != '/' else ''}"
-            return Fault(fault.kind, fault.what, f"an endpoint answers at {there}: write that", fault.answers)
+            return Diagnosis(fault.kind, fault.what, f"an endpoint answers at {there}: write that", fault.answers)
     return fault
 
 
-async def without_a_session(url: Url, access: Access, doubt: Fault, patience: Patience) -> Fault:
+async def without_a_session(url: Url, access: AccessOptions, doubt: Diagnosis, patience: Patience) -> Diagnosis:
     """The fault of an endpoint at which no session could be begun, by what a GET gives: HTTP+SSE of 2024-11-05 begins
     by one, and many such servers have one client for ever."""
     if doubt.kind not in ("not_found", "no_post", "bad_request", "server_error"):
@@ -159,10 +164,10 @@ async def without_a_session(url: Url, access: Access, doubt: Fault, patience: Pa
         url, Options(limits=CLIENT, client_tls=access.tls(), headers=access.headers(), auth=access.auth()), ACCEPT
     )
     try:
-        asking = Asking(pool, url, access, patience)
-        await asking.log_in()
-        status, headers, body = await asking.ask("GET", None, accept="text/event-stream")
-    except (Broken, BadAnswer, Faulty):
+        probe = HttpProbe(pool, url, access, patience)
+        await probe.log_in()
+        status, headers, body = await probe.ask("GET", None, accept="text/event-stream")
+    except (Broken, BadAnswer, FaultFound):
         return doubt
     finally:
         await pool.close()
@@ -175,66 +180,66 @@ async def without_a_session(url: Url, access: Access, doubt: Fault, patience: Pa
         what = f"{url.shown} answers HTTP {status} to GET, too"
     else:
         return doubt
-    mend = (
+    fix = (
         "it may serve one client only, and have one: end that, or start the server again; see whether it has /mcp, too"
     )
-    return Fault("sse", what, mend)
+    return Diagnosis("sse", what, fix)
 
 
 # -- the door -------------------------------------------------------------------------------------
 
 
-async def _door(asking: Asking, record: Record, status: int, headers: Mapping[str, str]) -> None:
-    """The step that finds out what a caller needs to be let in. Raises Faulty."""
-    url = asking.url
+async def _examine_login(probe: HttpProbe, record: Examination, status: int, headers: Mapping[str, str]) -> None:
+    """The step that finds out what a caller needs to be let in. Raises FaultFound."""
+    url = probe.url
     challenge = headers.get("www-authenticate", "")
-    challenges = parsed(challenge)
-    asked = next((one for one in challenges if one.of("bearer") or one.of("dpop")), None)
-    params = {} if asked is None else asked.params
+    challenges = parse_challenges(challenge)
+    bearer = next((one for one in challenges if one.of("bearer") or one.of("dpop")), None)
+    params = {} if bearer is None else bearer.params
     with record.step("authentication") as step:
         step.said = challenge or "no challenge"
-        fault = of_challenge(status, challenge, url, asking.authorized, stored=bool(asking.token))
+        fault = diagnose_challenge(status, challenge, url, probe.authorized, stored=bool(probe.token))
         if fault is not None:
-            raise Faulty(fault)
-    issuer = await _issuer(asking, record, params.get("resource_metadata"))
+            raise FaultFound(fault)
+    issuer = await _issuer(probe, record, params.get("resource_metadata"))
     record.fail(wants_token(url, issuer))
     assert record.fault is not None
-    raise Faulty(record.fault)
+    raise FaultFound(record.fault)
 
 
-async def _issuer(asking: Asking, record: Record, named: str | None) -> str:
+async def _issuer(probe: HttpProbe, record: Examination, named: str | None) -> str:
     """The authorization server of the well-known document; "" if there is no document and none was named."""
-    url = asking.url
+    url = probe.url
     with record.step("well-known") as step:
-        places = resource_locations(url.bare) if named is None else [_joined(url, named)]
-        for place in places:
-            target = _target(place, url)
+        urls = resource_locations(url.bare) if named is None else [_join(url, named)]
+        for where in urls:
+            target = _target(where, url)
             if target is None:
                 step.said = f"{named} is at another origin, which is not asked"
                 return ""
             try:
-                status, _, body = await asking.ask("GET", None, target)
+                status, _, body = await probe.ask("GET", None, target)
             except (Broken, BadAnswer) as error:
-                raise Faulty(of_call(error, url, url.shown, asking.patience.total)) from None
+                raise FaultFound(diagnose_call(error, url, url.shown, probe.patience.total)) from None
             if status == 200:
-                step.said = place
-                return _read(body, place, url)
+                step.said = where
+                return _read(body, where, url)
         if named is None:
             step.said = "none"
             return ""
-        mend = "serve the metadata of the protected resource there (RFC 9728), or correct resource_metadata"
-        raise Faulty(Fault("no_metadata", f"WWW-Authenticate names {named}, where nothing is", mend))
+        fix = "serve the metadata of the protected resource there (RFC 9728), or correct resource_metadata"
+        raise FaultFound(Diagnosis("no_metadata", f"WWW-Authenticate names {named}, where nothing is", fix))
 
 
-def _joined(url: Url, named: str) -> str:
-    """Where the metadata is; clients join a relative URL with that of the resource. Raises Faulty."""
+def _join(url: Url, named: str) -> str:
+    """Where the metadata is; clients join a relative URL with that of the resource. Raises FaultFound."""
     try:
         there = urljoin(url.bare, named)
         parse(there)
     except (LocalError, ValueError):
-        mend = "let resource_metadata be the whole URL of the document (RFC 9728, section 5.1)"
+        fix = "let resource_metadata be the whole URL of the document (RFC 9728, section 5.1)"
         what = f"WWW-Authenticate names {printable(named)} as resource_metadata, which is no URL"
-        raise Faulty(Fault("no_metadata", what, mend)) from None
+        raise FaultFound(Diagnosis("no_metadata", what, fix)) from None
     return there
 
 
@@ -243,19 +248,19 @@ def _target(named: str, url: Url) -> str | None:
     return there.target if (there.scheme, there.host, there.port) == (url.scheme, url.host, url.port) else None
 
 
-def _read(body: bytes, place: str, url: Url) -> str:
-    """The first authorization server, by the checks of a login. Raises Faulty for what a client cannot use."""
+def _read(body: bytes, where: str, url: Url) -> str:
+    """The first authorization server, by the checks of a login. Raises FaultFound for what a client cannot use."""
     try:
-        found = decoded(body, ProtectedResource, place)
+        found = decode_document(body, ProtectedResource, where)
     except MetadataRefused as error:
-        mend = "it must be a JSON object with resource and authorization_servers (RFC 9728, section 2)"
-        raise Faulty(Fault("bad_metadata", str(error), mend)) from None
+        fix = "it must be a JSON object with resource and authorization_servers (RFC 9728, section 2)"
+        raise FaultFound(Diagnosis("bad_metadata", str(error), fix)) from None
     try:
-        check_resource(found, url.bare)
+        check_document_resource(found, url.bare)
     except MetadataRefused as error:
-        mend = f"let it name this one: {url.bare} (RFC 9728, section 3.3)"
-        raise Faulty(Fault("other_resource", f"{place} is about another resource: {error}", mend)) from None
+        fix = f"let it name this one: {url.bare} (RFC 9728, section 3.3)"
+        raise FaultFound(Diagnosis("other_resource", f"{where} is about another resource: {error}", fix)) from None
     if not found.authorization_servers:
-        mend = "let it list authorization_servers, or clients cannot find out where to log in"
-        raise Faulty(Fault("bad_metadata", f"{place} names no authorization server", mend))
+        fix = "let it list authorization_servers, or clients cannot find out where to log in"
+        raise FaultFound(Diagnosis("bad_metadata", f"{where} names no authorization server", fix))
     return found.authorization_servers[0]

@@ -22,27 +22,29 @@ from ...net.urls import Url
 from ...rpc.peer import Peer
 from ..advice import methods_of
 from ..auth.on_demand import on_demand
-from ..faults import BROKERS, of_call, of_failure, silent
-from ..options import Access, Link, Wire
+from ..faults import BROKERS, diagnose_call, diagnose_failure, diagnose_silence
+from ..options import AccessOptions, LinkOptions, WireOptions
 from ..reach import peer_options
-from ..terminal import many
-from .record import Fault, Faulty, Patience, Record
+from ..terminal import count_of
+from .record import Diagnosis, Examination, FaultFound, Patience
 
 
 class Target(Struct, frozen=True):
-    """What is examined. `reach`: where it answers; `url`: None for a command; `place`: its name; `target`: what a user
+    """What is examined. `reach`: where it answers; `url`: None for a command; `where`: its name; `target`: what a user
     writes for it; `doubt`: what a failure is then."""
 
     reach: str
     url: Url | None
-    place: str
+    where: str
     target: str = ""
-    doubt: Fault | None = None
+    doubt: Diagnosis | None = None
     framing: FramingName | None = None
 
 
-async def examine(target: Target, link: Link, wire: Wire, record: Record, patience: Patience) -> None:
-    """Find out what the far end speaks, and call it once. Raises Faulty."""
+async def examine(
+    target: Target, link: LinkOptions, wire: WireOptions, record: Examination, patience: Patience
+) -> None:
+    """Find out what the far end speaks, and call it once. Raises FaultFound."""
     if await _described(target, link, wire, record, patience):
         return
     access = link.access
@@ -68,7 +70,7 @@ async def examine(target: Target, link: Link, wire: Wire, record: Record, patien
         except (BadAnswer, RpcError, ChannelError, CallTimeout) as error:
             step.said = "JSON-RPC 2.0, which does not describe itself"
             if (fault := await _no_mcp(error, target, access, patience)) is not None:
-                raise Faulty(fault) from None
+                raise FaultFound(fault) from None
             return
         stateful = client.revision.stateful
         step.said = f"MCP {client.revision.date}, {'with sessions' if stateful else 'stateless'}"
@@ -80,17 +82,20 @@ async def examine(target: Target, link: Link, wire: Wire, record: Record, patien
                 await client.close()
 
 
-def _auth(target: Target, access: Access) -> Auth:
+def _auth(target: Target, access: AccessOptions) -> Auth:
     """The credentials that were given, else the login that is stored."""
     return access.auth() or on_demand(target.reach, access.headers(), access.account, False)
 
 
 def _unheard(line: str) -> None:
-    """What a command says on stderr was told before."""
+    """Nothing: the step before has what a command printed on stderr."""
 
 
-async def _described(target: Target, link: Link, wire: Wire, record: Record, patience: Patience) -> bool:
-    """Whether the far end is a JSON-RPC server that describes itself. Raises Faulty where there is no connection."""
+async def _described(
+    target: Target, link: LinkOptions, wire: WireOptions, record: Examination, patience: Patience
+) -> bool:
+    """Whether the far end is a JSON-RPC server that describes itself. Raises FaultFound where there is no
+    connection."""
     url = target.url
     with record.step("protocol") as step:
         seconds = patience.left
@@ -98,49 +103,47 @@ async def _described(target: Target, link: Link, wire: Wire, record: Record, pat
             options = peer_options(link, wire, seconds)
             async with connect(target.reach, auth=_auth(target, link.access), stderr=_unheard, **options) as peer:
                 if (names := await methods_of(peer, seconds / 3)) is not None:
-                    step.said = f"JSON-RPC 2.0, {many(len(names), 'method')} in rpc.discover"
+                    step.said = f"JSON-RPC 2.0, {count_of(len(names), 'method')} in rpc.discover"
                     return True
                 if url is not None and url.plain in ("ws", "udp", "amqp", "mqtt", "nats", "redis"):
                     await _answers(peer)
         except (ChannelError, BadAnswer, CallTimeout) as error:
             if target.doubt is None and url is not None and url.plain != "http":
-                raise Faulty(_broken(error, target, seconds)) from None
+                raise FaultFound(_broken(error, target, seconds)) from None
         step.said = "no rpc.discover"
     return False
 
 
-def _broken(error: Exception, target: Target, seconds: float) -> Fault:
+def _broken(error: Exception, target: Target, seconds: float) -> Diagnosis:
     """The fault of a connection that failed above its socket."""
-    fault = of_call(error, target.url, target.place, seconds)
+    fault = diagnose_call(error, target.url, target.where, seconds)
     if fault.kind == "late":  # its socket was reached before
-        return silent(target.place, seconds, request="a connection")
+        return diagnose_silence(target.where, seconds, request="a connection")
     if fault.kind != "silent" or target.url is None or target.url.plain not in BROKERS:
         return fault
-    mend = f"start a worker there: dragoman serve FILE {shlex.quote(target.target)}; if one is slow: {fault.mend}"
-    return Fault("silent", f"the broker is there, and no worker has answered at {target.place}", mend, False)
+    fix = f"start a worker there: dragoman serve FILE {shlex.quote(target.target)}; if one is slow: {fault.fix}"
+    return Diagnosis("silent", f"the broker is there, and no worker has answered at {target.where}", fix, False)
 
 
 async def _answers(peer: Peer) -> None:
-    """Raise what a far end's silence raises; an error is an answer."""
+    """Make a call to see that the far end answers, be it with an error. Raises what silence raises."""
     with contextlib.suppress(RpcError):
         await peer.call("ping")
 
 
-async def _no_mcp(error: Exception, target: Target, access: Access, patience: Patience) -> Fault | None:
+async def _no_mcp(error: Exception, target: Target, access: AccessOptions, patience: Patience) -> Diagnosis | None:
     """The fault of a far end with which no MCP session could be begun; None for a JSON-RPC server."""
-    place, doubt = target.place, target.doubt
+    where, doubt = target.where, target.doubt
     if isinstance(error, SessionLost):
-        mend = (
-            "the server must keep a session until it is ended: look for replicas that do not share them, or a restart"
-        )
-        return Fault("session_lost", f"{place} forgets its session as soon as it has begun one", mend)
+        fix = "the server must keep a session until it is ended: look for replicas that do not share them, or a restart"
+        return Diagnosis("session_lost", f"{where} forgets its session as soon as it has begun one", fix)
     closed = isinstance(error, HttpRefused) and error.status in (401, 403, 429, 502, 503, 504)
     if target.url is not None and (closed or (isinstance(error, ChannelError) and error.reason == "login")):
         authorized = access.auth() is not None or "authorization" in (name.lower() for name in access.headers())
-        return of_failure(error, target.url, patience.total, authorized)
+        return diagnose_failure(error, target.url, patience.total, authorized)
     if isinstance(error, CallTimeout):
         what = "answers ping" if doubt is None else "answers"
-        return silent(place, patience.total, f"it {what}", "initialize")
+        return diagnose_silence(where, patience.total, f"it {what}", "initialize")
     if doubt is not None and target.url is not None:
         from . import http  # noqa: PLC0415 - needs the extra "http"
 
@@ -148,19 +151,19 @@ async def _no_mcp(error: Exception, target: Target, access: Access, patience: Pa
     if isinstance(error, RpcError) or isinstance(error.__cause__, MethodNotFound):
         return None
     if isinstance(error, BadAnswer) and ("revision" in str(error)):
-        mend = f"one end is too old: upgrade it; dragoman speaks {min(REVISIONS)} to {NEWEST.date}"
-        return Fault("revision", f"{place}: {error}", mend)
+        fix = f"one end is too old: upgrade it; dragoman speaks {min(REVISIONS)} to {NEWEST.date}"
+        return Diagnosis("revision", f"{where}: {error}", fix)
     if isinstance(error, BadAnswer) and str(error).startswith("initialize"):
-        mend = "the server must answer initialize with protocolVersion, capabilities and serverInfo"
-        return Fault("handshake", f"{place}: {error}", mend)
+        fix = "the server must answer initialize with protocolVersion, capabilities and serverInfo"
+        return Diagnosis("handshake", f"{where}: {error}", fix)
     if isinstance(error, HttpRefused):
         return None  # the POST before was answered with JSON-RPC
-    return of_call(error, target.url, place, patience.total)
+    return diagnose_call(error, target.url, where, patience.total)
 
 
-async def _used(client: Client, target: Target, record: Record, seconds: float) -> None:
+async def _used(client: Client, target: Target, record: Examination, seconds: float) -> None:
     """The steps of a server that speaks MCP: what it offers, and whether it keeps its word."""
-    offers, place = client.capabilities, target.place
+    offers, where = client.capabilities, target.where
     with record.step("capabilities") as step:
         named = [
             name for name in ("tools", "resources", "prompts", "completions", "logging") if getattr(offers, name, None)
@@ -169,25 +172,25 @@ async def _used(client: Client, target: Target, record: Record, seconds: float) 
     with record.step("call") as step:
         try:
             if "tools" in named:
-                step.said = many(len(await client.list_tools()), "tool")
+                step.said = count_of(len(await client.list_tools()), "tool")
             elif "resources" in named:
-                step.said = many(len(await client.list_resources()), "resource")
+                step.said = count_of(len(await client.list_resources()), "resource")
             elif "prompts" in named:
-                step.said = many(len(await client.list_prompts()), "prompt")
+                step.said = count_of(len(await client.list_prompts()), "prompt")
             else:
                 await client.ping()
                 step.said = "ping"
         except RpcError as error:
-            mend = "a server must answer the lists that its capabilities name: look into its log"
-            raise Faulty(
-                Fault("broken_promise", f"{place} offers {named[0] if named else 'ping'} and answers: {error}", mend)
+            fix = "a server must answer the lists that its capabilities name: look into its log"
+            raise FaultFound(
+                Diagnosis("broken_promise", f"{where} offers {named[0] if named else 'ping'} and answers: {error}", fix)
             ) from None
         except BadAnswer as error:
-            mend = "the result must have the shape of the revision's schema; look at it: "
-            mend += f"dragoman tools {shlex.quote(target.target)} --trace -"
-            raise Faulty(Fault("bad_result", f"{place}: {error}", mend)) from None
+            fix = "the result must have the shape of the revision's schema; look at it: "
+            fix += f"dragoman tools {shlex.quote(target.target)} --trace -"
+            raise FaultFound(Diagnosis("bad_result", f"{where}: {error}", fix)) from None
         except (ChannelError, CallTimeout) as error:
             if isinstance(error, SessionLost):
-                mend = "the server must keep a session until it is ended: look for replicas that do not share them"
-                raise Faulty(Fault("session_lost", f"{place} forgets its session", mend)) from None
-            raise Faulty(of_call(error, target.url, place, seconds)) from None
+                fix = "the server must keep a session until it is ended: look for replicas that do not share them"
+                raise FaultFound(Diagnosis("session_lost", f"{where} forgets its session", fix)) from None
+            raise FaultFound(diagnose_call(error, target.url, where, seconds)) from None

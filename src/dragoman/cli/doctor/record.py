@@ -1,7 +1,7 @@
-"""What an examination finds: its steps with their times, and the first fault with its mend.
+"""What an examination finds: its steps with their times, and the first fault with its fix.
 
-Rules: silence is no fault that was seen: it is told as `silent`, or as `slow` where the answer came too late. A step
-that took a good part of the patience is told as slow, too, and the examination goes on.
+Rules: silence proves no fault: the verdict is `silent`, or `slow` where the answer came too late. A step
+that took a good part of the patience is slow, too, and the examination goes on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from ..faults import Fault as Fault
+from ..faults import Diagnosis as Diagnosis
 
 PATIENCE = 10.0
 """Seconds for the whole examination, the start of a command included; `--timeout` says otherwise."""
@@ -23,10 +23,10 @@ LOOK = 1.5
 FOREVER = 24 * 3600.0
 """Seconds of `--timeout inf`."""
 SLOW = 0.25
-"""Part of the patience from which on a step is told as slow."""
+"""Part of the patience from which on a step counts as slow."""
 Verdict = Literal["healthy", "slow", "silent", "faulty"]
 UNCERTAIN: Mapping[str, Verdict] = {"silent": "silent", "late": "silent", "slow": "slow"}
-"""Faults that may be none, since nothing came, or it came late, and what they are told as."""
+"""Faults that may be none, since nothing came, or it came late, and their verdicts."""
 
 
 class Patience:
@@ -44,15 +44,15 @@ class Patience:
         return max(0.05, self._end - self._loop.time())
 
 
-class Faulty(Exception):
+class FaultFound(Exception):
     """A step found a fault."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Diagnosis) -> None:
         super().__init__(fault.what)
         self.fault = fault
 
 
-class Step(Struct):
+class ExaminationStep(Struct):
     """One step of an examination."""
 
     name: str
@@ -64,14 +64,14 @@ class Step(Struct):
     """It took a good part of the patience."""
 
 
-class Record(Struct):
+class Examination(Struct):
     """An examination as far as it has come."""
 
     target: str
     patience: float = PATIENCE
     """Seconds for all of it."""
-    steps: list[Step] = field(default_factory=list)
-    fault: Fault | None = None
+    steps: list[ExaminationStep] = field(default_factory=list)
+    fault: Diagnosis | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -81,14 +81,14 @@ class Record(Struct):
         return "slow" if any(step.slow for step in self.steps) else "healthy"
 
     @contextmanager
-    def step(self, name: str) -> Iterator[Step]:
+    def step(self, name: str) -> Iterator[ExaminationStep]:
         """Time a step; a fault in it is the last word of the examination, and is raised on."""
-        step = Step(name)
+        step = ExaminationStep(name)
         self.steps.append(step)
         started = perf_counter()
         try:
             yield step
-        except Faulty as found:
+        except FaultFound as found:
             self.fault, step.ok, step.said = found.fault, False, found.fault.what
             raise
         finally:
@@ -106,7 +106,7 @@ class Record(Struct):
             "fault": self.fault,
         }
 
-    def fail(self, fault: Fault) -> None:
+    def fail(self, fault: Diagnosis) -> None:
         """This is the fault of the step that was begun last."""
         self.fault = fault
         if self.steps:

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from ...mcp.protocol.params import ElicitRequestParams, ElicitResult
 from ..ends import Usage
-from ..fields import Misfit, choices_of, kinds_of, resolved, value_of
+from ..fields import Misfit, choices_of, kinds_of, resolve_schema, value_of
 from ..terminal import clean, compact, err
 
 Action = Literal["accept", "decline", "cancel"]
@@ -32,29 +32,29 @@ Ask = Callable[[str], Awaitable[str | None]]
 """Shows a prompt and returns the line that was typed; None at the end of the input."""
 
 
-class Reply(Struct, frozen=True):
+class QuestionReply(Struct, frozen=True):
     """The user's answer to a question."""
 
     action: Action
     content: dict[str, Any] | None = None
 
 
-DECLINED, CANCELLED = Reply("decline"), Reply("cancel")
+DECLINED, CANCELLED = QuestionReply("decline"), QuestionReply("cancel")
 
 
 class _Out(Exception):
     """The user ends the question early: `reply` is a decline or a cancel."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: QuestionReply) -> None:
         self.reply = reply
 
 
-def at_terminal() -> bool:
-    """True if the user can be asked."""
+def has_terminal() -> bool:
+    """Whether there is a terminal to ask the user at."""
     return sys.stdin.isatty() and err.is_terminal
 
 
-async def typed(prompt: str) -> str | None:
+async def read_line(prompt: str) -> str | None:
     """A line from the terminal; the loop goes on meanwhile. None at the end of the input."""
     err.print(Text(prompt, style="bold"), end="", soft_wrap=True)
     loop = asyncio.get_running_loop()
@@ -77,7 +77,7 @@ class Asker:
     """Answers the questions of one server, one after another.
 
     `who`: the server's name. `given`: answers given on the command line, by the name of the field. `pause`: clears the
-    progress line. `ask`: None where the user cannot be asked.
+    progress line. `ask`: None without a terminal.
     """
 
     def __init__(self, who: str, given: Sequence[str], pause: Callable[[], None], ask: Ask | None) -> None:
@@ -95,7 +95,7 @@ class Asker:
             reply = await self.form(params.message, params.requested_schema or {})
         return ElicitResult(action=reply.action, content=UNSET if reply.content is None else reply.content)
 
-    async def form(self, message: str, schema: Mapping[str, Any]) -> Reply:
+    async def form(self, message: str, schema: Mapping[str, Any]) -> QuestionReply:
         """Fill in a form, field by field."""
         async with self._turn:
             self.pause()
@@ -108,22 +108,22 @@ class Asker:
             except _Out as out:
                 return out.reply
 
-    async def url(self, message: str, url: str) -> Reply:
+    async def url(self, message: str, url: str) -> QuestionReply:
         """Consent to open a URL, which is shown and never opened."""
         async with self._turn:
             self.pause()
             _say(self.who, "wants you to open a page", message)
             err.print(Text.assemble("  ", (clean(url), "cyan")), soft_wrap=True)
             err.print(Text.assemble("  at the host ", (clean(_host(url)), "bold")), soft_wrap=True)
-            if doubt := _doubt(url):
+            if doubt := _find_doubt(url):
                 err.print(Text(f"  beware: {doubt}", "yellow"), soft_wrap=True)
             if self.ask is None:
-                return _nobody()
+                return _decline()
             try:
-                action = await _decided(self.ask, "  have you opened it, or will you?", may_edit=False)
+                action = await _ask_decision(self.ask, "  have you opened it, or will you?", may_edit=False)
             except _Out as out:
                 return out.reply
-            return Reply("cancel" if action == "edit" else action)
+            return QuestionReply("cancel" if action == "edit" else action)
 
     def _known(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The given answers that the form asks for."""
@@ -136,17 +136,17 @@ class Asker:
                     raise Usage(f"--answer {name}: {fault}, not {self.given[name]!r}") from None
         return known
 
-    def _without(self, schema: Mapping[str, Any], known: dict[str, Any]) -> Reply:
-        """The reply where the user cannot be asked: the given answers and the defaults, if they suffice."""
+    def _without(self, schema: Mapping[str, Any], known: dict[str, Any]) -> QuestionReply:
+        """The reply without a terminal: the given answers and the defaults, if they suffice."""
         fields = _fields(schema)
         content = {name: field["default"] for name, field in fields.items() if "default" in field} | known
         missing = [name for name in _required(schema) if name not in content]
         if not known or missing:
-            return _nobody(missing if known else [])
+            return _decline(missing if known else [])
         _review(content)
-        return Reply("accept", content)
+        return QuestionReply("accept", content)
 
-    async def _filled(self, ask: Ask, schema: Mapping[str, Any], known: dict[str, Any]) -> Reply:
+    async def _filled(self, ask: Ask, schema: Mapping[str, Any], known: dict[str, Any]) -> QuestionReply:
         """Ask for every field that is not known, then show all of them once more."""
         fields, required = _fields(schema), set(_required(schema))
         content, waiting = dict(known), [name for name in fields if name not in known]
@@ -155,13 +155,13 @@ class Asker:
         while True:
             for name in waiting:
                 default = content.pop(name, fields[name].get("default", UNSET))
-                value = await _asked(ask, name, fields[name], name in required, default)
+                value = await _ask_field(ask, name, fields[name], name in required, default)
                 if value is not UNSET:
                     content[name] = value
             _review(content)
-            action = await _decided(ask, "  send this?", may_edit=bool(fields))
+            action = await _ask_decision(ask, "  send this?", may_edit=bool(fields))
             if action != "edit":
-                return Reply(action, content if action == "accept" else None)
+                return QuestionReply(action, content if action == "accept" else None)
             waiting = list(fields)
 
 
@@ -173,7 +173,7 @@ def _host(url: str) -> str:
         return "(none: it is not a URL)"
 
 
-def _doubt(url: str) -> str:
+def _find_doubt(url: str) -> str:
     """What is suspicious about a URL: "SHOULD have warnings for ambiguous/suspicious URIs (i.e., containing Punycode)"
     (client/elicitation)."""
     host = _host(url)
@@ -199,8 +199,8 @@ def _say(who: str, what: str, message: str) -> None:
     err.print(Text.assemble((who, "bold cyan"), f" {what}: ", (clean(message), "bold")), soft_wrap=True)
 
 
-def _nobody(missing: Sequence[str] = ()) -> Reply:
-    """Declined, because the user cannot be asked."""
+def _decline(missing: Sequence[str] = ()) -> QuestionReply:
+    """Decline, because there is no terminal to ask at."""
     why = f"--answer lacks {', '.join(missing)}" if missing else "there is no terminal to ask at"
     err.print(Text(f"  declined: {clean(why)}", "yellow"), soft_wrap=True)
     return DECLINED
@@ -210,7 +210,7 @@ def _fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}
-    return {name: resolved(field, schema) for name, field in properties.items()}
+    return {name: resolve_schema(field, schema) for name, field in properties.items()}
 
 
 def _required(schema: Mapping[str, Any]) -> list[str]:
@@ -224,7 +224,7 @@ def _review(content: Mapping[str, Any]) -> None:
         err.print(Text.assemble("  ", (clean(name), "bold"), " = ", clean(compact(value))), soft_wrap=True)
 
 
-async def _decided(ask: Ask, question: str, *, may_edit: bool) -> Action | Literal["edit"]:
+async def _ask_decision(ask: Ask, question: str, *, may_edit: bool) -> Action | Literal["edit"]:
     """The user's decision about the whole form or the URL."""
     edit = "[e]dit, " if may_edit else ""
     while True:
@@ -242,7 +242,7 @@ DECISIONS: Mapping[Action | Literal["edit"], tuple[str, ...]] = {
 }
 
 
-async def _asked(ask: Ask, name: str, field: Mapping[str, Any], required: bool, default: Any) -> Any:
+async def _ask_field(ask: Ask, name: str, field: Mapping[str, Any], required: bool, default: Any) -> Any:
     """The value of one field; UNSET where it is left out."""
     _describe(name, field, required)
     shown = "" if default is UNSET else f" [{clean(_shown(field, default))}]"

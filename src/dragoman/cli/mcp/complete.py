@@ -10,11 +10,11 @@ from rich.text import Text
 
 from ...jsonrpc.errors import MethodNotFound, RpcError
 from ...mcp import Client
-from ..advice import near
+from ..advice import suggest
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import clean, err, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, list_or_empty, plain, server_and_rest, with_client
 from .prompts import texts
 
 app: App = App(
@@ -47,11 +47,11 @@ def complete(
     words
         The server, a prompt or a URI template, and the arguments; the first one is completed.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if len(rest) < 2:
         raise Usage("say what to complete: a prompt or a URI template, and ARGUMENT=BEGINNING")
     given = texts(rest[1:])
-    values = asked(host, options, rest[0], lambda client, _: _complete(client, rest[0], given))
+    values = with_client(host, options, rest[0], lambda client, _: _complete(client, rest[0], given))
     if output.json:
         lines = output.output == "ndjson"
         output.write(values if lines else {"completion": values}, "values")
@@ -74,9 +74,11 @@ async def _complete(client: Client, name: str, given: Mapping[str, str]) -> dict
         error.add_note("the server completes nothing: its capabilities have no completions")
         raise
     except RpcError as error:
-        known = [one.name for one in await listed(client.list_prompts())]
-        known += [one.uri_template for one in await listed(client.list_resource_templates())]
+        known = [one.name for one in await list_or_empty(client.list_prompts())]
+        known += [one.uri_template for one in await list_or_empty(client.list_resource_templates())]
         if name not in known:
-            error.add_note(f"the server has no prompt and no template {name!r}; {near(name, known) or 'it has none'}")
+            error.add_note(
+                f"the server has no prompt and no template {name!r}; {suggest(name, known) or 'it has none'}"
+            )
         raise
     return found

@@ -16,7 +16,7 @@ from ..ends import FINE
 from ..options import OUTPUT, Output
 from ..progress import Bar
 from ..terminal import clean, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, only, plain
+from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, only_server, plain, with_client
 
 app: App = App(
     name="discover",
@@ -49,7 +49,7 @@ Revisions without ping get server/discover instead.""",
 ALONE = "only the server is named here"
 
 
-class About(Struct, frozen=True):
+class ServerAbout(Struct, frozen=True):
     """How a server describes itself."""
 
     server: dict[str, Any]
@@ -70,7 +70,7 @@ def discover(
     words
         The server.
     """
-    about = asked(only(words, options, ALONE), options, "discover", _discover)
+    about = with_client(only_server(words, options, ALONE), options, "discover", _discover)
     if output.json:
         output.write(msgspec.to_builtins(about))
     else:
@@ -89,7 +89,7 @@ def ping(
     words
         The server.
     """
-    about, seconds = asked(only(words, options, ALONE), options, "ping", _ping)
+    about, seconds = with_client(only_server(words, options, ALONE), options, "ping", _ping)
     if output.json:
         output.write({"server": about.server, "revision": about.revision, "ms": round(1000 * seconds, 3)})
     else:
@@ -97,19 +97,19 @@ def ping(
     return FINE
 
 
-async def _discover(client: Client, bar: Bar) -> About:
+async def _discover(client: Client, bar: Bar) -> ServerAbout:
     return about_of(client, (await client.discover()).supported_versions)
 
 
-async def _ping(client: Client, bar: Bar) -> tuple[About, float]:
+async def _ping(client: Client, bar: Bar) -> tuple[ServerAbout, float]:
     started = perf_counter()
     await client.ping()
     return about_of(client, []), perf_counter() - started
 
 
-def about_of(client: Client, revisions: list[str]) -> About:
+def about_of(client: Client, revisions: list[str]) -> ServerAbout:
     """How the server of a client describes itself; `revisions`: all that it speaks."""
-    return About(
+    return ServerAbout(
         plain(client.server) or {},
         client.revision.date,
         revisions or [client.revision.date],
@@ -118,12 +118,12 @@ def about_of(client: Client, revisions: list[str]) -> About:
     )
 
 
-def _named(about: About) -> Text:
+def _named(about: ServerAbout) -> Text:
     name = str(about.server.get("title") or about.server.get("name") or "a server without a name")
     return Text.assemble((clean(name), "bold"), (f" {clean(str(about.server.get('version', '')))}", "dim"))
 
 
-def show_server(about: About) -> None:
+def show_server(about: ServerAbout) -> None:
     """How a server describes itself."""
     out.print(_named(about), soft_wrap=True)
     for key in ("description", "websiteUrl"):

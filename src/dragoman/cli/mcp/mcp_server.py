@@ -22,23 +22,23 @@ from ... import __version__
 from ...channel import Broken
 from ...jsonrpc.errors import MethodNotFound
 from ...jsonrpc.limits import CLIENT
-from ...jsonrpc.options import closest
+from ...jsonrpc.options import nearest_name
 from ...mcp import Client
 from ...mcp.client.http.refusals import HttpRefused
 from ...mcp.protocol.revisions import REVISIONS
 from ...net.urls import parse
-from ..advice import advised
+from ..advice import add_advice
 from ..arguments import utf8
 from ..auth.on_demand import on_demand
 from ..ends import Usage
 from ..exchange import exchange
-from ..options import ACCESS, LINK_GROUP, Access
+from ..options import ACCESS, LINK_GROUP, AccessOptions
 from ..programs import child_lines, environment
 from ..progress import Bar
-from ..reach import place_of
+from ..reach import target_of
 from ..serving import hosts
 from ..terminal import clean, say
-from .asking import Asker, at_terminal, typed
+from .asking import Asker, has_terminal, read_line
 
 Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
@@ -63,7 +63,7 @@ class McpOptions:
     """Look for --config NAME in FILE."""
     revision: Annotated[str | None, Parameter(metavar="DATE")] = None
     """Speak this revision of MCP; default: the newest that both know."""
-    access: Access = ACCESS
+    access: AccessOptions = ACCESS
     answer: Annotated[list[str], Parameter(metavar="NAME=VALUE")] = field(default_factory=list)
     """Answer a field of the server's questions beforehand; any number of times."""
     log: Annotated[Level | None, Parameter(metavar="LEVEL")] = None
@@ -80,7 +80,7 @@ MCP_OPTIONS = McpOptions()
 """The default options."""
 
 
-def found(words: Sequence[str], options: McpOptions) -> tuple[hosts.Host, list[str]]:
+def server_and_rest(words: Sequence[str], options: McpOptions) -> tuple[hosts.HostServer, list[str]]:
     """The server that was named, and the remaining arguments. Raises Usage."""
     rest = list(words)
     for word in rest:
@@ -94,15 +94,15 @@ def found(words: Sequence[str], options: McpOptions) -> tuple[hosts.Host, list[s
     if options.child is not None:
         if not options.child:
             raise Usage("there is no command after --")
-        return hosts.Host(shlex.split(options.child)), rest
+        return hosts.HostServer(shlex.split(options.child)), rest
     if not rest:
         raise Usage("say which server: a URL, a command in quotes or after --, a Python file, or --config NAME")
-    return hosts.Host(place_of(rest[0])), rest[1:]
+    return hosts.HostServer(target_of(rest[0])), rest[1:]
 
 
-def only(words: Sequence[str], options: McpOptions, instead: str) -> hosts.Host:
-    """The server that was named, where nothing else may be. Raises Usage, which says what to do instead."""
-    host, rest = found(words, options)
+def only_server(words: Sequence[str], options: McpOptions, instead: str) -> hosts.HostServer:
+    """The server that was named, of a command that takes nothing else. Raises Usage, which says what to do instead."""
+    host, rest = server_and_rest(words, options)
     if rest:
         raise Usage(f"{rest[0]!r} is too much: {instead}")
     return host
@@ -110,12 +110,12 @@ def only(words: Sequence[str], options: McpOptions, instead: str) -> hosts.Host:
 
 @asynccontextmanager
 async def server_at(
-    host: hosts.Host, options: McpOptions, title: str, heard: OnNotification | None = None
+    host: hosts.HostServer, options: McpOptions, title: str, on_notification: OnNotification | None = None
 ) -> AsyncIterator[tuple[Client, Bar]]:
-    """A client of the server, closed at the end, and the progress line. `heard` is told of notifications. Raises what
-    `Client` raises, and Usage."""
+    """A client of the server, closed at the end, and the progress line. `on_notification` receives
+    notifications. Raises what `Client` raises, and Usage."""
     if options.revision is not None and options.revision not in REVISIONS:
-        near = closest(options.revision, REVISIONS, 0.9)
+        near = nearest_name(options.revision, REVISIONS, 0.9)
         there = f"did you mean {near}?" if near else f"the revisions are {', '.join(REVISIONS)}"
         raise Usage(f"--revision {options.revision}: there is no such revision; {there}")
     access = options.access
@@ -127,9 +127,9 @@ async def server_at(
         child_lines(host.target) as lines,
         _nothing_there(host.target),
     ):
-        asker = Asker("the server", options.answer, bar.pause, typed if at_terminal() else None)
+        asker = Asker("the server", options.answer, bar.pause, read_line if has_terminal() else None)
         async with (
-            advised(host.target, access, lambda: lines.cause),
+            add_advice(host.target, access, lambda: lines.cause),
             Client(
                 host.target,
                 name="dragoman",
@@ -138,10 +138,10 @@ async def server_at(
                 timeout=seconds,
                 on_elicit=asker.reply,
                 on_elicit_url=asker.reply,
-                on_log=_log if heard is None else None,
-                on_notification=heard,
+                on_log=_log if on_notification is None else None,
+                on_notification=on_notification,
                 headers=headers,
-                auth=access.auth() or on_demand(host.target, headers, access.account, at_terminal()),
+                auth=access.auth() or on_demand(host.target, headers, access.account, has_terminal()),
                 tls=access.tls(),
                 env=environment(host.target) | host.env | access.environment(),
                 env_inherit=access.env_inherit,
@@ -159,8 +159,11 @@ async def server_at(
             yield client, bar
 
 
-def asked(host: hosts.Host, options: McpOptions, title: str, work: Callable[[Client, Bar], Awaitable[T]]) -> T:
-    """What `work` returns, given a client of the server and the progress line. Raises what `server_at` raises."""
+def with_client(
+    host: hosts.HostServer, options: McpOptions, title: str, work: Callable[[Client, Bar], Awaitable[T]]
+) -> T:
+    """Run `work` with a client of the server and the progress line; returns its result. Raises what `server_at`
+    raises."""
 
     async def run() -> T:
         async with server_at(host, options, title) as (client, bar):
@@ -180,24 +183,24 @@ def _nothing_there(target: str | list[str]) -> Iterator[None]:
         raise Broken(f"{why}; MCP is usually at {target.rstrip('/')}/mcp") from None
 
 
-async def listed(ask: Awaitable[list[T]]) -> list[T]:
-    """What a server lists; nothing where it does not know the method."""
+async def list_or_empty(ask: Awaitable[list[T]]) -> list[T]:
+    """The entries that a server lists; none where it does not know the method."""
     try:
         return await ask
     except MethodNotFound:
         return []
 
 
-async def others(client: Client, kind: str) -> dict[str, set[str]]:
+async def list_others(client: Client, kind: str) -> dict[str, set[str]]:
     """What a server lists of other kinds than this one: the names of its tools and prompts, the URIs of its
     resources."""
     found: dict[str, set[str]] = {}
     if kind != "tool":
-        found["tool"] = {one.name for one in await listed(client.list_tools())}
+        found["tool"] = {one.name for one in await list_or_empty(client.list_tools())}
     if kind != "prompt":
-        found["prompt"] = {one.name for one in await listed(client.list_prompts())}
+        found["prompt"] = {one.name for one in await list_or_empty(client.list_prompts())}
     if kind != "resource":
-        found["resource"] = {str(one.uri) for one in await listed(client.list_resources())}
+        found["resource"] = {str(one.uri) for one in await list_or_empty(client.list_resources())}
     return found
 
 
@@ -206,9 +209,9 @@ def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _log(told: Any) -> None:
+def _log(message: Any) -> None:
     """Print a log message of the server, in one line on stderr."""
-    line = plain(told)
+    line = plain(message)
     data = line.get("data")
     text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
     name = f" {line['logger']}" if line.get("logger") else ""

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import Client, GetPromptResult
-from ..advice import about_name, offered, probing
+from ..advice import about_name, list_offered, probing
 from ..arguments import NAMED
-from ..content import LEFT_OUT, about, block_text, show_detail, show_signatures
-from ..ends import FINE, Usage, meant
+from ..content import block_text
+from ..ends import FINE, Usage, suggest_name
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, others, plain
+from .listing import list_command
+from .mcp_server import (
+    MCP_OPTIONS,
+    SERVER_WORDS,
+    McpOptions,
+    list_others,
+    only_server,
+    plain,
+    server_and_rest,
+    with_client,
+)
 
 app: App = App(
     name="prompts",
@@ -57,13 +67,8 @@ def prompts(
     words
         The server.
     """
-    host = only(words, options, "to get a prompt use dragoman prompt")
-    there = asked(host, options, "prompts", lambda client, _: listed(client.list_prompts()))
-    if output.json:
-        output.write({"prompts": there}, "prompts")
-    else:
-        show_signatures([(signature(each), about(each)) for each in plain(there)], "prompts")
-    return FINE
+    host = only_server(words, options, "to get a prompt use dragoman prompt")
+    return list_command(host, options, output, "prompts")
 
 
 @prompt_app.default
@@ -79,11 +84,11 @@ def prompt(
     words
         The server, the prompt's name, and the arguments as name=text.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if not rest:
         raise Usage("say which prompt: dragoman prompts lists them")
     given = texts(rest[1:])
-    result = asked(host, options, rest[0], lambda client, _: _get(client, rest[0], given))
+    result = with_client(host, options, rest[0], lambda client, _: _get(client, rest[0], given))
     if output.json:
         output.write({"result": result})
         return FINE
@@ -107,30 +112,15 @@ def texts(words: Sequence[str]) -> dict[str, str]:
 
 
 async def _get(client: Client, name: str, arguments: dict[str, str]) -> GetPromptResult:
-    known = {one.name: plain(one) for one in await offered(client.list_prompts())}
+    known = {one.name: plain(one) for one in await list_offered(client.list_prompts())}
     allowed = [argument["name"] for argument in known.get(name, {}).get("arguments", [])]
     for given in arguments:
         if name in known and given not in allowed:
-            there = meant(given, allowed, f"it takes {', '.join(allowed) or 'none'}")
+            there = suggest_name(given, allowed, f"it takes {', '.join(allowed) or 'none'}")
             raise Usage(f"{name} has no argument {given!r}; {there}")
     try:
         return await client.get_prompt(name, arguments)
     except RpcError as error:
         async with probing():
-            about_name(error, "prompt", name, known, await others(client, "prompt"))
+            about_name(error, "prompt", name, known, await list_others(client, "prompt"))
         raise
-
-
-def signature(each: Mapping[str, Any]) -> str:
-    """A prompt in one line: `review(language, code?)`."""
-    arguments = [f"{one['name']}{'' if one.get('required') else '?'}" for one in each.get("arguments", [])]
-    return f"{each.get('name')}({', '.join(arguments)})"
-
-
-def show_prompt(each: Mapping[str, Any]) -> None:
-    """One prompt in detail."""
-    arguments = [
-        (one["name"], "", "" if one.get("required") else LEFT_OUT, one.get("description"))
-        for one in each.get("arguments", [])
-    ]
-    show_detail(signature(each), each.get("description"), arguments)

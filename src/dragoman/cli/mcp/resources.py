@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
-from ...mcp import Client, ReadResourceResult, Resource, ResourceTemplate
+from ...mcp import Client, ReadResourceResult
 from ..advice import about_name, probing
-from ..content import blob_of, contents_text, first_line, show_about, show_row
+from ..content import blob_of, contents_text
 from ..ends import FINE, Usage
 from ..options import OUTPUT, Output
-from ..progress import Bar
-from ..terminal import clean, err, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, only, others, plain
+from ..terminal import out
+from .listing import KINDS, list_all, list_command
+from .mcp_server import (
+    MCP_OPTIONS,
+    SERVER_WORDS,
+    McpOptions,
+    list_others,
+    only_server,
+    plain,
+    server_and_rest,
+    with_client,
+)
 
 app: App = App(
     name="resources",
@@ -62,13 +70,8 @@ def resources(
     words
         The server.
     """
-    host = only(words, options, "to read a resource use dragoman read")
-    there, templates = asked(host, options, "resources", _list)
-    if output.json:
-        output.write({"resources": there, "resourceTemplates": templates}, "resources", "resourceTemplates")
-    else:
-        show_resources([plain(one) for one in [*there, *templates]])
-    return FINE
+    host = only_server(words, options, "to read a resource use dragoman read")
+    return list_command(host, options, output, "resources", "resourceTemplates")
 
 
 @read_app.default
@@ -82,10 +85,10 @@ def read(
     words
         The server, and the resource's URI.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if len(rest) != 1:
         raise Usage("say which resource, by its URI: dragoman resources lists them")
-    result = asked(host, options, rest[0], lambda client, _: _read(client, rest[0]))
+    result = with_client(host, options, rest[0], lambda client, _: _read(client, rest[0]))
     if output.json:
         output.write({"result": result})
         return FINE
@@ -108,29 +111,7 @@ async def _read(client: Client, uri: str) -> ReadResourceResult:
         return await client.read_resource(uri)
     except RpcError as error:
         async with probing():
-            there, templates = await _list(client, None)
-            known = [str(one.uri) for one in there] + [one.uri_template for one in templates]
-            about_name(error, "resource", uri, known, await others(client, "resource"))
+            lists = plain(await list_all(client, "resources", "resourceTemplates"))
+            known = [each[KINDS[name].key] for name, entries in lists.items() for each in entries]
+            about_name(error, "resource", uri, known, await list_others(client, "resource"))
         raise
-
-
-async def _list(client: Client, bar: Bar | None) -> tuple[list[Resource], list[ResourceTemplate]]:
-    return await listed(client.list_resources()), await listed(client.list_resource_templates())
-
-
-def show_resources(there: Sequence[Mapping[str, Any]]) -> None:
-    """Resources and templates, an entry each."""
-    for each in there:
-        uri = str(each.get("uri") or each.get("uriTemplate", ""))
-        name, kind = str(each.get("title") or each.get("name", "")), str(each.get("mimeType") or "")
-        about = first_line(each.get("description"))
-        if not out.is_terminal:
-            show_row(uri, name, kind, about)
-            continue
-        out.print(
-            Text.assemble((clean(uri), "cyan"), f"  {clean(name)}", (f"  {clean(kind)}" if kind else "", "dim")),
-            soft_wrap=True,
-        )
-        show_about(clean(about))
-    if not there:
-        err.print(Text("the server has no resources", "dim"))

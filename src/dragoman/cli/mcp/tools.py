@@ -11,16 +11,25 @@ from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import CallToolResult, Client, Tool
-from ..advice import about_name, near, offered, probing
+from ..advice import about_name, list_offered, probing, suggest
 from ..arguments import params_of
-from ..calls.methods import kind
-from ..content import LEFT_OUT, about, block_text, show_detail, show_result, show_signatures
+from ..content import block_text, show_result
 from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
-from ..fields import arguments_of, resolved
+from ..fields import arguments_of
 from ..options import OUTPUT, Output
 from ..progress import Bar
-from ..terminal import clean, compact, err, out
-from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, asked, found, listed, others, plain
+from ..terminal import err
+from .listing import KINDS, list_command
+from .mcp_server import (
+    MCP_OPTIONS,
+    SERVER_WORDS,
+    McpOptions,
+    list_or_empty,
+    list_others,
+    plain,
+    server_and_rest,
+    with_client,
+)
 
 app: App = App(
     name="tools",
@@ -76,23 +85,22 @@ def tools(
     words
         The server, and the name of a tool to show in detail.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if len(rest) > 1:
         raise Usage(f"{rest[1]!r} is too much: a server and at most one tool")
-    there = asked(host, options, "tools", lambda client, _: listed(client.list_tools()))
-    if rest:
-        there = [tool for tool in there if tool.name == rest[0]] or _nothing(rest[0], there)
+    if not rest:
+        return list_command(host, options, output, "tools")
+    there = with_client(host, options, "tools", lambda client, _: list_or_empty(client.list_tools()))
+    there = [tool for tool in there if tool.name == rest[0]] or _raise_unknown(rest[0], there)
     if output.json:
         output.write({"tools": there}, "tools")
-    elif rest:
-        show_tool(plain(there[0]))
     else:
-        show_signatures([(signature(each), about(each)) for each in plain(there)], "tools")
+        KINDS["tools"].show(plain(there[0]))
     return FINE
 
 
-def _nothing(name: str, there: Sequence[Tool]) -> list[Tool]:
-    raise Usage(f"the server has no tool {name!r}; {near(name, [tool.name for tool in there]) or 'it has no tools'}")
+def _raise_unknown(name: str, there: Sequence[Tool]) -> list[Tool]:
+    raise Usage(f"the server has no tool {name!r}; {suggest(name, [tool.name for tool in there]) or 'it has no tools'}")
 
 
 @tool_app.default
@@ -111,10 +119,10 @@ def tool(
     arguments
         All arguments at once: JSON, @FILE, or - for stdin.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if not rest:
         raise Usage("say which tool: dragoman tools lists them")
-    result = asked(host, options, rest[0], lambda client, bar: _call(client, bar, rest[0], rest[1:], arguments))
+    result = with_client(host, options, rest[0], lambda client, bar: _call(client, bar, rest[0], rest[1:], arguments))
     if output.json:
         output.write({"result": result})
     else:
@@ -127,17 +135,17 @@ def tool(
 
 
 async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
-    there = {tool.name: tool for tool in await offered(client.list_tools())}
-    given = _given(there, name, words, whole, "--arguments")
+    there = {tool.name: tool for tool in await list_offered(client.list_tools())}
+    given = _typed_arguments(there, name, words, whole, "--arguments")
     try:
         return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
     except RpcError as error:
         async with probing():
-            about_name(error, "tool", name, there, await others(client, "tool"))
+            about_name(error, "tool", name, there, await list_others(client, "tool"))
         raise
 
 
-def _given(
+def _typed_arguments(
     there: Mapping[str, Tool], name: str, words: Sequence[str], whole: str | None, option: str
 ) -> dict[str, Any]:
     if whole is None:
@@ -151,54 +159,10 @@ def _given(
 async def arguments_for(client: Client, name: str, words: Sequence[str], whole: str | None) -> dict[str, Any]:
     """The arguments of a tool that a command line gives, typed by the tool's schema. Raises Usage, also for a tool that
     is not there."""
-    there = {tool.name: tool for tool in await listed(client.list_tools())}
+    there = {tool.name: tool for tool in await list_or_empty(client.list_tools())}
     if name not in there:
-        _nothing(name, [*there.values()])
-    return _given(there, name, words, whole, "--params")
-
-
-# -- what is shown --------------------------------------------------------------------------------
-
-
-def signature(each: Mapping[str, Any]) -> str:
-    """A tool in one line: `forecast(city: string, country?: string) -> Forecast`."""
-    schema = each.get("inputSchema", {})
-    words = [f"{name}{'' if needed else '?'}: {what}" for name, what, needed, _ in parameters(schema)]
-    answer = each.get("outputSchema")
-    return f"{each.get('name')}({', '.join(words)})" + (f" -> {_answer(answer)}" if isinstance(answer, dict) else "")
-
-
-def _answer(schema: dict[str, Any]) -> str:
-    """The result of a tool in a word: the title of its schema if it has one."""
-    title = schema.get("title")
-    shape = resolved(schema, schema)
-    members = shape.get("properties")
-    if isinstance(members, dict) and list(members) == ["result"]:
-        return kind(members["result"])
-    return title if isinstance(title, str) else kind(schema if "$ref" in schema else shape)
-
-
-def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
-    """The arguments that a schema describes: name, type in a word, whether it is required, and its own schema."""
-    shape = resolved(schema, schema)
-    required, properties = shape.get("required"), shape.get("properties")
-    if not isinstance(properties, dict):
-        return []
-    if not isinstance(required, list):
-        required = []
-    return [(name, kind(one), name in required, resolved(one, schema)) for name, one in properties.items()]
-
-
-def show_tool(each: Mapping[str, Any]) -> None:
-    """One tool in detail."""
-    arguments = []
-    for name, what, needed, schema in parameters(each.get("inputSchema", {})):
-        default = f", default {compact(schema['default'])}" if "default" in schema else ""
-        arguments.append((name, what, default or ("" if needed else LEFT_OUT), schema.get("description")))
-    show_detail(signature(each), each.get("description"), arguments)
-    hints = [name for name, value in (each.get("annotations") or {}).items() if value is True]
-    if hints:
-        out.print(Text(clean(f"  hints: {', '.join(hints)}"), "dim"), soft_wrap=True)
+        _raise_unknown(name, [*there.values()])
+    return _typed_arguments(there, name, words, whole, "--params")
 
 
 def _show_failure(result: Mapping[str, Any]) -> None:

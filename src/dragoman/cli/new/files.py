@@ -296,10 +296,10 @@ def files(kind: Kind, name: str, module: str, version: str) -> Mapping[str, str]
         f"src/{module}/{part}.py": _SERVICE if kind == "service" else _MCP,
         f"tests/test_{part}.py": _SERVICE_TESTS if kind == "service" else _MCP_TESTS,
     }
-    return {path: _filled(text, known) for path, text in texts.items()}
+    return {path: _fill(text, known) for path, text in texts.items()}
 
 
-def _filled(text: str, known: Mapping[str, str]) -> str:
+def _fill(text: str, known: Mapping[str, str]) -> str:
     for key, value in known.items():
         text = text.replace(f"{{{key}}}", value)
     return text

@@ -72,13 +72,13 @@ def new(kind: Kind, name: str, /, *, output: Output = OUTPUT) -> int:
         raise Usage(f"{name} exists already: take another name, or move it away")
     made = files(kind, project, module, __version__)
     for path, text in made.items():
-        place = folder / path
+        target = folder / path
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
         except OSError as fault:
             shutil.rmtree(folder, ignore_errors=True)  # half a project would stand in the way of the next try
-            raise Usage(f"{place} cannot be written: {fault.strerror}") from None
+            raise Usage(f"{target} cannot be written: {fault.strerror}") from None
     if output.json:
         output.write({"folder": name, "files": list(made)}, "files")
         return FINE
@@ -93,7 +93,7 @@ def is_taken(name: str) -> bool:
     module = _module(name)
     if keyword.iskeyword(module) or module in sys.stdlib_module_names or module in NEEDED:
         return True
-    elsewhere = [place for place in sys.path if place and Path(place) != Path.cwd()]
+    elsewhere = [target for target in sys.path if target and Path(target) != Path.cwd()]
     if PathFinder.find_spec(module, elsewhere) is not None:
         return True
     try:

@@ -28,10 +28,10 @@ from ..advice import of_mcp
 from ..arguments import params_of
 from ..calls.call import Params
 from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER, Usage
-from ..mcp.mcp_server import McpOptions, found, server_at
+from ..mcp.mcp_server import McpOptions, server_and_rest, server_at
 from ..mcp.tools import arguments_for
-from ..options import LINK, OUTPUT, WIRE, Link, Output, Wire
-from ..reach import reached
+from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions
+from ..reach import connect_peer
 from ..terminal import err, out, show_rows
 
 LATENCIES = 1_000_000
@@ -111,8 +111,8 @@ def bench(
     seconds: Annotated[float | None, Parameter(alias="-s", show_default=False)] = None,
     concurrency: Annotated[int, Parameter(alias="-c")] = 32,
     tools: Tools = TOOLS,
-    link: Link = LINK,
-    wire: Wire = WIRE,
+    link: LinkOptions = LINK,
+    wire: WireOptions = WIRE,
     output: Output = OUTPUT,
 ) -> int:
     """Measure how many calls per second a peer answers, and their latency.
@@ -139,7 +139,7 @@ def bench(
     if calls is None and seconds is None:
         seconds = 5.0
     run = _Run(calls, seconds, concurrency)
-    tally = asyncio.run(_asked(url, method, args, params, tools, link, wire, run))
+    tally = asyncio.run(_ask(url, method, args, params, tools, link, wire, run))
     if output.json:
         output.write(tally.as_json())
     else:
@@ -157,8 +157,15 @@ class _Run(Struct, frozen=True):
     concurrency: int
 
 
-async def _asked(
-    url: str, method: str, args: tuple[str, ...], params: str | None, tools: Tools, link: Link, wire: Wire, run: _Run
+async def _ask(
+    url: str,
+    method: str,
+    args: tuple[str, ...],
+    params: str | None,
+    tools: Tools,
+    link: LinkOptions,
+    wire: WireOptions,
+    run: _Run,
 ) -> Tally:
     if tools.sessions < 1:
         raise Usage("--sessions is above 0")
@@ -169,20 +176,22 @@ async def _asked(
     return await _bench_mcp(url, tool, [*args], params, tools.sessions, options, run)
 
 
-async def _bench(url: str, method: str, params: Raw | UnsetType, link: Link, wire: Wire, run: _Run) -> Tally:
-    async with reached(url, link, wire) as peer:
+async def _bench(
+    url: str, method: str, params: Raw | UnsetType, link: LinkOptions, wire: WireOptions, run: _Run
+) -> Tally:
+    async with connect_peer(url, link, wire) as peer:
 
         async def ask() -> None:
             await peer.call(method, params, result=Raw)
 
-        return await _measured(ask, run)
+        return await _measure(ask, run)
 
 
 async def _bench_mcp(
     url: str, tool: str | None, words: list[str], params: str | None, sessions: int, options: McpOptions, run: _Run
 ) -> Tally:
     """Call a tool, or without one `ping`, by several clients in turn; a tool that fails counts as an error."""
-    host, _ = found([url], options)
+    host, _ = server_and_rest([url], options)
     async with contextlib.AsyncExitStack() as stack:
         clients = [(await stack.enter_async_context(server_at(host, options, "bench")))[0] for _ in range(sessions)]
         given = {} if tool is None else await arguments_for(clients[0], tool, words, params)
@@ -195,10 +204,10 @@ async def _bench_mcp(
             elif (result := await client.call_tool(tool, given)).is_error is True:
                 raise _failed(result.text)
 
-        return await _measured(ask, run)
+        return await _measure(ask, run)
 
 
-async def _measured(ask: Callable[[], Awaitable[None]], run: _Run) -> Tally:
+async def _measure(ask: Callable[[], Awaitable[None]], run: _Run) -> Tally:
     """Ask once, which does not count, then as long as the run says."""
     with contextlib.suppress(RpcError):
         await ask()

@@ -10,13 +10,12 @@ from cyclopts import App, Parameter
 from msgspec import Raw
 
 from ...mcp import Client
-from ..advice import near
+from ..advice import suggest
 from ..calls.methods import description, document_of, show_method, show_methods
-from ..content import about, show_signatures
 from ..ends import FINE, Usage
-from ..mcp import prompts, resources, tools
-from ..mcp.discover import About, about_of, show_server
-from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found, listed, plain
+from ..mcp.discover import ServerAbout, about_of, show_server
+from ..mcp.listing import KINDS, list_all, show_lists
+from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, plain, server_and_rest
 from ..options import OUTPUT, Output
 from ..terminal import out
 from .either import either
@@ -36,9 +35,6 @@ Examples:
 {SERVER_WORDS}""",
 )
 
-KINDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
-"""What an MCP server lists, and by which member each is known."""
-
 
 @app.default
 def describe(
@@ -51,40 +47,37 @@ def describe(
     words
         The server, and the name of what to show in detail.
     """
-    host, rest = found(words, options)
+    host, rest = server_and_rest(words, options)
     if len(rest) > 1:
         raise Usage(f"{rest[1]!r} is too much: a server and at most one name")
     name = rest[0] if rest else None
-    place = words[0] if words else "it"
+    where = words[0] if words else "it"
 
     async def run() -> dict[str, Any] | Raw:
         async with either(host, options, "describe") as far:
-            return await _of_mcp(far) if isinstance(far, Client) else await description(far, place)
+            return await _of_mcp(far) if isinstance(far, Client) else await description(far, where)
 
     there = asyncio.run(run())
     if isinstance(there, dict):
         _show_mcp(there, name, output)
     elif name is None:
-        show_methods(place, there, output)
+        show_methods(where, there, output)
     else:
-        _show_method(place, there, name, output)
+        _show_method(where, there, name, output)
     return FINE
 
 
 async def _of_mcp(client: Client) -> dict[str, Any]:
     about: dict[str, Any] = msgspec.to_builtins(about_of(client, (await client.discover()).supported_versions))
-    about["tools"] = plain(await listed(client.list_tools()))
-    about["prompts"] = plain(await listed(client.list_prompts()))
-    about["resources"] = plain(await listed(client.list_resources()))
-    about["resourceTemplates"] = plain(await listed(client.list_resource_templates()))
+    about.update(plain(await list_all(client, *KINDS)))
     return about
 
 
-def _show_method(place: str, raw: Raw, name: str, output: Output) -> None:
-    document = document_of(place, raw)
+def _show_method(where: str, raw: Raw, name: str, output: Output) -> None:
+    document = document_of(where, raw)
     known = [one.name for one in document.methods]
     if name not in known:
-        raise Usage(f"there is no method {name!r}; {near(name, known) or 'it has no methods'}")
+        raise Usage(f"there is no method {name!r}; {suggest(name, known) or 'it has no methods'}")
     if output.json:
         output.write(next(one for one in msgspec.json.decode(raw)["methods"] if one["name"] == name))
     else:
@@ -97,29 +90,23 @@ def _show_mcp(there: dict[str, Any], name: str | None, output: Output) -> None:
     elif output.json:
         output.write(there, *KINDS)
     else:
-        show_server(msgspec.convert({key: there[key] for key in About.__struct_fields__}, About))
+        show_server(msgspec.convert({key: there[key] for key in ServerAbout.__struct_fields__}, ServerAbout))
         out.print()
-        show_signatures([(tools.signature(each), about(each)) for each in there["tools"]], "tools")
-        if there["prompts"]:
-            show_signatures([(prompts.signature(each), about(each)) for each in there["prompts"]], "prompts")
-        if entries := [*there["resources"], *there["resourceTemplates"]]:
-            resources.show_resources(entries)
+        show_lists({"tools": there["tools"]}, "tools")
+        if others := {name: there[name] for name in KINDS if name != "tools" and there[name]}:
+            show_lists(others, "")
 
 
 def _show_one(there: dict[str, Any], name: str, output: Output) -> None:
-    """One entry, of whatever kind has it."""
-    for kind, member in KINDS.items():
-        for each in there[kind]:
-            if name not in (each.get(member), each.get("name")):
+    """Show one entry, of any kind."""
+    for member, kind in KINDS.items():
+        for each in there[member]:
+            if name not in (each.get(kind.key), each.get("name")):
                 continue
             if output.json:
                 output.write(each)
-            elif kind == "tools":
-                tools.show_tool(each)
-            elif kind == "prompts":
-                prompts.show_prompt(each)
             else:
-                resources.show_resources([each])
+                kind.show(each)
             return
-    known = [str(each[member]) for kind, member in KINDS.items() for each in there[kind]]
-    raise Usage(f"the server has nothing named {name!r}; {near(name, known) or 'it offers nothing'}")
+    known = [str(each[kind.key]) for member, kind in KINDS.items() for each in there[member]]
+    raise Usage(f"the server has nothing named {name!r}; {suggest(name, known) or 'it offers nothing'}")

@@ -10,25 +10,25 @@ from ...jsonrpc.errors import BadAnswer, MethodNotFound
 from ...mcp import Client
 from ...rpc.peer import Peer
 from ..mcp.mcp_server import McpOptions, OnNotification, server_at
-from ..options import Link, Wire
-from ..reach import reached
-from ..serving.hosts import Host
+from ..options import LinkOptions, WireOptions
+from ..reach import connect_peer
+from ..serving.hosts import HostServer
 
 
 @asynccontextmanager
 async def either(
-    host: Host, options: McpOptions, title: str, heard: OnNotification | None = None
+    host: HostServer, options: McpOptions, title: str, on_notification: OnNotification | None = None
 ) -> AsyncIterator[Client | Peer]:
-    """The far end, closed at the end. `heard`: told of an MCP server's notifications. Raises what `Client` and
-    `connect` raise, and Usage."""
+    """The far end, closed at the end. `on_notification` receives an MCP server's notifications. Raises what `Client`
+    and `connect` raise, and Usage."""
     async with AsyncExitStack() as stack:
         far: Client | Peer
         try:
-            far, _ = await stack.enter_async_context(server_at(host, options, title, heard))
+            far, _ = await stack.enter_async_context(server_at(host, options, title, on_notification))
         except BadAnswer as error:
             if not isinstance(error.__cause__, MethodNotFound):  # it knows no `initialize`
                 raise
-            place = host.target if isinstance(host.target, str) else shlex.join(host.target)
-            wire = Wire(trace=options.trace, lenient=options.lenient)
-            far = await stack.enter_async_context(reached(place, Link(access=options.access), wire))
+            where = host.target if isinstance(host.target, str) else shlex.join(host.target)
+            wire = WireOptions(trace=options.trace, lenient=options.lenient)
+            far = await stack.enter_async_context(connect_peer(where, LinkOptions(access=options.access), wire))
         yield far

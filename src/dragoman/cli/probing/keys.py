@@ -33,7 +33,7 @@ def keys() -> Iterator[asyncio.Queue[str]]:
         if not given:  # the terminal is gone
             loop.remove_reader(number)
             pressed.put_nowait("q")
-        for key in parsed(given):
+        for key in parse_keys(given):
             pressed.put_nowait(key)
 
     tty.setcbreak(number)
@@ -45,7 +45,7 @@ def keys() -> Iterator[asyncio.Queue[str]]:
         termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
-def parsed(given: bytes) -> list[str]:
+def parse_keys(given: bytes) -> list[str]:
     """The keys that these bytes are; other sequences of control characters are none."""
     found, at = [], 0
     while at < len(given):

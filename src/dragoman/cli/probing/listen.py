@@ -21,9 +21,9 @@ from ...net.urls import parse
 from ...rpc.peer import Peer
 from ...rpc.peering.channel_peer import ChannelPeer
 from ..ends import FINE, NoAnswer, Usage
-from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, found
+from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, server_and_rest
 from ..options import OUTPUT, Output
-from ..serving.hosts import Host
+from ..serving.hosts import HostServer
 from ..terminal import clean, compact, out
 from .either import either
 
@@ -62,16 +62,16 @@ def listen(
     """
     if count is not None and count < 1:
         raise Usage("--count is above 0")
-    host, uris = found(words, options)
-    heard = _Heard(count, output.json or not out.is_terminal)
+    host, uris = server_and_rest(words, options)
+    shown = _Shown(count, output.json or not out.is_terminal)
     try:
-        asyncio.run(_listen(host, options, uris, heard))
+        asyncio.run(_listen(host, options, uris, shown))
     except KeyboardInterrupt:
         return FINE
     return FINE
 
 
-class _Heard:
+class _Shown:
     """Prints notifications, and knows when there were enough."""
 
     def __init__(self, count: int | None, as_json: bool) -> None:
@@ -82,7 +82,7 @@ class _Heard:
         """Why no more can be printed."""
 
     def show(self, method: str, params: Any) -> None:
-        """Print one. Raises nothing: what calls it takes an error for a fault of a function of the user's."""
+        """Print a notification. Raises nothing: the caller would take an error for one of a user's function."""
         if self.enough.is_set():
             return
         try:
@@ -105,37 +105,37 @@ class _Heard:
             out.print(Text.assemble((now, "dim"), "  ", (clean(method), "cyan"), f"  {clean(said)}"), soft_wrap=True)
 
 
-async def _listen(host: Host, options: McpOptions, uris: Sequence[str], heard: _Heard) -> None:
-    async with either(host, options, "listen", heard.show) as far:
+async def _listen(host: HostServer, options: McpOptions, uris: Sequence[str], shown: _Shown) -> None:
+    async with either(host, options, "listen", shown.show) as far:
         if isinstance(far, Client):
             work = asyncio.ensure_future(_of_mcp(far, uris))
         elif uris:
             raise Usage(f"{uris[0]!r} is too much: only an MCP server has resources")
         else:
             _can_hear(far, host)
-            work = asyncio.ensure_future(_of_rpc(far, heard))
-        enough = asyncio.ensure_future(heard.enough.wait())
+            work = asyncio.ensure_future(_of_rpc(far, shown))
+        enough = asyncio.ensure_future(shown.enough.wait())
         done, rest = await asyncio.wait([work, enough], return_when=asyncio.FIRST_COMPLETED)
         for one in rest:
             one.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        if heard.failed is not None:
-            raise heard.failed
+        if shown.failed is not None:
+            raise shown.failed
         if work in done:
             work.result()
             raise NoAnswer("the server has ended the subscription")
 
 
-def _can_hear(peer: Peer, host: Host) -> None:
+def _can_hear(peer: Peer, host: HostServer) -> None:
     """Raises Usage for a wire on which only answers come back."""
     if isinstance(peer, ChannelPeer) and peer.channel is not None and not peer.channel.duplex:
         where = parse(host.target).shown if isinstance(host.target, str) else "this wire"
         raise Usage(f"{where}: on this wire a JSON-RPC server only answers; listen on ws://, tcp:// or unix:")
 
 
-async def _of_rpc(peer: Peer, heard: _Heard) -> None:
+async def _of_rpc(peer: Peer, shown: _Shown) -> None:
     async for one in peer.notifications():
-        heard.show(one.method, UNSET if one.params is UNSET else Raw(msgspec.json.format(one.params, indent=-1)))
+        shown.show(one.method, UNSET if one.params is UNSET else Raw(msgspec.json.format(one.params, indent=-1)))
 
 
 async def _of_mcp(client: Client, uris: Sequence[str]) -> None:
@@ -149,4 +149,4 @@ async def _of_mcp(client: Client, uris: Sequence[str]) -> None:
         await asyncio.Event().wait()  # it has nothing to subscribe to, and may send its log
     async with client.subscribe(uris, **lists) as changes:
         async for _ in changes:
-            pass  # `on_notification` has told it
+            pass  # `on_notification` has received it

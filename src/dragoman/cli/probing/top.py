@@ -51,7 +51,7 @@ down select a call, and k ends it, after a question.""",
 
 @app.default
 def top(
-    place: Annotated[str, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)],
+    endpoint: Annotated[str, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)],
     /,
     *,
     once: bool = False,
@@ -64,7 +64,7 @@ def top(
 
     Parameters
     ----------
-    place
+    endpoint
         The socket or the address of serve --admin.
     once
         Show it once and end, as in a pipe and with --json.
@@ -78,28 +78,28 @@ def top(
     if not 0.1 <= interval <= 3600:
         raise Usage(f"--interval {interval:g}: write 0.1 to 3600 seconds")
     try:
-        return asyncio.run(_top(url_of(place), secret, once or output.json, kill, interval, output))
+        return asyncio.run(_top(url_of(endpoint), secret, once or output.json, kill, interval, output))
     except KeyboardInterrupt:
         return FINE
 
 
-def url_of(place: str) -> str:
-    """The URL of a place as `serve --admin` takes it, or as it tells it. Raises Usage for the URL of anything else."""
-    if place.startswith("unix:"):
-        return place
-    if place.startswith("http://"):
-        url = place
-    elif (found := address_of(place)) is not None:
+def url_of(endpoint: str) -> str:
+    """The URL of an endpoint as `serve --admin` takes or prints it. Raises Usage for the URL of anything else."""
+    if endpoint.startswith("unix:"):
+        return endpoint
+    if endpoint.startswith("http://"):
+        url = endpoint
+    elif (found := address_of(endpoint)) is not None:
         url = f"http://{found[0]}:{found[1]}"
     else:
-        return f"unix:{place}"
+        return f"unix:{endpoint}"
     if "/" in url.removeprefix("http://").rstrip("/"):
-        raise Usage(f"{place}: {NOT_ADMIN}")
+        raise Usage(f"{endpoint}: {NOT_ADMIN}")
     return url
 
 
 @asynccontextmanager
-async def _reached(url: str, secret: str | None) -> AsyncIterator[Peer]:
+async def _connect(url: str, secret: str | None) -> AsyncIterator[Peer]:
     """The peer of `serve --admin` there. Raises Usage where it is another server, or wants a secret."""
     try:
         async with connect(url, auth=secret) as peer:
@@ -120,7 +120,7 @@ async def _reached(url: str, secret: str | None) -> AsyncIterator[Peer]:
 
 
 async def _top(url: str, secret: str | None, once: bool, kill: str | None, interval: float, output: Output) -> int:
-    async with _reached(url, secret) as peer:
+    async with _connect(url, secret) as peer:
         if kill is not None:
             await peer.call("kill", [kill])
             return FINE

@@ -38,7 +38,7 @@ class View:
         self.selected: str | None = None
         """The id of a call."""
         self.note: str = ""
-        """The outcome of what was asked last."""
+        """The outcome of the last request."""
         self._asks: str | None = None
         self._seen: Look | None = None
         self._at = 0.0
@@ -58,11 +58,11 @@ class View:
             self.selected = self._asks = None
 
     def press(self, key: Key) -> str | None:
-        """Do what a key asks for; the id of a call that is to be killed, if that is it."""
+        """Obey a key; returns the id of a call that is to be killed, if that is it."""
         if self._asks is not None:
-            asked, self._asks = self._asks, None
+            pending, self._asks = self._asks, None
             self.note = ""
-            return asked if key == "y" else None
+            return pending if key == "y" else None
         self.note = ""
         if key == "q":
             self.over = True

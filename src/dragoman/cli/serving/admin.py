@@ -1,10 +1,9 @@
 """`dragoman serve --admin PLACE`: what goes on in this process, or in all its workers, for its user alone.
 
-The place is a Unix socket, whose folder must be the user's own with mode 0700, and which has mode 0600; or an address
-on loopback, which speaks HTTP and asks for a secret that is new at each start, and told on stderr alone. There no web
-page is answered, whatever its `Origin`, and no `Host` but a name of loopback. Both answer JSON-RPC 2.0: `look` and
-`kill`. With workers it is the supervisor that answers.
-"""
+The endpoint is a Unix socket with mode 0600, whose folder must be the user's own with mode 0700; or an address on
+loopback, which speaks HTTP and requires a secret that is new at each start and printed on stderr alone. That one
+answers no web page, with any `Origin`, and only names of loopback as `Host`. Both answer JSON-RPC 2.0: `look` and
+`kill`. With workers the supervisor answers."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ from ...serving import serve as listen
 from ..arguments import address_of
 from ..ends import Usage
 from ..lines import tell
-from .looking import Look, Source
+from .looking import Overview, Source
 
 _WRITE: Final = "write the path of a Unix socket, as in run/admin.sock, or an address on loopback, as in 127.0.0.1:9091"
 NO_SECRET: Final = "This needs the secret that dragoman serve --admin told when it started"
 
 
-class Place(Struct, frozen=True):
+class AdminEndpoint(Struct, frozen=True):
     """Where the admin socket is. `secret`: what callers must show; None: the file system says who may come."""
 
     url: str
@@ -39,12 +38,12 @@ class Place(Struct, frozen=True):
     """What callers may have as `Host`."""
 
 
-def place_of(text: str) -> Place:
-    """The place that `--admin` names. Raises Usage for what is neither a path nor on loopback, and for a folder that
+def endpoint_of(text: str) -> AdminEndpoint:
+    """The endpoint that `--admin` names. Raises Usage for what is neither a path nor on loopback, and for a folder that
     others may enter."""
     if (found := address_of(text)) is not None:
         url, name = _loopback(text, *found)
-        return Place(url, secrets.token_hex(), ("localhost", "127.0.0.1", "[::1]", name))
+        return AdminEndpoint(url, secrets.token_hex(), ("localhost", "127.0.0.1", "[::1]", name))
     if not text or "://" in text or set("?#%") & set(text):
         raise Usage(f"--admin {text}: {_WRITE}")
     folder = os.path.dirname(os.path.abspath(text))
@@ -58,7 +57,7 @@ def place_of(text: str) -> Place:
             f"--admin {text}: others may enter {folder} (mode {mode:04o}, user {found_at.st_uid}); "
             f"it must be your own: chmod 700 {folder}"
         )
-    return Place(f"unix:{os.path.abspath(text)}")
+    return AdminEndpoint(f"unix:{os.path.abspath(text)}")
 
 
 def _loopback(text: str, host: str, port: int) -> tuple[str, str]:
@@ -97,25 +96,25 @@ def admin_service(source: Source) -> Service:
     service = Service("admin")
 
     @service.method
-    async def look() -> Look:
+    async def look() -> Overview:
         """What goes on: calls in flight, methods, services, workers, gauges."""
         return await source.look()
 
     @service.method
     async def kill(id: str) -> None:
-        """End the call of that id, as `look` tells it."""
+        """End the call with that id of `look`."""
         await source.kill(id)
 
     return service
 
 
 @asynccontextmanager
-async def admin(place: Place, source: Source) -> AsyncIterator[None]:
-    """Answer at the place while the block runs, and tell the secret, if there is one. Raises LocalError if it cannot
-    listen."""
-    guard = None if place.secret is None else _guard(place.secret)
-    options: dict[str, Any] = {"guard": guard, "hosts": place.hosts, "origins": ()}
-    async with listen(admin_service(source), urls=[place.url], **options) as serving:
-        if place.secret is not None:  # without it the address is of no use: told also where little is logged
-            tell(f"admin at {serving.urls[0]} with the secret {place.secret}", "info", always=True)
+async def admin(endpoint: AdminEndpoint, source: Source) -> AsyncIterator[None]:
+    """Answer at the endpoint while the block runs, and print the secret, if there is one. Raises LocalError if it
+    cannot listen."""
+    guard = None if endpoint.secret is None else _guard(endpoint.secret)
+    options: dict[str, Any] = {"guard": guard, "hosts": endpoint.hosts, "origins": ()}
+    async with listen(admin_service(source), urls=[endpoint.url], **options) as serving:
+        if endpoint.secret is not None:  # without it the address is of no use: printed also where little is logged
+            tell(f"admin at {serving.urls[0]} with the secret {endpoint.secret}", "info", always=True)
         yield

@@ -18,11 +18,11 @@ from ...net.scheme import SCHEMES
 from ...net.urls import scheme_of
 from ...rpc.method import Method
 from ...rpc.service import Service
-from ..fields import resolved
-from ..lines import is_json, json_line, told
+from ..fields import resolve_schema
+from ..lines import is_json, is_logged, json_line
 from ..options import Output
 from ..target import Target
-from ..terminal import clean, compact, err, many, out
+from ..terminal import clean, compact, count_of, err, out
 
 if TYPE_CHECKING:
     from ...mcp import Server
@@ -46,13 +46,13 @@ def as_mcp(served: Target) -> Server | None:
 
 def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Output, pid: int | None = None) -> None:
     """Print the URLs and a command line to try; on stderr when stdout is the wire. Where the log is JSON lines, this is
-    one; where only warnings are told, it is not. `pid`: the process that takes signals; None: this one."""
+    one; where only warnings are logged, it is not. `pid`: the process that takes signals; None: this one."""
     console = err if on_stdio else out
     facts = {"service": served.name, "urls": urls, "pid": pid or os.getpid()}
     if output.json:
         print(compact(facts), file=console.file, flush=True)
         return
-    if not told("info"):
+    if not is_logged("info"):
         return
     if is_json():
         print(json_line("info", "serving", facts), end="", file=console.file, flush=True)
@@ -73,9 +73,9 @@ def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Out
 def _about(served: Target) -> str:
     """Version and contents: `1.0.0, 2 methods`."""
     if isinstance(served, Service):
-        return f"{served.version}, {many(len(served.methods), 'method')}"
+        return f"{served.version}, {count_of(len(served.methods), 'method')}"
     if (server := as_mcp(served)) is not None:
-        counts = [many(len(found), name) for kind, name in KINDS if (found := listed(server, kind))]
+        counts = [count_of(len(found), name) for kind, name in KINDS if (found := listed(server, kind))]
         return ", ".join([server.version, *counts])
     return ""
 
@@ -112,9 +112,9 @@ def line_to_try(service: Service, url: str) -> str:
 def tool_to_try(tools: Sequence[Mapping[str, Any]], url: str) -> str:
     """A command line that calls the first tool with plain arguments; if there is none, one that lists all tools."""
     for tool in tools:
-        schema = resolved(tool.get("inputSchema"), tool.get("inputSchema"))
+        schema = resolve_schema(tool.get("inputSchema"), tool.get("inputSchema"))
         properties = schema.get("properties", {})
-        needed = {name: sample(resolved(properties.get(name), schema)) for name in schema.get("required", [])}
+        needed = {name: sample(resolve_schema(properties.get(name), schema)) for name in schema.get("required", [])}
         if None not in needed.values():
             words = [f"{name}={value.strip(chr(34)) if value else value}" for name, value in needed.items()]
             return shlex.join(["dragoman", "tool", url, tool["name"], *words])

@@ -36,7 +36,7 @@ def by_signature(issuers: Sequence[str], resource: str, public_key: str | None) 
         raise Usage(f"{options}: {fault}") from None
 
 
-def by_asking(
+def by_introspection(
     url: str, issuers: Sequence[str], resource: str, client_id: str | None, secret_file: str | None
 ) -> Verifiers:
     """What asks an issuer's introspection endpoint about each token. Raises Usage."""

@@ -1,5 +1,5 @@
-"""The calls in flight of this process: an observer that lists them, and ends one. Params, results and ids of calls are
-never told.
+"""The calls in flight of this process: an observer that lists them, and ends one. It never has their params,
+results and ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_KILLED: Final = -32001
 KILLED: Final = Refusal("cancelled", "Cancelled by the operator of the server")
 
 
-class Call(Struct, frozen=True):
+class CallInFlight(Struct, frozen=True):
     """A call in flight. `id`: what `kill` takes, with workers "PID:NUMBER"; `age`: seconds since it came in; `name`:
     the tool or prompt of MCP; `known`: whether a guard knows its caller; `killable`: whether `kill` can end it now."""
 
@@ -38,10 +38,10 @@ class Call(Struct, frozen=True):
     killable: bool
 
 
-class Calls(Struct, frozen=True):
+class CallsInFlight(Struct, frozen=True):
     """The calls in flight, oldest first; `more`: how many are not listed."""
 
-    calls: list[Call]
+    calls: list[CallInFlight]
     more: int
 
 
@@ -85,10 +85,10 @@ class Board:
     def rejected(self, seen: Rejection) -> None:
         """Nothing: it was not a call."""
 
-    def calls(self) -> Calls:
+    def calls(self) -> CallsInFlight:
         """The calls in flight."""
         now = monotonic()
-        return Calls([_told(number, seen, now) for seen, number in self._calls.items()], self._more)
+        return CallsInFlight([_call_in_flight(number, seen, now) for seen, number in self._calls.items()], self._more)
 
     def kill(self, id: str) -> None:
         """End a call: its caller gets the error at once. RpcError if there is none, or it has not begun."""
@@ -113,8 +113,8 @@ def worker_service(board: Board) -> Service:
     return service
 
 
-def _told(number: int, seen: Observation, now: float) -> Call:
-    return Call(
+def _call_in_flight(number: int, seen: Observation, now: float) -> CallInFlight:
+    return CallInFlight(
         f"{number}",
         round(now - seen.began, 3),
         seen.service,

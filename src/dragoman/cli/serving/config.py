@@ -6,7 +6,7 @@ Rules:
   `log_level`), a variable is `DRAGOMAN_SERVE_LOG_LEVEL`. `target` and `urls` stand in both too; in the file `limit` may
   be a table.
 - An option goes before a variable, and a variable before the file.
-- Every fault of the file is told at once: where, what, and what would be right.
+- Every fault of the file is reported at once: where, what, and what would be right.
 - Paths are those of the current folder, as on the command line.
 """
 
@@ -24,7 +24,7 @@ import msgspec
 from cyclopts.config import Dict, Env
 
 from ..arguments import unread
-from ..ends import Usage, meant
+from ..ends import Usage, suggest_name
 
 PREFIX = "DRAGOMAN_SERVE_"
 LONGEST = 1 << 20
@@ -39,7 +39,7 @@ Data: TypeAlias = Mapping[str, Any]
 """What a file says, by option."""
 
 
-class Table:
+class OptionTable:
     """Every option, by its name on the command line, and its type."""
 
     def __init__(self, *groups: type) -> None:
@@ -58,7 +58,7 @@ class Table:
     def fault(self, name: str, value: Any) -> str:
         """What is wrong with the value of a key; "" when it fits."""
         if name not in self.types:
-            return f"there is no such option; {meant(name, self.types, 'there are ' + ', '.join(sorted(self.types)))}"
+            return f"there is no such option; {suggest_name(name, self.types, 'there are ' + ', '.join(sorted(self.types)))}"
         wanted = self.types[name]
         choices = _choices(wanted)
         if choices and value not in choices:
@@ -70,8 +70,8 @@ class Table:
         return ""
 
 
-class Faulty(Usage):
-    """The file, or what it says, is wrong: every fault, a line each."""
+class FaultyOptions(Usage):
+    """The file or its content is wrong: every fault, a line each."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
@@ -79,50 +79,50 @@ class Faulty(Usage):
 
 
 def read(path: str) -> dict[str, Any]:
-    """What a file says, by option. Raises Faulty for one that cannot be read."""
+    """What a file says, by option. Raises FaultyOptions for one that cannot be read."""
     try:
         with open(path, "rb") as file:
             raw = file.read(LONGEST + 1)
     except OSError as why:
-        raise Faulty([f"--config {path}: {os.strerror(why.errno or 0)}"]) from None
+        raise FaultyOptions([f"--config {path}: {os.strerror(why.errno or 0)}"]) from None
     if len(raw) > LONGEST:
-        raise Faulty([f"--config {path}: it has more than {LONGEST} bytes; a file of options is shorter"])
+        raise FaultyOptions([f"--config {path}: it has more than {LONGEST} bytes; a file of options is shorter"])
     try:
         found = tomllib.loads(raw.decode())
     except UnicodeDecodeError as why:
-        raise Faulty([f"{path}: byte {why.start} is not UTF-8, which TOML is"]) from None
+        raise FaultyOptions([f"{path}: byte {why.start} is not UTF-8, which TOML is"]) from None
     except tomllib.TOMLDecodeError as why:
-        raise Faulty([f"{path}: {_lower(str(why))}; write name = value, with text in quotes"]) from None
+        raise FaultyOptions([f"{path}: {_lower(str(why))}; write name = value, with text in quotes"]) from None
     return {name.replace("_", "-"): value for name, value in found.items()}
 
 
-def faults(data: Mapping[str, Any], path: str, table: Table) -> dict[str, str]:
+def faults(data: Mapping[str, Any], path: str, table: OptionTable) -> dict[str, str]:
     """A sentence for each key that is wrong."""
-    told = {name: table.fault(name, value) for name, value in data.items()}
-    return {name: f"{path}: {name}: {why}" for name, why in told.items() if why}
+    found = {name: table.fault(name, value) for name, value in data.items()}
+    return {name: f"{path}: {name}: {why}" for name, why in found.items() if why}
 
 
-def strangers(table: Table, environment: Mapping[str, str] = os.environ) -> list[str]:
+def unknown_variables(table: OptionTable, environment: Mapping[str, str] = os.environ) -> list[str]:
     """A sentence for each variable DRAGOMAN_SERVE_... that is not an option."""
     known = table.variables
     return [
-        f"the environment's {name} is not an option of serve; {meant(name, known, 'dragoman serve --help lists them')}"
+        f"the environment's {name} is not an option of serve; {suggest_name(name, known, 'dragoman serve --help lists them')}"
         for name in sorted(environment)
         if name.startswith(PREFIX) and name not in known
     ]
 
 
-def sources(path: str | None, table: Table) -> tuple[list[Source], dict[str, Any]]:
-    """Where options come from besides the command line, the foremost first, and what the file says. Raises Faulty with
-    every fault of the file."""
-    found, data, wrong = without_faults(path, table)
+def sources(path: str | None, table: OptionTable) -> tuple[list[Source], dict[str, Any]]:
+    """Where options come from besides the command line, the foremost first, and what the file says. Raises
+    FaultyOptions with every fault of the file."""
+    found, data, wrong = read_sources(path, table)
     if wrong:
-        raise Faulty(wrong)
+        raise FaultyOptions(wrong)
     return found, data
 
 
-def without_faults(path: str | None, table: Table) -> tuple[list[Source], dict[str, Any], list[str]]:
-    """As `sources`, for `--check`: what is wrong is told, and left out."""
+def read_sources(path: str | None, table: OptionTable) -> tuple[list[Source], dict[str, Any], list[str]]:
+    """Where options come from, what the file says without what is wrong, and the faults: for `--check`."""
     environment = Env(PREFIX, command=False, show=False)
     target = os.environ.get(f"{PREFIX}TARGET")
     named = {} if target is None else {"target": target}
@@ -130,14 +130,14 @@ def without_faults(path: str | None, table: Table) -> tuple[list[Source], dict[s
         return [environment], named, []
     try:
         data = read(path)
-    except Faulty as why:
+    except FaultyOptions as why:
         return [environment], named, list(why.faults)
     wrong = faults(data, path, table)
     data = {name: value for name, value in data.items() if name not in wrong}
-    return [environment, _of_file(data, path)], data | named, list(wrong.values())
+    return [environment, _find_faults(data, path)], data | named, list(wrong.values())
 
 
-def _of_file(data: Mapping[str, Any], path: str) -> Source:
+def _find_faults(data: Mapping[str, Any], path: str) -> Source:
     values = {name: value for name, value in data.items() if name not in ("target", "urls")}
     if isinstance(limits := values.get("limit"), dict):
         values["limit"] = [f"{name}={value}" for name, value in limits.items()]

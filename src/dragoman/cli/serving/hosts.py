@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from ..ends import Usage, meant
+from ..ends import Usage, suggest_name
 
-PLACES = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
+FILES = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """Where to look, in the current folder: the first file that has the name is used."""
 
 TEXT_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -31,7 +31,7 @@ TEXT_OR_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
-class Entry(Struct, frozen=True):
+class HostEntry(Struct, frozen=True):
     """One server as a host's file describes it."""
 
     command: str | None = None
@@ -49,7 +49,7 @@ class Listing(Struct, frozen=True):
     servers: dict[str, msgspec.Raw] = field(default_factory=dict)
 
 
-class Host(Struct, frozen=True):
+class HostServer(Struct, frozen=True):
     """Where a server is: a URL or a command, and what belongs to it."""
 
     target: str | list[str]
@@ -58,27 +58,27 @@ class Host(Struct, frozen=True):
     headers: dict[str, str] = {}
 
 
-def find(name: str, file: str | None, here: Path, environment: Mapping[str, str]) -> Host:
-    """The server `name` of `file`, or of the first of PLACES below `here` that has it. Raises Usage."""
+def find(name: str, file: str | None, here: Path, environment: Mapping[str, str]) -> HostServer:
+    """The server `name` of `file`, or of the first of FILES below `here` that has it. Raises Usage."""
     known: list[str] = []
     here = here.resolve()
-    paths = [Path(file)] if file is not None else [path for place in PLACES if (path := here / place).is_file()]
+    paths = [Path(file)] if file is not None else [path for one in FILES if (path := here / one).is_file()]
     if not paths:
         raise Usage(
-            f"--config {name}: there is no {', '.join(PLACES[:-1])} or {PLACES[-1]} here; --config-file names one"
+            f"--config {name}: there is no {', '.join(FILES[:-1])} or {FILES[-1]} here; --config-file names one"
         )
     for path in paths:
-        table = _table(path, _shown(path, here))
+        table = _table(path, _short_path(path, here))
         if name in table:
-            return _host(name, path, _shown(path, here), table[name], environment)
+            return _host(name, path, _short_path(path, here), table[name], environment)
         known += table
-    there = meant(name, known, f"there {'are ' + ', '.join(known) if known else 'is none'}")
+    there = suggest_name(name, known, f"there {'are ' + ', '.join(known) if known else 'is none'}")
     raise Usage(
-        f"--config {name}: {' and '.join(_shown(path, here) for path in paths)} has no server of that name; {there}"
+        f"--config {name}: {' and '.join(_short_path(path, here) for path in paths)} has no server of that name; {there}"
     )
 
 
-def _shown(path: Path, here: Path) -> str:
+def _short_path(path: Path, here: Path) -> str:
     """A path in the form in which people write it."""
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -96,23 +96,23 @@ def _table(path: Path, shown: str) -> dict[str, msgspec.Raw]:
     return listing.mcp_servers | listing.servers
 
 
-def _host(name: str, path: Path, shown: str, raw: msgspec.Raw, environment: Mapping[str, str]) -> Host:
+def _host(name: str, path: Path, shown: str, raw: msgspec.Raw, environment: Mapping[str, str]) -> HostServer:
     where = f"{shown}: {name}"
     folder = path.resolve().parent
     if folder.name in (".vscode", ".cursor"):
         folder = folder.parent
     special = {"workspaceFolder": str(folder), "userHome": str(Path.home()), "/": os.sep, "pathSeparator": os.sep}
     try:
-        entry = msgspec.convert(_expanded(msgspec.json.decode(raw), where, environment, special), Entry)
+        entry = msgspec.convert(_expand(msgspec.json.decode(raw), where, environment, special), HostEntry)
     except msgspec.ValidationError as fault:
         raise Usage(f"{where}: {fault}") from None
     if (entry.command is None) == (entry.url is None):
         raise Usage(f"{where}: it needs a command or a url, and not both")
     if entry.url is not None:
-        return Host(entry.url, headers=entry.headers)
+        return HostServer(entry.url, headers=entry.headers)
     cwd = None if entry.cwd is None else str(folder / entry.cwd)
     env = {key: value if isinstance(value, str) else _word(value) for key, value in entry.env.items()}
-    return Host([entry.command or "", *entry.args], env=env, cwd=cwd)
+    return HostServer([entry.command or "", *entry.args], env=env, cwd=cwd)
 
 
 def _word(value: object) -> str:
@@ -120,12 +120,12 @@ def _word(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _expanded(value: Any, where: str, environment: Mapping[str, str], special: Mapping[str, str]) -> Any:
+def _expand(value: Any, where: str, environment: Mapping[str, str], special: Mapping[str, str]) -> Any:
     """The value with every ${...} in its texts replaced. Raises Usage."""
     if isinstance(value, dict):
-        return {key: _expanded(member, where, environment, special) for key, member in value.items()}
+        return {key: _expand(member, where, environment, special) for key, member in value.items()}
     if isinstance(value, list):
-        return [_expanded(member, where, environment, special) for member in value]
+        return [_expand(member, where, environment, special) for member in value]
     if not isinstance(value, str):
         return value
 

@@ -11,7 +11,7 @@ from ...serving import Serving
 from ...telemetry.access_log import AccessLog
 from ...telemetry.log_line import LogLevel
 from ..lines import lines, log_as
-from ..options import Wire
+from ..options import WireOptions
 from ..target import Target
 from .announce import as_mcp
 from .settings import ServeOptions
@@ -30,7 +30,7 @@ def log_level(options: ServeOptions, verbose: bool) -> LogLevel:
 class Live:
     """Sets them for what is served, at the beginning and again. `debug` of the program itself stays."""
 
-    def __init__(self, served: Target, options: ServeOptions, wire: Wire, *, verbose: bool) -> None:
+    def __init__(self, served: Target, options: ServeOptions, wire: WireOptions, *, verbose: bool) -> None:
         self._served = served if isinstance(served, Service) else as_mcp(served)
         self._debug = self._served is not None and self._served.debug
         self._wire = wire

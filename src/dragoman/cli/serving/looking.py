@@ -1,4 +1,4 @@
-"""What `--admin` tells beside the calls in flight: methods, services and gauges, read from the metrics; and where it
+"""What `--admin` shows beside the calls in flight: methods, services and gauges, read from the metrics; and where it
 comes from, this process or the workers of a supervisor.
 """
 
@@ -19,7 +19,7 @@ from ...telemetry.instruments import PREFIX
 from ...telemetry.metrics import BOUNDS, Metrics
 from ...workers.reports import Report
 from ...workers.supervisor import Supervisor
-from .board import CALLS, Board, Call, Calls, no_call
+from .board import CALLS, Board, CallInFlight, CallsInFlight, no_call
 from .metrics import Sums, snapshot
 
 
@@ -54,7 +54,7 @@ class Served(Struct, frozen=True):
 
 class WorkerState(Struct, frozen=True):
     """A worker process. `age`: seconds since it listens; `answers`: False of one whose loop is blocked, of which the
-    last numbers are told; `ended`: its calls that have ended."""
+    last numbers are shown; `ended`: its calls that have ended."""
 
     number: int
     pid: int
@@ -68,11 +68,11 @@ class WorkerState(Struct, frozen=True):
     ended: float
 
 
-class Look(Struct, frozen=True):
+class Overview(Struct, frozen=True):
     """What goes on at one moment. `more`: calls in flight that are not listed; `figures`: sums of all gauges by name;
     `workers`: empty where one process serves by itself."""
 
-    calls: list[Call]
+    calls: list[CallInFlight]
     more: int
     methods: list[Summary]
     services: list[Served]
@@ -81,9 +81,9 @@ class Look(Struct, frozen=True):
 
 
 class Source(Protocol):
-    """What the socket tells of."""
+    """What the admin socket shows: this process, or all workers."""
 
-    async def look(self) -> Look:
+    async def look(self) -> Overview:
         """What goes on."""
 
     async def kill(self, id: str) -> None:
@@ -97,9 +97,9 @@ class OwnSource:
         self._board = board
         self._metrics = metrics
 
-    async def look(self) -> Look:
+    async def look(self) -> Overview:
         """What goes on here."""
-        return looked(self._board.calls(), self._metrics.snapshot())
+        return build_overview(self._board.calls(), self._metrics.snapshot())
 
     async def kill(self, id: str) -> None:
         """End a call of this process."""
@@ -113,20 +113,20 @@ class WorkersSource:
         self._supervisor = supervisor
         self._sums = sums
 
-    async def look(self) -> Look:
+    async def look(self) -> Overview:
         """What goes on in all of them; what ended with a worker stays counted."""
         answers, (families, reports) = await asyncio.gather(self._supervisor.query(_LIST), self._sums.read())
         listed = {pid: _calls(answer).result for pid, answer in answers.items()}
-        found = {pid: calls for pid, calls in listed.items() if isinstance(calls, Calls)}
-        return looked(_together(found), families, [_worker(one, one.pid in found) for one in reports.living])
+        found = {pid: calls for pid, calls in listed.items() if isinstance(calls, CallsInFlight)}
+        return build_overview(_merge(found), families, [_worker_state(one, one.pid in found) for one in reports.living])
 
     async def kill(self, id: str) -> None:
         """End a call of the worker that holds it."""
         pid, colon, number = id.partition(":")
         if not colon or not pid.isascii() or not pid.isdigit():
             raise no_call(id)
-        asked = msgspec.json.encode({"jsonrpc": "2.0", "method": "kill", "params": [number[:20]], "id": 1})
-        answers = await self._supervisor.query(asked, int(pid))
+        request = msgspec.json.encode({"jsonrpc": "2.0", "method": "kill", "params": [number[:20]], "id": 1})
+        answers = await self._supervisor.query(request, int(pid))
         if not answers:
             raise no_call(id)
         if isinstance(error := _calls(answers[int(pid)]).error, ErrorObject):
@@ -136,7 +136,7 @@ class WorkersSource:
 class _Answer(Struct):
     """What a worker answers to `calls` and to `kill`."""
 
-    result: Calls | None = None
+    result: CallsInFlight | None = None
     error: ErrorObject | UnsetType = UNSET
 
 
@@ -144,25 +144,29 @@ _LIST: Final = b'{"jsonrpc":"2.0","method":"calls","id":1}'
 _calls = msgspec.json.Decoder(_Answer).decode
 
 
-def _together(found: Mapping[int, Calls]) -> Calls:
+def _merge(found: Mapping[int, CallsInFlight]) -> CallsInFlight:
     """The calls of all workers, oldest first, as many as of one process."""
     calls = [msgspec.structs.replace(one, id=f"{pid}:{one.id}") for pid, held in found.items() for one in held.calls]
     calls.sort(key=lambda one: -one.age)
     more = sum(held.more for held in found.values()) + max(0, len(calls) - CALLS)
-    return Calls(calls[:CALLS], more)
+    return CallsInFlight(calls[:CALLS], more)
 
 
-def looked(calls: Calls, families: Sequence[MetricFamily], workers: list[WorkerState] | None = None) -> Look:
-    """All of it, from the calls in flight and the metrics."""
+def build_overview(
+    calls: CallsInFlight, families: Sequence[MetricFamily], workers: list[WorkerState] | None = None
+) -> Overview:
+    """The overview, from the calls in flight and the metrics."""
     by_name = {one.name.removeprefix(PREFIX): one.samples for one in families}
     gauges = {one.name: sum(sample.total for sample in one.samples) for one in families if one.kind == "gauge"}
-    return Look(calls.calls, calls.more, _methods(by_name), _services(by_name), workers or [], gauges)
+    return Overview(
+        calls.calls, calls.more, _summarize_methods(by_name), _summarize_services(by_name), workers or [], gauges
+    )
 
 
 _Samples = Mapping[str, Sequence[MetricSample]]
 
 
-def _methods(by_name: _Samples) -> list[Summary]:
+def _summarize_methods(by_name: _Samples) -> list[Summary]:
     """All methods that have run, the most called first."""
     errors: dict[tuple[str, str, str], float] = defaultdict(float)
     for sample in by_name.get("calls_total", ()):
@@ -183,7 +187,7 @@ def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
 _GAUGES: Final = ("channels", "sessions", "streams", "subscribers", "calls_in_flight", "calls_waiting")
 
 
-def _services(by_name: _Samples) -> list[Served]:
+def _summarize_services(by_name: _Samples) -> list[Served]:
     """All services that have been called or hold something."""
     rows: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_GAUGES, 0.0))
     for name in _GAUGES:
@@ -205,7 +209,7 @@ def _services(by_name: _Samples) -> list[Served]:
     ]
 
 
-def _worker(one: Report, answers: bool) -> WorkerState:
+def _worker_state(one: Report, answers: bool) -> WorkerState:
     families: Iterable[MetricFamily] = snapshot(one.text) if one.text else ()
     totals = {family.name.removeprefix(PREFIX): sum(s.total for s in family.samples) for family in families}
     names = ("channels", "sessions", "calls_in_flight", "calls_waiting", "calls_total")

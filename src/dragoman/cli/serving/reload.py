@@ -2,14 +2,14 @@
 
 Rules:
 
-- The child reads the same options from the same places, so `reload` too; the variable DRAGOMAN_RELOADING says that it
+- The child reads the same options from the same sources, so `reload` too; the variable DRAGOMAN_RELOADING says that it
   is the child, which takes it out of the environment, so that what it starts is none.
 - SIGTERM ends the child, so that it drains. SIGINT and SIGTERM to this process are sent to the child, whose exit status
   becomes ours (128 and the signal's number if a signal ended it). After a signal no new child is started, and a first
   signal does not hurry a child that already drains. SIGHUP starts the child again, as a change does.
 - If a child cannot start (a syntax error in the file), this process waits for the next change.
 
-With `--workers` the supervisor of the workers does all this, and `changes` tells it when.
+With `--workers` the supervisor of the workers does all this, and `changes` says when.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def watch(folder: Path) -> int:
         raise Usage("--reload takes no sockets from a service manager; --workers 1 --reload does")
     child = _Child()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, child.told)
+        signal.signal(number, child.forward_signal)
     signal.signal(signal.SIGHUP, child.hangup)
     child.start()
     tell(f"watching {folder}", "info")
@@ -84,7 +84,7 @@ class _Child:
         if self._unsent is not None:
             self._send(self._unsent)
 
-    def told(self, number: int, frame: FrameType | None) -> None:
+    def forward_signal(self, number: int, frame: FrameType | None) -> None:
         """A signal came to this process."""
         again = self.over.is_set()
         self.over.set()

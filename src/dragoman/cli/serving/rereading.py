@@ -1,6 +1,6 @@
 """SIGHUP: the certificate and the file of `--config` are read again.
 
-Rules: what is faulty changes nothing, and is told. Certificates count for handshakes from then on; connections live.
+Rules: what is faulty changes nothing, and is logged. Certificates count for handshakes from then on; connections live.
 With `--workers` each worker is replaced by one that reads everything anew, so only what the supervisor does itself
 needs a restart; without workers the certificate and the options of `live` change, and what else has changed is named.
 """
@@ -17,12 +17,12 @@ from cyclopts import App, CycloptsError
 from ...net.service_manager import notify, notify_reloading
 from ..ends import Usage
 from ..lines import tell
-from ..options import Output, Wire
+from ..options import Output, WireOptions
 from .check import faults_of
 from .live import NAMES, Live
 from .settings import ServeOptions, named, sources
 
-Settings: TypeAlias = tuple[str, tuple[str, ...], ServeOptions, Wire, Output]
+Settings: TypeAlias = tuple[str, tuple[str, ...], ServeOptions, WireOptions, Output]
 """Target, URLs and the options."""
 OF_SUPERVISOR = frozenset(("urls", "workers", "bus", "metrics", "admin", "quiet", "no_uvloop", "reload"))
 """What the supervisor does itself."""
@@ -57,11 +57,11 @@ class Rereading:
 
     def of_server(self) -> None:
         """Read everything again, in a process that serves by itself."""
-        told = notify_reloading()
+        notified = notify_reloading()
         try:
             self._reread()
         finally:
-            if told:
+            if notified:
                 notify("READY=1")
 
     def _reread(self) -> None:
@@ -76,7 +76,7 @@ class Rereading:
         except OSError as fault:
             tell(f"SIGHUP: nothing is changed: {fault}", "error")
             return
-        new = changed(self._settings, found) - WITHOUT_EFFECT
+        new = changed_names(self._settings, found) - WITHOUT_EFFECT
         taken, fixed = new & NAMES, new - NAMES - renewed
         mine = replace(self._settings[2], **{name: getattr(options, name) for name in taken | renewed})
         if taken:
@@ -85,9 +85,9 @@ class Rereading:
         if renewed:
             tell("SIGHUP: the certificate is read again", "info")
         if taken:
-            tell(f"SIGHUP: changed: {_listed(taken)}", "info")
+            tell(f"SIGHUP: changed: {_join_names(taken)}", "info")
         if fixed:
-            tell(f"SIGHUP: this needs a restart: {_listed(fixed)}", "warning")
+            tell(f"SIGHUP: this needs a restart: {_join_names(fixed)}", "warning")
         if not renewed | new:
             tell("SIGHUP: nothing has changed", "info")
 
@@ -96,8 +96,8 @@ class Rereading:
         found = self._read()
         if found is None:
             return False
-        if fixed := changed(self._settings, found) & OF_SUPERVISOR:
-            tell(f"this needs a restart: {_listed(fixed)}", "warning")
+        if fixed := changed_names(self._settings, found) & OF_SUPERVISOR:
+            tell(f"this needs a restart: {_join_names(fixed)}", "warning")
         return True
 
     def _read(self) -> Settings | None:
@@ -116,11 +116,11 @@ class Rereading:
         return None if faults else found
 
 
-def _options(given: dict[str, Any]) -> tuple[ServeOptions, Wire, Output]:
-    return given.get("options", ServeOptions()), given.get("wire", Wire()), given.get("output", Output())
+def _options(given: dict[str, Any]) -> tuple[ServeOptions, WireOptions, Output]:
+    return given.get("options", ServeOptions()), given.get("wire", WireOptions()), given.get("output", Output())
 
 
-def changed(before: Settings, after: Settings) -> frozenset[str]:
+def changed_names(before: Settings, after: Settings) -> frozenset[str]:
     """The names of what is not as it was."""
     names = {name for name, old, new in zip(("target", "urls"), before, after, strict=False) if old != new}
     for old, new in zip(before[2:], after[2:], strict=True):
@@ -128,5 +128,5 @@ def changed(before: Settings, after: Settings) -> frozenset[str]:
     return frozenset(names)
 
 
-def _listed(names: frozenset[str]) -> str:
+def _join_names(names: frozenset[str]) -> str:
     return ", ".join(name.replace("_", "-") for name in sorted(names))

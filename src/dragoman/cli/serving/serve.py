@@ -37,13 +37,13 @@ from ...transports.stream.stdio import keep
 from ...workers.worker import VARIABLE
 from ..ends import FINE, Usage, check_files
 from ..lines import lines, tell
-from ..options import OUTPUT, WIRE, Output, Wire, trace_to
+from ..options import OUTPUT, WIRE, Output, WireOptions, trace_to
 from ..target import Target, folder_of, load
-from .admin import place_of
+from .admin import endpoint_of
 from .announce import announce, as_mcp
 from .board import Board, worker_service
 from .check import check
-from .config import strangers
+from .config import unknown_variables
 from .large_blocks import return_large_blocks
 from .live import Live, log_level
 from .looking import OwnSource
@@ -98,7 +98,7 @@ def serve(
     /,
     *urls: str,
     options: ServeOptions = SERVE_OPTIONS,
-    wire: Wire = WIRE,
+    wire: WireOptions = WIRE,
     output: Output = OUTPUT,
 ) -> int:
     """Serve functions on one wire or many.
@@ -115,16 +115,16 @@ def serve(
         return check(target, urls, options, wire, output)
     check_files()
     target, urls = named(target, urls, options)
-    for sentence in strangers(TABLE):
+    for sentence in unknown_variables(TABLE):
         tell(sentence, "warning")
     log_level(options, output.verbose)
-    watched = _watched(options)
+    watched = _make_observers(options)
     settings = target, urls, options, wire, output
     reloaded = is_child()
-    if options.workers is not None and not employed():
+    if options.workers is not None and not is_worker():
         return _supervise(settings, options.workers)
-    if options.reload and not reloaded and not employed():
-        if any(is_standard(place) for place in urls):
+    if options.reload and not reloaded and not is_worker():
+        if any(is_standard(url) for url in urls):
             raise Usage("--reload cannot be used with stdio:, because the pipes belong to the first child")
         return watch(folder_of(target))
     return _here(settings, watched)
@@ -135,14 +135,14 @@ def _here(settings: Settings, watched: Watched) -> int:
     target, urls, options, wire, output = settings
     tls = options.tls()
     limits = options.limits(wire)
-    served = _loaded(target, urls)
-    places = list(urls) or [DEFAULT_URL if as_mcp(served) is None else DEFAULT_MCP_URL]
+    served = _load(target, urls)
+    served_urls = list(urls) or [DEFAULT_URL if as_mcp(served) is None else DEFAULT_MCP_URL]
     if wire.lenient:
         _be_lenient(served)
     live = Live(served, options, wire, verbose=output.verbose)
     rereading = Rereading(app, sys.argv[2:], settings, tls, live)
     with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(options)) as runner:
-        status = runner.run(_serve(served, places, options, wire, limits, tls, write, watched, output, rereading))
+        status = runner.run(_serve(served, served_urls, options, wire, limits, tls, write, watched, output, rereading))
         live.end()
         _leave(status)
         return status
@@ -170,27 +170,27 @@ def _supervise(settings: Settings, workers: int) -> int:
 
 
 class Watched(NamedTuple):
-    """What watches the calls: the metrics and the calls in flight, where they are asked for."""
+    """What watches the calls: the metrics and the calls in flight, where an option requires them."""
 
     metrics: Metrics | None
     board: Board | None
 
 
-def _watched(options: ServeOptions) -> Watched:
-    """Raises Usage for places that are none."""
+def _make_observers(options: ServeOptions) -> Watched:
+    """Raises Usage for URLs that cannot be served."""
     if options.metrics is not None:
         metrics_url(options.metrics)
     if options.traces is not None:
         traces_url(options.traces)
-    if options.admin is not None and not employed():  # a worker's supervisor has looked
-        place_of(options.admin)
-    asked = options.metrics is not None or options.admin is not None
-    return Watched(Metrics() if asked else None, None if options.admin is None else Board())
+    if options.admin is not None and not is_worker():  # a worker's supervisor has looked
+        endpoint_of(options.admin)
+    wanted = options.metrics is not None or options.admin is not None
+    return Watched(Metrics() if wanted else None, None if options.admin is None else Board())
 
 
-def _loaded(target: str, urls: tuple[str, ...]) -> Target:
+def _load(target: str, urls: tuple[str, ...]) -> Target:
     """Import what to serve. If standard output is the wire, output of the import goes to standard error."""
-    if not any(is_standard(place) for place in urls):
+    if not any(is_standard(url) for url in urls):
         return load(target)
     let_go = keep()
     try:
@@ -200,7 +200,7 @@ def _loaded(target: str, urls: tuple[str, ...]) -> Target:
         raise
 
 
-def employed() -> bool:
+def is_worker() -> bool:
     """Whether this process is a worker that a supervisor started."""
     return VARIABLE in os.environ
 
@@ -233,9 +233,9 @@ def _loop(options: ServeOptions) -> Callable[[], asyncio.AbstractEventLoop] | No
 
 async def _serve(
     served: Target,
-    places: list[str],
+    served_urls: list[str],
     options: ServeOptions,
-    wire: Wire,
+    wire: WireOptions,
     limits: Limits | None,
     tls: ssl.SSLContext | None,
     write: Callable[[str], object] | None,
@@ -250,7 +250,7 @@ async def _serve(
     async with tracing(options.traces, served) as traces:
         serving = listen(
             served,
-            urls=places,
+            urls=served_urls,
             trace=None if write is None else json_lines(write),
             observers=[one for one in (*watched, traces) if one is not None],
             limits=limits,
@@ -261,13 +261,13 @@ async def _serve(
             cors=options.cors,
             trusted_proxies=options.trusted_proxies,
             auth=options.auth(),
-            bus=None if employed() else options.bus,
+            bus=None if is_worker() else options.bus,
             store=options.store,
         )
         _tell_supervisor(serving, watched)
         rereading.live.begin(serving, options)
         async with serving, _figures(serving, watched, options), AsyncExitStack() as managing:
-            on_stdio = any(is_standard(place) for place in places)
+            on_stdio = any(is_standard(url) for url in served_urls)
             job = serving.employment
             if job is None:
                 activation().warn()
@@ -278,7 +278,7 @@ async def _serve(
             if job is None:  # a supervisor speaks for its workers
                 await managing.enter_async_context(managed())
             waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
-            if job is not None or all(is_standard(place) for place in places):  # end of input, or the supervisor's
+            if job is not None or all(is_standard(url) for url in served_urls):  # end of input, or the supervisor's
                 waits.append(asyncio.ensure_future(serving.ended()))
             await _first_of(waits)
             await managing.aclose()
@@ -288,7 +288,7 @@ async def _serve(
 
 
 def _tell_supervisor(serving: Serving, watched: Watched) -> None:
-    """What a supervisor is told that asks for the metrics, or for the calls in flight."""
+    """Answer a supervisor that requests the metrics or the calls in flight."""
     if watched.metrics is not None:
         serving.report = partial(report, watched.metrics)
     if watched.board is not None:
@@ -302,7 +302,7 @@ async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:
 
 
 def _figures(serving: Serving, watched: Watched, options: ServeOptions) -> AbstractAsyncContextManager[None]:
-    """The metrics and the socket of `--admin`, if they are asked for; those of workers are their supervisor's."""
+    """The metrics and the socket of `--admin`, if there are such options; those of workers are their supervisor's."""
     metrics, board = watched
     if serving.employment is not None or metrics is None:
         return nullcontext()

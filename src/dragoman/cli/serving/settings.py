@@ -15,11 +15,11 @@ from ...jsonrpc.limits import SERVER, Limits
 from ...net.scheme import SCHEMES
 from ...net.urls import printable, scheme_of
 from ..ends import Usage
-from ..options import Output, Wire, server_tls
+from ..options import Output, WireOptions, server_tls
 from ..programs import FILE
 from . import config
-from .authorizing import by_asking, by_signature
-from .config import Source, Table
+from .authorizing import by_introspection, by_signature
+from .config import OptionTable, Source
 
 if TYPE_CHECKING:
     from ...access import Verifiers
@@ -94,7 +94,7 @@ class ServeOptions:
         return server_tls(self.tls_cert, self.tls_key)
 
     def auth(self) -> Verifiers | None:
-        """What says who is calling; None where no one is asked. Raises Usage."""
+        """The verifier of callers; None where callers need no token. Raises Usage."""
         asking = {
             "--auth-introspection": self.auth_introspection,
             "--auth-client-id": self.auth_client_id,
@@ -110,14 +110,14 @@ class ServeOptions:
                 f"--auth-public-key verifies tokens here, and {given[0]} asks about them: leave one of the two out"
             )
         if self.auth_introspection is not None:
-            asked = self.auth_client_id, self.auth_client_secret_file
-            return by_asking(self.auth_introspection, self.auth_issuer, self.auth_resource, *asked)
+            credentials = self.auth_client_id, self.auth_client_secret_file
+            return by_introspection(self.auth_introspection, self.auth_issuer, self.auth_resource, *credentials)
         if given:
             raise Usage(f"{given[0]} goes with --auth-introspection URL")
         return by_signature(self.auth_issuer, self.auth_resource, self.auth_public_key)
 
-    def limits(self, wire: Wire) -> Limits | None:
-        """The server's limits with the changes that were asked for; None if there are none. Raises Usage."""
+    def limits(self, wire: WireOptions) -> Limits | None:
+        """The server's limits with the changes of `--limit`; None without any. Raises Usage."""
         limits = wire.limits(SERVER)
         if self.drain is None:
             return limits
@@ -127,23 +127,24 @@ class ServeOptions:
 
 
 SERVE_OPTIONS = ServeOptions()
-TABLE = Table(ServeOptions, Wire, Output)
+TABLE = OptionTable(ServeOptions, WireOptions, Output)
 
 
 def sources(arguments: Sequence[str]) -> list[Source]:
-    """Where options come from besides the command line. Raises Faulty, unless `--check` is to tell the faults."""
+    """Where options come from besides the command line. Raises FaultyOptions, unless `--check` is to tell the
+    faults."""
     checks = "--check" in arguments or f"{config.PREFIX}CHECK" in os.environ
-    read = config.without_faults if checks else config.sources
+    read = config.read_sources if checks else config.sources
     return read(config.path_of(arguments), TABLE)[0]
 
 
 def named(target: str | None, urls: tuple[str, ...], options: ServeOptions) -> tuple[str, tuple[str, ...]]:
     """What to serve and where, with what the file says where the command line says nothing. Raises Usage."""
-    return completed(target, urls, config.sources(options.config, TABLE)[1])
+    return complete_options(target, urls, config.sources(options.config, TABLE)[1])
 
 
-def completed(target: str | None, urls: tuple[str, ...], data: config.Data) -> tuple[str, tuple[str, ...]]:
-    """As `named`, with what the file says."""
+def complete_options(target: str | None, urls: tuple[str, ...], data: config.Data) -> tuple[str, tuple[str, ...]]:
+    """The target and the URLs, from the command line, the environment or the file. Raises Usage."""
     if target is not None and "target" in data and scheme_of(target) in SCHEMES:
         urls, target = (target, *urls), None
     target = target or data.get("target")

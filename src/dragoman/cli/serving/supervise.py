@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...workers.supervisor import Supervisor, run_workers
 from ..lines import tell
-from .admin import admin, place_of
+from .admin import admin, endpoint_of
 from .looking import Source, WorkersSource
 from .metrics import Sums, metrics_url, page
 from .reload import changes
@@ -25,7 +25,7 @@ async def supervise(
 ) -> int:
     """Serve with the arguments of this process in several worker processes, until a signal. Returns the exit status."""
 
-    def told(text: str, grave: bool) -> None:
+    def log_line(text: str, grave: bool) -> None:
         if grave or not options.quiet:
             tell(text, "warning" if grave else "info")
 
@@ -46,7 +46,7 @@ async def supervise(
         bus=options.bus or os.environ.get("DRAGOMAN_BUS") or None,
         changes=found,
         may_reload=may_reload,
-        say=told,
+        say=log_line,
         beside=beside,
     )
 
@@ -55,10 +55,10 @@ async def supervise(
 async def places_beside(
     options: ServeOptions, text: Callable[[], bytes] | Callable[[], Awaitable[bytes]], source: Source | None
 ) -> AsyncIterator[None]:
-    """The metrics and the socket of `--admin` while the block runs, if they are asked for."""
+    """The metrics and the socket of `--admin` while the block runs, if there are such options."""
     async with AsyncExitStack() as beside:
         if options.metrics is not None:
             await beside.enter_async_context(page(metrics_url(options.metrics), text, quiet=options.quiet))
         if options.admin is not None and source is not None:
-            await beside.enter_async_context(admin(place_of(options.admin), source))
+            await beside.enter_async_context(admin(endpoint_of(options.admin), source))
         yield

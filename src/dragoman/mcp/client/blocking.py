@@ -19,7 +19,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ...doors import listed
+from ...doors import public_dir
 from ...rpc.background import Portal, blocking, run
 from ..protocol.params import SubscriptionFilter
 from ..protocol.revisions import Revision
@@ -28,7 +28,7 @@ from .client import Client
 from .subscriptions import Changed, Subscription
 
 __all__ = ["BlockingClient", "BlockingSubscription", "connect"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")

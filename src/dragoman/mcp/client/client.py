@@ -24,7 +24,7 @@ from ...credentials import Auth
 from ...jsonrpc.errors import LocalError, MethodNotFound
 from ...jsonrpc.leniency import Leniency, chosen, without_v1
 from ...jsonrpc.limits import CLIENT, Limits
-from ...jsonrpc.options import among, check, closest, only_async, strict
+from ...jsonrpc.options import among, check, nearest_name, only_async, strict
 from ...net.urls import shown_target
 from ...observer import Observer
 from ...rpc.background import needs_asyncio
@@ -278,7 +278,7 @@ class Client:
         """
         row = self._extensions.those.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
-            near = closest(method, self._extensions.those.methods)
+            near = nearest_name(method, self._extensions.those.methods)
             raise LocalError(
                 f"{method} is not a method of {self.revision.date} that this client and its extensions know"
                 f"{(near and near != method and f'; did you mean {near}?') or ''}"
@@ -544,7 +544,7 @@ def _revision(revision: Revision | str | None) -> Revision | None:
     if not isinstance(revision, str):
         return revision
     if revision not in REVISIONS:
-        near = closest(revision, REVISIONS, 0.9)
+        near = nearest_name(revision, REVISIONS, 0.9)
         there = f"did you mean {near}?" if near else f"there are {', '.join(REVISIONS)}"
         raise LocalError(f"there is no revision {revision!r}; {there}")
     return REVISIONS[revision]

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
-from ...jsonrpc.options import closest, nearest
+from ...jsonrpc.options import nearest, nearest_name
 from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
 from ...rpc.including import Commit, guarded
@@ -437,7 +437,9 @@ class Registry:
             return ""
         known = [key for one in where for key in self._shown(one, caller)]
         # a template with this very beginning matches the URI, or must not
-        near = closest(name, [key for key in known if "{" not in key or not name.startswith(key[: key.index("{")])])
+        near = nearest_name(
+            name, [key for key in known if "{" not in key or not name.startswith(key[: key.index("{")])]
+        )
         return f"did you mean {near}?" if near else ""
 
     def _shown(self, where: Entries, caller: Caller) -> list[str]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 from msgspec import UNSET, UnsetType
 
 from ...channel import Caller
-from ...doors import run_app
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import SERVER, Limits
@@ -20,6 +19,7 @@ from ...jsonrpc.options import check, elsewhere, strict
 from ...observer import Observer
 from ...rpc.binding.signature import registrable
 from ...rpc.middleware import Middleware
+from ...running import run_app
 from ..protocol.extension import Extension
 from ..protocol.options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope, CallToolResult

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, ValidationError
 
-from ...jsonrpc.options import closest
+from ...jsonrpc.options import nearest_name
 from .hooks import decode_hook
 from .tree import Node, Shape, generic
 
@@ -61,7 +61,7 @@ def find(value: Any, node: Node, field: str, error: Exception | None = None) -> 
 
 def surplus(name: str, known: Iterable[str], path: str = "") -> str:
     """The message for an unknown name."""
-    near = closest(name, known) if len(name) <= _NAME else ""
+    near = nearest_name(name, known) if len(name) <= _NAME else ""
     what = "field" if path else "argument"
     return f"Unknown {what}; did you mean {near!r}?" if near else f"Unknown {what}"
 

@@ -30,14 +30,14 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...doors import listed
+from ...doors import public_dir
 from ...net.sharing import OnState, ignore_state
 from ...net.urls import Url, address, number, printable, read_query
 from .contract import BrokerMessage, Mailboxes, NotTaken, Outcome, Refused, Take, Unroutable, mailbox_parts
 from .ends import ends
 
 __all__ = ["MemoryBroker", "Queue", "broker", "dial", "listen"]
-__dir__: Callable[[], list[str]] = listed(__name__)
+__dir__: Callable[[], list[str]] = public_dir(__name__)
 
 LIMIT = 16 * 1024 * 1024
 """The longest message, in bytes: RabbitMQ's default, so that a message that fits here fits there."""

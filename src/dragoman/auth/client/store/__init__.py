@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 from ....doors import door
 
 if TYPE_CHECKING:
-    from .contract import Key, LockHeld, Store, Stored, TokenStoreError
+    from .contract import EntryKey, LockHeld, Stored, TokenStore, TokenStoreError
     from .files import FileStore
     from .memory import MemoryStore
 else:
     __getattr__, __dir__ = door(
         __name__,
-        {"contract": "Key LockHeld Store Stored TokenStoreError", "files": "FileStore", "memory": "MemoryStore"},
+        {
+            "contract": "EntryKey LockHeld Stored TokenStore TokenStoreError",
+            "files": "FileStore",
+            "memory": "MemoryStore",
+        },
     )
     del TYPE_CHECKING, annotations, door
 
-__all__ = ["FileStore", "Key", "LockHeld", "MemoryStore", "Store", "Stored", "TokenStoreError"]
+__all__ = ["EntryKey", "FileStore", "LockHeld", "MemoryStore", "Stored", "TokenStore", "TokenStoreError"]

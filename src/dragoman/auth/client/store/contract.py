@@ -26,7 +26,7 @@ class LockHeld(TokenStoreError):
     """Somebody else holds the lock, and did not release it in time."""
 
 
-class Key(Struct, frozen=True):
+class EntryKey(Struct, frozen=True):
     """Whose entry it is. `issuer` and `resource` are compared byte for byte, as the specification compares them."""
 
     issuer: str
@@ -55,24 +55,24 @@ class Stored(Struct, frozen=True):
         return f"Stored({len(self.value)} bytes, generation={self.generation})"
 
 
-class Store(Protocol):
+class TokenStore(Protocol):
     """Keeps entries by their keys. Every method raises TokenStoreError where the store cannot be used."""
 
-    async def read(self, key: Key) -> Stored | None:
-        """The entry, or None."""
+    async def read(self, key: EntryKey) -> Stored | None:
+        """Return the entry, or None."""
 
-    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+    async def write(self, key: EntryKey, value: bytes, after: int | None) -> bool:
         """Replace the entry if its generation is still `after` (None: there is none). False: somebody else has written
         meanwhile, and nothing was changed."""
 
-    async def remove(self, key: Key, after: int) -> bool:
+    async def remove(self, key: EntryKey, after: int) -> bool:
         """Remove the entry if its generation is still `after`. False: it is not, and nothing was changed."""
 
-    async def keys(self) -> Sequence[Key]:
-        """The keys of all entries that can be read."""
+    async def keys(self) -> Sequence[EntryKey]:
+        """Return the keys of all entries that can be read."""
 
     def locked(
-        self, key: Key, *, wait: float | None = None, held: Callable[[], object] | None = None
+        self, key: EntryKey, *, wait: float | None = None, held: Callable[[], object] | None = None
     ) -> AbstractAsyncContextManager[None]:
         """Hold the entry's lock, against other tasks, threads and (in files) processes. Reading and writing do not need
         it. `wait`: seconds, None: the store's own, as LOCK_WAIT; `held` is called if somebody else has it. Raises

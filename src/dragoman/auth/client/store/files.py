@@ -1,7 +1,7 @@
 """Entries in files of a folder that only their owner can open.
 
 One file an entry, written beside and renamed, so that a process that is killed leaves the old one. Locks are
-`flock`s, which end with their process. What cannot be read as an entry is told in the log and taken for none: a login
+`flock`s, which end with their process. What cannot be read as an entry is logged and taken for none: a login
 replaces it. What cannot be opened because the keyring is locked is an error, for the entry is good.
 """
 
@@ -18,9 +18,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from .contract import ENTRY_SIZE, LOCK_WAIT, Key, Stored, TokenStoreError
-from .locking import acquired
-from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_key, name, opened, sealed, unavailable
+from .contract import ENTRY_SIZE, LOCK_WAIT, EntryKey, Stored, TokenStoreError
+from .locking import acquire
+from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_key, name, seal, unavailable, unseal
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -58,50 +58,50 @@ class FileStore:
     def __repr__(self) -> str:
         return f"FileStore({str(self.folder)!r})"
 
-    async def read(self, key: Key) -> Stored | None:
-        """The entry, or None. Raises TokenStoreError if it is sealed and the keyring is away."""
+    async def read(self, key: EntryKey) -> Stored | None:
+        """Return the entry, or None. Raises TokenStoreError if it is sealed and the keyring is away."""
         content = await asyncio.to_thread(self._content, name(key))
-        found = await self._opened(content, name(key))
+        found = await self._open(content, name(key))
         return None if found is None else found[1]
 
-    async def write(self, key: Key, value: bytes, after: int | None) -> bool:
+    async def write(self, key: EntryKey, value: bytes, after: int | None) -> bool:
         """Replace the entry if its generation is still `after`. Raises TokenStoreError, and then the old one stays."""
         if len(value) > ENTRY_SIZE:
             raise TokenStoreError(f"an entry of {len(value)} bytes; at most {ENTRY_SIZE} are kept")
         secret = await self._key()
-        async with self._held(f"{name(key)}.swap", SHORT_WAIT):
+        async with self._hold(f"{name(key)}.swap", SHORT_WAIT):
             found = await self.read(key)
             if (None if found is None else found.generation) != after:
                 return False
             # the clock, so that it rises over a removal, too
-            content = sealed(key, value, max((after or 0) + 1, time.time_ns()), secret)
+            content = seal(key, value, max((after or 0) + 1, time.time_ns()), secret)
             await asyncio.to_thread(self._replace, name(key), content)
             return True
 
-    async def remove(self, key: Key, after: int) -> bool:
+    async def remove(self, key: EntryKey, after: int) -> bool:
         """Remove the entry if its generation is still `after`."""
-        async with self._held(f"{name(key)}.swap", SHORT_WAIT):
+        async with self._hold(f"{name(key)}.swap", SHORT_WAIT):
             found = await self.read(key)
             if found is None or found.generation != after:
                 return False
-            with _told("remove"):
+            with _as_store_error("remove"):
                 os.unlink(self.folder / f"{name(key)}.token")
             return True
 
-    async def keys(self) -> Sequence[Key]:
-        """The keys of all entries that can be read."""
-        with _told("list"):
+    async def keys(self) -> Sequence[EntryKey]:
+        """Return the keys of all entries that can be read."""
+        with _as_store_error("list"):
             files = sorted(self._ready().glob("*.token"))
-        found = [await self._opened(await asyncio.to_thread(self._content, one.stem), one.stem) for one in files]
+        found = [await self._open(await asyncio.to_thread(self._content, one.stem), one.stem) for one in files]
         return [one[0] for one in found if one is not None]
 
     @asynccontextmanager
     async def locked(
-        self, key: Key, *, wait: float | None = None, held: Callable[[], object] | None = None
+        self, key: EntryKey, *, wait: float | None = None, held: Callable[[], object] | None = None
     ) -> AsyncIterator[None]:
         """Hold the entry's lock, against other processes, too. Raises LockHeld after `wait` seconds, by default
         `lock_wait`, and TokenStoreError."""
-        async with self._held(f"{name(key)}.lock", self._lock_wait if wait is None else wait, held):
+        async with self._hold(f"{name(key)}.lock", self._lock_wait if wait is None else wait, held):
             yield
 
     async def protection(self) -> str:
@@ -114,24 +114,24 @@ class FileStore:
     # -- sealing ----------------------------------------------------------------------------------
 
     async def _key(self) -> bytes | None:
-        """The key of AES-GCM, None without a keyring."""
+        """Return the key of AES-GCM, None without a keyring."""
         if self._secret is None and self._away is None:
-            async with self._held("keyring.lock", SHORT_WAIT + KEYRING_WAIT):
+            async with self._hold("keyring.lock", SHORT_WAIT + KEYRING_WAIT):
                 try:
                     self._secret = await keyring_key()
                 except KeyringAway as away:
                     self._away = away
         return self._secret
 
-    async def _opened(self, content: bytes | None, named: str) -> tuple[Key, Stored] | None:
+    async def _open(self, content: bytes | None, named: str) -> tuple[EntryKey, Stored] | None:
         if content is None:
             return None
         secret = await self._key() if is_sealed(content) else None
         if secret is None and self._away is not None and is_sealed(content):
-            away, self._away = self._away, None if self._keyring else self._away  # asked again next time
+            away, self._away = self._away, None if self._keyring else self._away  # tried again next time
             raise unavailable(away)
         try:
-            return opened(content, named, secret)
+            return unseal(content, named, secret)
         except Unreadable as why:
             logger.warning("a stored token cannot be read and is taken for none (%s): %s", named[:12], why)
             return None
@@ -139,8 +139,8 @@ class FileStore:
     # -- files ------------------------------------------------------------------------------------
 
     def _ready(self) -> Path:
-        """The folder, made if need be, and no one else's."""
-        with _told("open"):
+        """Return the folder, made if need be, and no one else's."""
+        with _as_store_error("open"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = os.stat(self.folder)
             if found.st_uid != os.geteuid():
@@ -150,7 +150,7 @@ class FileStore:
         return self.folder
 
     def _content(self, named: str) -> bytes | None:
-        with _told("read"):
+        with _as_store_error("read"):
             try:
                 file = os.open(self._ready() / f"{named}.token", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -166,11 +166,11 @@ class FileStore:
     def _replace(self, named: str, content: bytes) -> None:
         """Write beside and rename. The caller holds the lock of this name, so what is beside is no one's."""
         beside = self.folder / f"{named}.new"
-        with _told("write"):
+        with _as_store_error("write"):
             file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 with open(file, "wb") as stream:
-                    os.fchmod(stream.fileno(), 0o600)  # whatever the umask
+                    os.fchmod(stream.fileno(), 0o600)  # with any umask
                     stream.write(content)
                     stream.flush()
                     os.fsync(stream.fileno())
@@ -186,12 +186,12 @@ class FileStore:
                 os.close(folder)
 
     @asynccontextmanager
-    async def _held(self, file: str, wait: float, held: Callable[[], object] | None = None) -> AsyncIterator[None]:
-        with _told("lock"):
+    async def _hold(self, file: str, wait: float, held: Callable[[], object] | None = None) -> AsyncIterator[None]:
+        with _as_store_error("lock"):
             lock = os.open(self._ready() / file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
         def attempt() -> bool:
-            with _told("lock"):
+            with _as_store_error("lock"):
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -199,15 +199,15 @@ class FileStore:
                 return True
 
         try:
-            await acquired(attempt, wait, f"the lock {self.folder / file}", held)
+            await acquire(attempt, wait, f"the lock {self.folder / file}", held)
             yield
         finally:
             os.close(lock)
 
 
 @contextlib.contextmanager
-def _told(doing: str) -> Iterator[None]:
-    """What the operating system refuses is a TokenStoreError."""
+def _as_store_error(doing: str) -> Iterator[None]:
+    """Raise TokenStoreError for what the operating system refuses."""
     try:
         yield
     except OSError as error:

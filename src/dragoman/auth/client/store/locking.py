@@ -11,7 +11,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
 """Seconds between two tries. What is held for a token request is tried for ten times a second."""
 
 
-async def acquired(
+async def acquire(
     attempt: Callable[[], bool], wait: float, what: str, held: Callable[[], object] | None = None
 ) -> None:
     """Try until it succeeds. `held`: called once if the first try fails. Raises LockHeld after `wait` seconds."""

@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ....jsonrpc.errors import installing
-from .contract import ENTRY_SIZE, Key, Stored, TokenStoreError
+from .contract import ENTRY_SIZE, EntryKey, Stored, TokenStoreError
 
 FORMAT = b"dragoman-token-1"
 SEALED, PLAIN = b"aes-gcm", b"plain"
@@ -41,13 +41,13 @@ class KeyringAway(Exception):
     """There is no keyring, or it is locked; the text says which."""
 
 
-def name(key: Key) -> str:
-    """The file's name: it tells nothing of the key."""
+def name(key: EntryKey) -> str:
+    """Return the file's name: it says nothing of the key."""
     return sha256(key.text.encode()).hexdigest()
 
 
-def sealed(key: Key, value: bytes, generation: int, secret: bytes | None) -> bytes:
-    """An entry's content. `secret`: the key of AES-GCM, None for a plain one. Raises TokenStoreError."""
+def seal(key: EntryKey, value: bytes, generation: int, secret: bytes | None) -> bytes:
+    """Return an entry's content. `secret`: the key of AES-GCM, None for a plain one. Raises TokenStoreError."""
     try:
         content = msgspec.msgpack.encode((key.issuer, key.resource, key.client, key.account, value))
     except UnicodeEncodeError:
@@ -60,25 +60,25 @@ def sealed(key: Key, value: bytes, generation: int, secret: bytes | None) -> byt
 
 
 def is_sealed(content: bytes) -> bool:
-    """It takes a key to open it."""
+    """Whether a key is needed to open it."""
     return content.startswith(b"%b %b " % (FORMAT, SEALED))
 
 
-def opened(content: bytes, named: str, secret: bytes | None) -> tuple[Key, Stored]:
-    """The entry of a file's content. `named`: the file's name. Raises Unreadable."""
+def unseal(content: bytes, named: str, secret: bytes | None) -> tuple[EntryKey, Stored]:
+    """Return the entry of a file's content. `named`: the file's name. Raises Unreadable."""
     line, newline, body = content.partition(b"\n")
     words = line.split(b" ")
     if not newline or len(words) != 3 or words[0] != FORMAT or not words[2].isdigit() or len(words[2]) > 20:
         raise Unreadable("it does not begin as an entry does")
     if words[1] == SEALED:
-        body = _unsealed(body, line + b"\n" + named.encode(), secret)
+        body = _unseal(body, line + b"\n" + named.encode(), secret)
     elif words[1] != PLAIN:
         raise Unreadable("it is sealed in an unknown way")
     try:
         issuer, resource, client, account, value = _payload.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise Unreadable("its content is damaged") from None
-    key = Key(issuer, resource, client, account)
+    key = EntryKey(issuer, resource, client, account)
     if name(key) != named:
         raise Unreadable("it is another key's")
     if len(value) > ENTRY_SIZE:
@@ -86,7 +86,7 @@ def opened(content: bytes, named: str, secret: bytes | None) -> tuple[Key, Store
     return key, Stored(value, int(words[2]))
 
 
-def _unsealed(body: bytes, beside: bytes, secret: bytes | None) -> bytes:
+def _unseal(body: bytes, beside: bytes, secret: bytes | None) -> bytes:
     if secret is None:
         raise Unreadable("it is sealed and there is no key")
     try:
@@ -99,8 +99,8 @@ def _unsealed(body: bytes, beside: bytes, secret: bytes | None) -> bytes:
 
 
 async def keyring_key() -> bytes:
-    """The key of AES-GCM from the operating system's keyring, made at the first use. Raises KeyringAway. Two processes
-    may not make it at once: hold a lock."""
+    """Return the key of AES-GCM from the operating system's keyring, made at the first use. Raises KeyringAway. Two
+    processes may not make it at once: hold a lock."""
     loop = get_running_loop()
     future = loop.create_future()
 
@@ -155,7 +155,7 @@ def _key() -> bytes:
 
 
 def unavailable(why: KeyringAway) -> TokenStoreError:
-    """The error where an entry is sealed and its key is away."""
+    """Return the error where an entry is sealed and its key is away."""
     return TokenStoreError(
         f"the stored tokens are sealed with a key of the keyring, and {why}: unlock the keyring, or log in with another "
         "store"

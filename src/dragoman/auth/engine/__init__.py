@@ -1,0 +1,1 @@
+"""The engine of an authorization server, without a socket: what the development server and the proxy share."""
