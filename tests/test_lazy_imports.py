@@ -82,7 +82,7 @@ LAZY: Final = {
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.legacy_2024"): WIRE,
     ("dragoman.mcp.client.session", "dragoman.mcp.client.http.posts"): WIRE,
     ("dragoman.mcp.server.content", "mimetypes"): RARE,
-    ("dragoman.mcp.server.context", "dragoman.mcp.session.responder"): WIRE,
+    ("dragoman.mcp.server.context", "dragoman.mcp.session.session"): WIRE,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.http.endpoint"): WIRE,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.mcp.session.shared"): WORKERS,
     ("dragoman.mcp.server.catalog.server_core", "dragoman.bus.sealed"): WORKERS,

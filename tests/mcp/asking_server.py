@@ -16,7 +16,7 @@ from dragoman.jsonrpc.errors import InvalidParams
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.jsonrpc.messages import Malformed, Notification, Request
 from dragoman.mcp.asking.ask import ask, ask_blocking, input_required, verify
-from dragoman.mcp.asking.request_state import Seal
+from dragoman.mcp.asking.request_state import StateSeal
 from dragoman.mcp.protocol.admission import EVERYTHING, Admitted, SessionState, admit
 from dragoman.mcp.protocol.dialect import MCP
 from dragoman.mcp.protocol.params import CallToolResult
@@ -63,7 +63,7 @@ class Stand:
     def __init__(self, **options: Any) -> None:
         self.once = options.pop("once", False)
         self.who: str | None = None
-        self.seal = Seal(options.pop("keys", KEY), **options)
+        self.seal = StateSeal(options.pop("keys", KEY), **options)
         self.info = Implementation("stand", "1")
         self.stamp = stamp(self.info)
         self.service = Service("stand", discover=False)

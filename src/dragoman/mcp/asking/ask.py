@@ -7,9 +7,9 @@ Rules:
   gathers the answers and sends its request again, with the state it was given, and the handler runs again from
   the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
 - An answer belongs to the question with its key *and* its text. A question without a key of its own is identified by
-  its position and a digest of its text. A missing or unfit answer is asked for again; an answer without a question is
-  ignored.
-- A client is never asked for what it has not declared, and in a session not before it is initialized: `CannotAsk`.
+  its position and a digest of its text. Without a fitting answer the question is sent again; an answer without a
+  question is ignored.
+- A client gets no question that it has not declared, and in a session none before it is initialized: `CannotAsk`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..protocol.params import (
 from ..protocol.revisions import Revision
 from .forms import CannotAsk
 from .questions import ElicitUrl, Question, demand, known_in, may_ask
-from .request_state import Known, Seal, State, digest, digest_of
+from .request_state import KnownAnswer, State, StateSeal, digest, digest_of
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -46,17 +46,17 @@ TRIES = 3
 _RECORD = "dragoman.ask"
 
 
-class Sealing(Protocol):
+class StateSealer(Protocol):
     """The part of a server that asking uses."""
 
     @property
-    def seal(self) -> Seal: ...
+    def seal(self) -> StateSeal: ...
     @property
     def once(self) -> bool:
         """Whether states can be used only once."""
 
 
-class Asking(Protocol):
+class QuestionContext(Protocol):
     """The part of a call's context that asking uses. `rpc`: the `dragoman.Context`."""
 
     @property
@@ -64,7 +64,7 @@ class Asking(Protocol):
     @property
     def _admitted(self) -> Admitted: ...
     @property
-    def _server(self) -> Sealing: ...
+    def _server(self) -> StateSealer: ...
 
 
 class QuestionFailed(RpcError):
@@ -96,12 +96,13 @@ class InputRequired(BaseException):
         self.request_state = request_state
 
     def result(self) -> InputRequiredResult:
-        """The answer to the request that was being served."""
+        """Return the answer to the request that was being served."""
         return InputRequiredResult(input_requests=self.requests, request_state=self.request_state)
 
 
 def input_required(error: BaseException) -> InputRequired | None:
-    """The `InputRequired` that an exception is or that a group contains (a TaskGroup makes one); otherwise None."""
+    """Return the `InputRequired` that an exception is or that a group contains (a TaskGroup makes one); otherwise
+    None."""
     if isinstance(error, InputRequired):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -113,7 +114,7 @@ def input_required(error: BaseException) -> InputRequired | None:
 
 
 async def ask(
-    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
+    context: QuestionContext, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
     """Ask questions, all at once, for their answers in order; from `async def` handlers.
 
@@ -135,9 +136,9 @@ async def ask(
 
 
 def ask_blocking(
-    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
+    context: QuestionContext, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
 ) -> tuple[Any, ...]:
-    """As `ask`, for plain functions, which run in threads: it blocks where the server calls."""
+    """Ask questions from plain functions, which run in threads: it blocks where the server calls."""
     turns = _turns(context, questions, once)
     with _client_errors():
         try:
@@ -155,7 +156,7 @@ Turns: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
 
 @contextmanager
 def _client_errors() -> Iterator[None]:
-    """What the client answers as an error is QuestionFailed in the handler."""
+    """Raise what the client answers as an error: QuestionFailed in the handler."""
     try:
         yield
     except RpcError as error:
@@ -164,13 +165,13 @@ def _client_errors() -> Iterator[None]:
         raise QuestionFailed(error) from error
 
 
-def _turns(context: Asking, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
-    """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
+def _turns(context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
+    """Return the steps of asking: yields the calls to make, receives their results, and returns the answers."""
     admitted = context._admitted
     revision = admitted.revision
     requests = _requests(admitted, questions)
     if not revision.server_calls:
-        return _replayed(context, questions, requests, once)
+        return _replay(context, questions, requests, once)
     if admitted.session is not None and not admitted.session.initialized:
         # "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
         # notification" (basic/lifecycle)
@@ -198,16 +199,16 @@ def _params(request: InputRequest, revision: Revision) -> Any:
     return UNSET if isinstance(request, ListRootsRequest) else Raw(encode(request.params, revision))
 
 
-# -- what may be asked ----------------------------------------------------------------------------
+# -- which questions are allowed -------------------------------------------------------------------
 
 
 def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[InputRequest]:
-    """The requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it declared
-    what they need."""
+    """Return the requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it
+    declared what they need."""
     revision = admitted.revision
     for question in questions:
         if not known_in(question, revision):
-            raise CannotAsk(f"This client's revision of MCP has no {_named(question)}")
+            raise CannotAsk(f"This client's revision of MCP has no {_name_of(question)}")
     if not revision.server_calls:
         may_ask(admitted)
     requests = [question.request(revision) for question in questions]
@@ -215,7 +216,7 @@ def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[In
     return requests
 
 
-def _named(question: Question[Any]) -> str:
+def _name_of(question: Question[Any]) -> str:
     return "elicitation by URL" if isinstance(question, ElicitUrl) else question.method
 
 
@@ -225,50 +226,50 @@ def _named(question: Question[Any]) -> str:
 class _Record:
     """The questions of one run of a handler, and the answers known so far."""
 
-    __slots__ = ("answers", "asked", "count", "has_state", "known", "request", "used")
+    __slots__ = ("answers", "count", "digests", "has_state", "known", "request", "used")
 
-    def __init__(self, context: Asking) -> None:
+    def __init__(self, context: QuestionContext) -> None:
         admitted = context._admitted
         given = getattr(admitted.params, "input_responses", UNSET)
         self.answers: dict[str, Raw] = {} if given is UNSET else given
         self.request, found = opened(admitted, context._server)
         self.has_state = found is not None
         request_state = _NOTHING if found is None else found
-        self.asked = request_state.asked
+        self.digests = request_state.digests
         self.known = request_state.known
-        self.used: dict[str, Known] = {}
+        self.used: dict[str, KnownAnswer] = {}
         self.count = 0
 
     def find(self, key: str, text: str, once: bool) -> Raw | None:
-        """The answer to a question, or None."""
+        """Return the answer to a question, or None."""
         known = self.known.get(key)
         if known is not None and known.digest == text:
             return known.answer
         if not self.has_state:  # an answer to a question under another state, or one that the client guessed
             return None if once else self.answers.get(key)
-        return self.answers.get(key) if self.asked.get(key) == text else None
+        return self.answers.get(key) if self.digests.get(key) == text else None
 
     def lost(self) -> list[str]:
-        """Questions that were answered before and were not asked in this run."""
+        """Return the questions that were answered before and did not come in this run."""
         answered = {key: known.digest for key, known in self.known.items()}
-        answered |= {key: text for key, text in self.asked.items() if key in self.answers}
+        answered |= {key: text for key, text in self.digests.items() if key in self.answers}
         return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
 
 
 _NOTHING = State("", None, 0, "", False, {}, {})
 
 
-def _replayed(
-    context: Asking, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
+def _replay(
+    context: QuestionContext, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
-    """The answers; raises InputRequired for missing ones."""
+    """Return the answers; raises InputRequired for missing ones."""
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
     single = context._server.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
-    asked: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for question, request in zip(questions, requests, strict=True):
         text = digest(question.method.encode() + b"\0" + question.text(request))[:16]
         record.count += 1
@@ -279,20 +280,20 @@ def _replayed(
         try:
             if answer is not None:
                 answers.append(question.read(answer))
-                record.used[key] = Known(text, answer)
+                record.used[key] = KnownAnswer(text, answer)
                 continue
         except BadAnswer as error:
             # "respond with a new `InputRequiredResult` requesting the missing information again" (basic/patterns/mrtr)
             logger.info("%s: %s to question %r: asked again", context._admitted.method, error, key)
-            record.asked.pop(key, None)
-        missing[key], asked[key] = request, text
+            record.digests.pop(key, None)
+        missing[key], digests[key] = request, text
     if missing:
-        raise _input_required(context, record, missing, asked, single)
+        raise _input_required(context, record, missing, digests, single)
     return tuple(answers)
 
 
 def _input_required(
-    context: Asking, record: _Record, missing: dict[str, InputRequest], asked: dict[str, str], once: bool
+    context: QuestionContext, record: _Record, missing: dict[str, InputRequest], digests: dict[str, str], once: bool
 ) -> InputRequired:
     admitted = context._admitted
     lost = record.lost()
@@ -301,12 +302,12 @@ def _input_required(
             "%s asks %s before what was answered already (%s): it is asked anew. A handler that runs again asks the "
             "same questions in the same order, and asks before it acts",
             _of(admitted),
-            ", ".join(asked),
+            ", ".join(digests),
             ", ".join(lost),
         )
-    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in asked}
+    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in digests}
     request_state = context._server.seal.seal(
-        record.request, admitted.principal, asked=asked, known=record.used | kept, once=once
+        record.request, admitted.principal, digests=digests, known=record.used | kept, once=once
     )
     return InputRequired(missing, request_state)
 
@@ -316,9 +317,9 @@ def _of(admitted: Admitted) -> str:
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
 
-def opened(admitted: Admitted, server: Sealing) -> tuple[str, State | None]:
-    """The digest of a request, and the state that came with it, None without one: opened once, however often it is
-    asked for. Raises SealError as `verify`."""
+def opened(admitted: Admitted, server: StateSealer) -> tuple[str, State | None]:
+    """Return the digest of a request, and the state that came with it, None without one: opened once, however often it
+    is still open. Raises SealError as `verify`."""
     text: Any = getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
@@ -327,7 +328,7 @@ def opened(admitted: Admitted, server: Sealing) -> tuple[str, State | None]:
     return admitted.opened[1], admitted.opened[2]
 
 
-def verify(admitted: Admitted, server: Sealing) -> State | None:
+def verify(admitted: Admitted, server: StateSealer) -> State | None:
     """Verify the state that came with a request, before its handler runs; nothing to do without one.
 
     Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
@@ -341,7 +342,7 @@ def verify(admitted: Admitted, server: Sealing) -> State | None:
 # -- elicitation by URL, where it is announced and ended by messages of its own --------------------
 
 
-def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
+def require_url(context: QuestionContext, /, *questions: ElicitUrl) -> NoReturn:
     """End this call: the user must open these URLs first, and then the client calls again.
 
     The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
@@ -351,7 +352,7 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
     if not admitted.revision.server_calls:
         record = context.rpc.values.get(_RECORD) or _Record(context)
         keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
-        request_state = context._server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
+        request_state = context._server.seal.seal(record.request, admitted.principal, digests={}, known=record.used)
         raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
     # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
     data = URLElicitationRequiredData([question.params() for question in questions])
@@ -359,7 +360,7 @@ def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
     raise RpcError(DEFINED_CODES[code], Raw(encode(data, admitted.revision)), code=code)
 
 
-def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
+def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] | None:
     """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
     `async def`.
 
@@ -373,8 +374,8 @@ def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
     params = Raw(
         encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context._admitted.revision)
     )
-    told: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
-    return told
+    sent: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
+    return sent
 
 
 async def _nothing() -> None:

@@ -11,20 +11,20 @@ from ...jsonrpc.errors import LocalError
 from ..protocol.admission import Admitted
 from ..protocol.params import InputRequiredResult
 from ..protocol.results import read_back
-from .ask import Asking, Sealing, opened
+from .ask import QuestionContext, StateSealer, opened
 from .forms import CannotAsk
 from .questions import demand, may_ask
-from .request_state import Known
+from .request_state import KnownAnswer
 
 _OWN: Final = "dragoman.own"
 """The key of a function's own `requestState` among the answers in a sealed state."""
 
 
-def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) -> InputRequiredResult:
-    """The result for a function that returned questions of its own: its `requestState` is sealed like ours.
+def by_hand(result: InputRequiredResult, admitted: Admitted, server: StateSealer) -> InputRequiredResult:
+    """Return the result for a function that returned questions of its own: its `requestState` is sealed like ours.
 
     The next run has the answers in `input_responses`, and the state in `own_state`. Raises CannotAsk if the call may
-    not be answered so, or the client did not declare what is asked; LocalError for a result without questions and
+    not be answered so, or the client did not declare the question; LocalError for a result without questions and
     state, or that no client could read.
     """
     revision = admitted.revision
@@ -38,14 +38,14 @@ def by_hand(result: InputRequiredResult, admitted: Admitted, server: Sealing) ->
             # "Servers MUST include at least one of `inputRequests` or `requestState`" (basic/patterns/mrtr)
             raise LocalError(f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both")
         return result
-    known = {_OWN: Known("", Raw(msgspec.json.encode(result.request_state)))}
+    known = {_OWN: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
     wanted, _ = opened(admitted, server)
-    state = server.seal.seal(wanted, admitted.principal, asked={}, known=known, once=server.once)
+    state = server.seal.seal(wanted, admitted.principal, digests={}, known=known, once=server.once)
     return msgspec.structs.replace(result, request_state=state)
 
 
-def own_state(context: Asking) -> str | None:
-    """The `requestState` of a function's own questions, as it returned it; None if this run does not follow such
+def own_state(context: QuestionContext) -> str | None:
+    """Return the `requestState` of a function's own questions, as it returned it; None if this run does not follow such
     questions."""
     _, state = opened(context._admitted, context._server)
     if state is None:

@@ -22,7 +22,7 @@ from ...jsonrpc.options import elsewhere
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
-from ..asking.ask import PATIENCE, Sealing, ask, ask_blocking, completed, require_url
+from ..asking.ask import PATIENCE, StateSealer, ask, ask_blocking, completed, require_url
 from ..asking.by_hand import own_state
 from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
 from ..protocol.admission import LEVELS, UNREADABLE, Admitted
@@ -62,7 +62,7 @@ _SAFE = 2**53
 """Larger integers are sent as a double."""
 
 
-class Home(Sealing, Protocol):
+class Home(StateSealer, Protocol):
     """The part of a server that a call's context uses."""
 
     def notify_resource_updated(self, uri: str) -> None: ...
@@ -239,7 +239,7 @@ class Context(Generic[State]):
     def close_stream(self, retry: float | None = None) -> Done:
         """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds
         (basic/transports of the revisions that prime their streams). False if that is not possible."""
-        from ..session.responder import Responder  # noqa: PLC0415  (start-up: sessions)
+        from ..session.session import Responder  # noqa: PLC0415  (start-up: sessions)
 
         site: Any = self.rpc._site
         stream = site.reply_stream

@@ -30,7 +30,7 @@ from ...jsonrpc.limits import Limits
 from ...jsonrpc.scanner import too_deep
 from ...rpc.method import Method
 from ..protocol.encoding import encode
-from ..protocol.entry_versions import Order, asked, order, with_versions
+from ..protocol.entry_versions import Order, order, requested, with_versions
 from ..protocol.headers import HeaderParam
 from ..protocol.revisions import Revision
 from ..protocol.types import Prompt, Resource, ResourceTemplate, Tool
@@ -214,7 +214,7 @@ class Entries:
         entry = self.by_key.get(key)
         if entry is None or not entry.versions:
             return entry if entry is not None and entry.there(caller) else None
-        wanted = asked(params)
+        wanted = requested(params)
         there = [one for one in entry.versions if one.fits(wanted) and one.there(caller)]
         # what demands more than the caller has is refused with what is missing, if no version is listed for it
         return next((one for one in there if one.listed_for(caller)), there[0] if there else None)

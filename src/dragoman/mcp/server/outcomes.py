@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from ...jsonrpc.errors import LocalError, RpcError
 from ...rpc.method import LongResult
-from ..asking.ask import Sealing
+from ..asking.ask import StateSealer
 from ..asking.by_hand import by_hand
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
@@ -62,7 +62,7 @@ def finisher_of(row: Row, stamp: Stamp, ttl: float, cache_scope: str) -> Finishe
     return finished
 
 
-def outcomes(server: Sealing, stamp: Stamp, extensions: Extensions) -> dict[type, Finished]:
+def outcomes(server: StateSealer, stamp: Stamp, extensions: Extensions) -> dict[type, Finished]:
     """The other results that a function may return, by type: questions of its own, and the results of extensions."""
 
     def input_required(value: Any, admitted: Admitted) -> Raw:

@@ -25,7 +25,7 @@ from ...rpc.registering.service_core import ServiceCore
 from ...rpc.registering.switching import Switches
 from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
-from ..protocol.entry_versions import asked
+from ..protocol.entry_versions import requested
 from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
@@ -414,7 +414,7 @@ class Registry:
 
         If there is none, raises the revision's error for it (server/resources, Error Handling).
         """
-        entry = self._reads(uri, lambda one: one.there(caller) and (not one.version or one.fits(asked(params))))
+        entry = self._reads(uri, lambda one: one.there(caller) and (not one.version or one.fits(requested(params))))
         if entry is None:
             raise missing(uri, revision, near=self._near(uri, (self._resources, self._templates), caller))
         return entry

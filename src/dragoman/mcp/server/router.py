@@ -20,7 +20,7 @@ from ...rpc.middleware import Call
 from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.registering.service_core import ServiceCore
 from ..asking.ask import verify
-from ..asking.request_state import Seal, SealError, State
+from ..asking.request_state import SealError, State, StateSeal
 from ..protocol.admission import Admitted, Offer, admit, bad_id, no_request
 from ..protocol.headers import HTTP
 from ..protocol.lenient import without_nulls
@@ -50,7 +50,7 @@ class Routed(Protocol):
     @property
     def service(self) -> ServiceCore: ...
     @property
-    def seal(self) -> Seal: ...
+    def seal(self) -> StateSeal: ...
     @property
     def once(self) -> bool: ...
     @property

@@ -12,7 +12,7 @@ Rules:
 - A change of a list is told to those who may see the entry that changed, and to no others.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
-  others too, and their events come in at `hear`. A session that several replicas know gets an event with its number,
+  others too, and their events come in at `take`. A session that several replicas know gets an event with its number,
   once.
 """
 
@@ -40,7 +40,7 @@ from ..protocol.params import SubscriptionFilter, SubscriptionsListenResult
 from ..protocol.results import Stamp, finish
 from ..protocol.types import SUBSCRIPTION_ID, ServerCapabilities
 from ..protocol.uri_template import above
-from ..session.changes import Changes, EntryId, Event, Kind, Visible, sees
+from ..session.changes import ChangeEvent, ChangeKind, Changes, EntryId, Visible, sees
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
@@ -53,7 +53,7 @@ TRIES = 10
 """Tries for a session, which may have no reader; a subscription is tried as long as it lasts."""
 
 _encode = msgspec.json.Encoder().encode
-_METHODS: dict[Kind, str] = {
+_METHODS: dict[ChangeKind, str] = {
     "tools": "notifications/tools/list_changed",
     "prompts": "notifications/prompts/list_changed",
     "resources": "notifications/resources/list_changed",
@@ -94,13 +94,13 @@ class Subscriptions:
         self._of_peer: Counter[Any] = Counter()
         """The number of subscriptions of each peer."""
         self._sessions: weakref.WeakKeyDictionary[Any, _Hearer] = weakref.WeakKeyDictionary()
-        self._by_kind: dict[Kind, set[_Reader]] = {kind: set() for kind in _METHODS}
+        self._by_kind: dict[ChangeKind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
         self._lock = Lock()
         self._changes = Changes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake = False
-        self._spread: Callable[[Event], None] | None = None
+        self._spread: Callable[[ChangeEvent], None] | None = None
 
     def __len__(self) -> int:
         """The number of subscriptions and sessions."""
@@ -133,7 +133,9 @@ class Subscriptions:
         """A resource has changed. From any thread."""
         self._publish("updated", uri)
 
-    def _publish(self, kind: Kind, uri: str, entry: EntryId | None = None, visible: Visible | None = None) -> None:
+    def _publish(
+        self, kind: ChangeKind, uri: str, entry: EntryId | None = None, visible: Visible | None = None
+    ) -> None:
         """Take a change, and send it in the loop's next turn, once even if it comes again until then."""
         with self._lock:
             loop = self._loop
@@ -152,43 +154,43 @@ class Subscriptions:
         with self._lock:
             changes, self._changes = self._changes, Changes()
             self._awake = False
-        for event, those in changes.told():
+        for event, those in changes.events():
             if self._spread is not None:
                 for part in event.parts():
                     self._spread(part)
             for reader in self._readers(event):
                 if reader.hint is None and (not those or any(sees(one, reader.caller()) for one in those)):
-                    reader.put(Event(event.kind, event.uri))
+                    reader.put(ChangeEvent(event.kind, event.uri))
 
     # -- several servers that serve the same
 
-    def spread(self, tell: Callable[[Event], None] | None) -> None:
+    def spread(self, tell: Callable[[ChangeEvent], None] | None) -> None:
         """From now on, pass every event to the other replicas; None: there are none."""
         self._spread = tell
         if tell is not None:
             self._here()
 
-    def hear(self, event: Event, number: int, *, own: bool) -> None:
+    def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
         """An event of all replicas. `number`: the event's, if they are counted; `own`: it came from here."""
         message = b""
         for reader in self._readers(event):
             if (own if reader.hint is None else not number) or not self._concerns(event, reader):
                 continue
             if reader.hint is None:
-                reader.put(Event(event.kind, event.uri))
+                reader.put(ChangeEvent(event.kind, event.uri))
             else:
                 message = message or self.written(event)
                 reader.hint(message, number)
 
-    def concerns(self, event: Event, peer: Any) -> bool:
+    def concerns(self, event: ChangeEvent, peer: Any) -> bool:
         """Whether an event of before is to be told to a session that moved here."""
         hearer = self._sessions.get(peer)
         return hearer is not None and hearer.reader in self._readers(event) and self._concerns(event, hearer.reader)
 
-    def _concerns(self, event: Event, reader: _Reader) -> bool:
+    def _concerns(self, event: ChangeEvent, reader: _Reader) -> bool:
         return not event.entries or bool(self._server.catalog.shows(event.entries, reader.caller()))
 
-    def written(self, event: Event) -> bytes:
+    def written(self, event: ChangeEvent) -> bytes:
         """The notification of an event for a session."""
         return _encode(Call(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else UNSET))
 
@@ -199,10 +201,10 @@ class Subscriptions:
         reader = self._session(peer).reader
         for uri in reader.uris - session.subscriptions:
             self._forget(reader, uri)
-        kinds: tuple[Kind, ...] = ("tools", "prompts", "resources") if session.initialized else ()
+        kinds: tuple[ChangeKind, ...] = ("tools", "prompts", "resources") if session.initialized else ()
         self._add(reader, kinds, session.subscriptions - reader.uris)
 
-    def _readers(self, event: Event) -> set[_Reader]:
+    def _readers(self, event: ChangeEvent) -> set[_Reader]:
         if event.kind != "updated":
             return set(self._by_kind[event.kind])
         found: set[_Reader] = set()
@@ -219,7 +221,7 @@ class Subscriptions:
             if loop is not self._loop:
                 self._loop, self._awake = loop, False
 
-    def _add(self, reader: _Reader, kinds: Iterable[Kind], uris: Iterable[str] = ()) -> None:
+    def _add(self, reader: _Reader, kinds: Iterable[ChangeKind], uris: Iterable[str] = ()) -> None:
         self._here()
         for kind in kinds:
             self._by_kind[kind].add(reader)
@@ -260,7 +262,7 @@ class Subscriptions:
         self._listeners.add(listener)
         self._of_peer[context.peer] += 1
         try:
-            kinds: dict[Kind, Any] = {
+            kinds: dict[ChangeKind, Any] = {
                 "tools": agreed.tools_list_changed,
                 "prompts": agreed.prompts_list_changed,
                 "resources": agreed.resources_list_changed,
@@ -397,12 +399,12 @@ class _Reader:
 
     __slots__ = ("_timer", "caller", "hint", "hub", "kept", "loop", "pending", "say", "tries", "uris")
 
-    def __init__(self, hub: Subscriptions, say: Callable[[Event], bool], caller: Callable[[], Caller]) -> None:
+    def __init__(self, hub: Subscriptions, say: Callable[[ChangeEvent], bool], caller: Callable[[], Caller]) -> None:
         self.hub: Subscriptions = hub
-        self.say: Callable[[Event], bool] = say
+        self.say: Callable[[ChangeEvent], bool] = say
         self.caller: Callable[[], Caller] = caller
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.pending: dict[Event, None] = {}
+        self.pending: dict[ChangeEvent, None] = {}
         self.uris: set[str] = set()
         self.tries: int = 0
         self.hint: Callable[[bytes, int], None] | None = None
@@ -410,11 +412,11 @@ class _Reader:
         """What its URIs take of the server's budget; None while that is little."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ChangeEvent) -> None:
         """Send a notification, after those that wait."""
         if len(self.pending) >= self.hub.uris and event.kind == "updated":
             # so far behind, it hears of what it named, and not of each resource below
-            event = Event("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
+            event = ChangeEvent("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
             self.flush()
@@ -440,7 +442,7 @@ class _Reader:
             self._timer = None
 
 
-_ACKNOWLEDGED = Event("updated", "notifications/subscriptions/acknowledged")
+_ACKNOWLEDGED = ChangeEvent("updated", "notifications/subscriptions/acknowledged")
 """Represents the acknowledgment among the pending messages."""
 
 
@@ -459,7 +461,7 @@ class _Listener:
         self._agreed = agreed
         self._meta = {SUBSCRIPTION_ID: context.id}
 
-    def _say(self, event: Event) -> bool:
+    def _say(self, event: ChangeEvent) -> bool:
         if event is _ACKNOWLEDGED:
             return self._speak(event.uri, {"notifications": self._agreed})
         return self._speak(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
@@ -494,7 +496,7 @@ class _Hearer:
         peer = self._peer()
         return Caller() if peer is None else peer.caller
 
-    def _say(self, event: Event) -> bool:
+    def _say(self, event: ChangeEvent) -> bool:
         peer = self._peer()
         if peer is None or peer.closed or peer.lapsed:  # who may not call is told nothing either
             self._hub.leave(peer)

@@ -22,7 +22,7 @@ from ....rpc.method import DEMANDS, RUNNING
 from ....rpc.middleware import Middleware
 from ....rpc.registering.service_core import ServiceCore
 from ....rpc.routing.registering import RoutedServer
-from ...asking.request_state import Seal
+from ...asking.request_state import StateSeal
 from ...protocol.admission import Admitted
 from ...protocol.extension import Extensions
 from ...protocol.options import ArgumentErrors
@@ -59,7 +59,7 @@ class Offering(RoutedServer):
     dependencies: Dependencies
     outcomes: Mapping[type, Finished]
     stamp: Stamp
-    seal: Seal
+    seal: StateSeal
     _functions: dict[str, Callable[..., Any]]
     """Those that answer methods of extensions."""
     once: bool

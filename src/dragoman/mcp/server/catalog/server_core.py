@@ -27,7 +27,7 @@ from ....rpc.peering.channel_peer import ChannelPeer
 from ....rpc.registering.service_core import ServiceCore
 from ....rpc.runner import Runner
 from ....secret import SECRET
-from ...asking.request_state import Seal
+from ...asking.request_state import StateSeal
 from ...protocol.admission import EVERYTHING, offer
 from ...protocol.dialect import MCP
 from ...protocol.extension import Extension
@@ -36,7 +36,7 @@ from ...protocol.params import CacheScope
 from ...protocol.results import finish, stamp
 from ...protocol.revisions import Revision
 from ...protocol.types import Icon, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
-from ...session.mailbox import Mailboxes
+from ...session.mailbox import MailboxSessions
 from .. import builtin
 from ..extensions import ServerExtension, declared_by
 from ..outcomes import outcomes
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ...protocol.extension import Extensions
     from ...protocol.results import Stamp
     from ...protocol.types import Implementation
-    from ...session.shared import Shared
+    from ...session.shared import Replica
     from ..outcomes import Finished
 
 
@@ -114,7 +114,7 @@ class ServerCore(Offering):
         self.offered: Offer = EVERYTHING if revisions is None else offer(revisions_of(revisions))
         self.options: HttpOptions = HttpOptions() if http is None else http
         self.stamp: Stamp = stamp(self.info)
-        self.seal: Seal = Seal(keys, state_life, audience=name)
+        self.seal: StateSeal = StateSeal(keys, state_life, audience=name)
         self.once = once
         self.ttl: float = ttl
         self.cache_scope: CacheScope = cache_scope
@@ -139,7 +139,7 @@ class ServerCore(Offering):
         self.call_limit: CallLimit = self.host.call_limit
         """The calls in flight on all wires."""
         self.subscriptions: Subscriptions = Subscriptions(self)
-        self._mailboxes = Mailboxes(self)
+        self._mailboxes = MailboxSessions(self)
         self._functions = {}
         self.extensions: Extensions = declared_by(extensions)
         self.outcomes: dict[type, Finished] = outcomes(self, self.stamp, self.extensions)
@@ -159,7 +159,7 @@ class ServerCore(Offering):
         self._common = _Common()
 
     @property
-    def shared(self) -> Shared | None:
+    def shared(self) -> Replica | None:
         """The state that this server shares with its replicas; None without a bus."""
         return self._common.shared
 
@@ -180,9 +180,9 @@ class ServerCore(Offering):
 
     def measures(self) -> Mapping[str, float]:
         """For metrics: calls, channels, sessions, streams, subscribers, and how far these are behind."""
-        from ...session.measuring import measured  # noqa: PLC0415  (start-up: metrics, of sessions)
+        from ...session.measuring import measure_sessions  # noqa: PLC0415  (start-up: metrics, of sessions)
 
-        return measured(self.host) | self.subscriptions.measures()
+        return measure_sessions(self.host) | self.subscriptions.measures()
 
     async def _finished(self, call: Call, next: Next) -> Any:
         """Around all middleware: a value that it returns in place of JSON text is written for the caller's revision."""
@@ -289,11 +289,11 @@ class ServerCore(Offering):
                 f"of them the same {SECRET} (or keys=), made with: "
                 "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
-        from ...session.shared import Shared  # noqa: PLC0415  (start-up: what only replicas need)
+        from ...session.shared import Replica  # noqa: PLC0415  (start-up: what only replicas need)
 
         if not self.seal.keys:
             tell_unsealed(bus)
-        self._common.shared = await Shared.open(bus, self.name, self.subscriptions)
+        self._common.shared = await Replica.open(bus, self.name, self.subscriptions)
         if bus.store is None and self.offered.stateful:
             logger.warning(
                 "%s: the bus %s keeps nothing, so there are no sessions over HTTP: %s alone is spoken there",
@@ -308,7 +308,7 @@ class ServerCore(Offering):
         one = copy(self)
         one.host = Runner(self.service)
         one.call_limit = one.host.call_limit
-        one._mailboxes = Mailboxes(one)
+        one._mailboxes = MailboxSessions(one)
         one._users = 0
         return one
 
@@ -353,4 +353,4 @@ class _Common:
 
     def __init__(self) -> None:
         self.users = 0
-        self.shared: Shared | None = None
+        self.shared: Replica | None = None
