@@ -217,7 +217,7 @@ async def test_it_is_opened_once_a_call(length: int) -> None:
         looks.append(1.0)
         return 1.0
 
-    behind(server).seal = StateSeal(OLD, clock=clock, audience="asks")
+    behind(server).seal.clock = clock
     said = meta(capabilities={"elicitation": {"form": {}}})
     params: dict[str, Any] = {"name": "two", "arguments": {}, "_meta": said}
     headers = standard("tools/call", "two")

@@ -160,7 +160,7 @@ class StateSeal:
         self.life = life
         self.size = size
         self.clock = clock
-        self.nonces = NoncesHere(life=life, clock=clock)
+        self.nonces: NoncesHere = NoncesHere(life=life, clock=clock)
         self._audience = audience
         self._box: Any = None
 

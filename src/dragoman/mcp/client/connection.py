@@ -28,7 +28,7 @@ class McpConnection:
         inside: Servable | None,
     ) -> None:
         self.peer = peer
-        self.channel = channel
+        self.channel: Channel = channel
         self.streamable = streamable
         self.http = http
         self.status: int | None = None

@@ -19,6 +19,7 @@ from ...jsonrpc.condensed import LONG, Condensed
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
 from .encoding import READERS, decode
+from .entry_versions import Order, requested
 from .headers import VERSION, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
 from .params import (
@@ -90,6 +91,8 @@ class Admitted(Struct, gc=False):
     """Long arguments of a tool, without the long strings in them."""
     version: str = ""
     """Of the tool, resource or prompt that answers, once it is found; "" for one without versions."""
+    surroundings: Any = None
+    """What the function that answers finds around it (`server.surroundings`), once the message is routed."""
     opened: Any = None
     """What sealed state came with it, once it is opened; see `asking.ask.opened`."""
 
@@ -97,6 +100,12 @@ class Admitted(Struct, gc=False):
     def method(self) -> str:
         """The method's name."""
         return self.row.name
+
+    @property
+    def requested_version(self) -> Order | None:
+        """The version of a tool, resource or prompt that is requested; None: the highest. Raises InvalidParams for one
+        that cannot be."""
+        return requested(self.raw)
 
 
 class Offer(Struct, frozen=True):

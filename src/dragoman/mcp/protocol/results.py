@@ -29,12 +29,16 @@ class Stamp(Struct, frozen=True):
     """The beginning of a result's JSON text, `_meta` included."""
     meta: Raw
     """The `_meta` alone."""
+    text_prefix: bytes
+    """The beginning of a tool's result with one text."""
 
 
 def stamp(info: Implementation) -> Stamp:
     """Return the stamp of a server."""
     meta = msgspec.json.encode({SERVER_INFO: Raw(encode(info, NEWEST))})
-    return Stamp(info, b'{"_meta":' + meta + b",", Raw(meta))
+    prefix = b'{"_meta":' + meta + b","
+    text_prefix = prefix + b'"resultType":"complete","content":[{"type":"text","text":'
+    return Stamp(info, prefix, Raw(meta), text_prefix)
 
 
 def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = None) -> Raw:

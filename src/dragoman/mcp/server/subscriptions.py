@@ -1,15 +1,15 @@
-"""Tells clients of changes: one hub for both eras.
+"""Notifies clients of changes: one hub for both eras.
 
 Rules:
 
 - Stateless (basic/patterns/subscriptions): `subscriptions/listen` is a long call. Its first message is the
   acknowledgment, which lists the changes it will notify about; every message carries the call's id; only requested
   changes are notified; when the server ends it, it sends the result.
-- Stateful: an initialized session is told of changed lists; of resources, those it subscribed to.
+- Stateful: an initialized session is notified of changed lists, and of the resources that it subscribed to.
 - A notification means *look again*. Several changes in one turn of the loop are sent once, and changes that a slow
   reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted. A reader
-  that is far behind is told of the resource that it subscribed to in place of those below it.
-- A change of a list is told to those who may see the entry that changed, and to no others.
+  that is far behind is notified of the resource that it subscribed to instead of those below it.
+- A change of a list is sent to those who may see the entry that changed, and to no others.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
   others too, and their events come in at `take`. A session that several replicas know gets an event with its number,
@@ -23,7 +23,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -37,10 +37,11 @@ from ...rpc.context import Context
 from ..protocol.admission import Admitted, SessionState
 from ..protocol.dialect import MCP
 from ..protocol.params import SubscriptionFilter, SubscriptionsListenResult
-from ..protocol.results import Stamp, finish
-from ..protocol.types import SUBSCRIPTION_ID, ServerCapabilities
+from ..protocol.results import finish
+from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
 from ..session.changes import ChangeEvent, ChangeKind, Changes, EntryId, Visible, sees
+from .registry import Capabilities, Registry
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
@@ -61,27 +62,22 @@ _METHODS: dict[ChangeKind, str] = {
 }
 
 
-class Telling(Protocol):
-    """The part of a server that the hub uses."""
-
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def catalog(self) -> Any:
-        """`resource(uri, revision, caller)` raises for an unknown URI; `hides(uri, caller)`: it is for other callers
-        alone; `shows(entries, caller)`: one of these may be seen, or could be before it was removed."""
-
-    def capabilities(self) -> ServerCapabilities: ...
-
-
 class Subscriptions:
     """The hub. `limit`: subscriptions in all, `per_peer`: of one channel; `uris`: of one subscription or session;
     `size`: bytes of a subscription's params, or characters of a session's URIs, which are kept while it lasts."""
 
     def __init__(
-        self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
+        self,
+        registry: Registry,
+        capabilities: Capabilities,
+        *,
+        limit: int = 10_000,
+        per_peer: int = 64,
+        uris: int = 1_000,
+        size: int = 262_144,
     ) -> None:
-        self._server = server
+        self._registry = registry
+        self._capabilities = capabilities
         self.limit: int = limit
         self.per_peer: int = per_peer
         self.uris: int = uris
@@ -93,7 +89,7 @@ class Subscriptions:
         self._listeners: set[_Listener] = set()
         self._of_peer: Counter[Any] = Counter()
         """The number of subscriptions of each peer."""
-        self._sessions: weakref.WeakKeyDictionary[Any, _Hearer] = weakref.WeakKeyDictionary()
+        self._sessions: weakref.WeakKeyDictionary[Any, _SessionReader] = weakref.WeakKeyDictionary()
         self._by_kind: dict[ChangeKind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
         self._lock = Lock()
@@ -146,11 +142,11 @@ class Subscriptions:
                 return
             self._awake = True
         try:
-            loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._send_changes)
         except RuntimeError:  # the loop is closed, and with it every reader
             self._awake = False
 
-    def _tell(self) -> None:
+    def _send_changes(self) -> None:
         with self._lock:
             changes, self._changes = self._changes, Changes()
             self._awake = False
@@ -183,12 +179,16 @@ class Subscriptions:
                 reader.hint(message, number)
 
     def concerns(self, event: ChangeEvent, peer: Any) -> bool:
-        """Whether an event of before is to be told to a session that moved here."""
-        hearer = self._sessions.get(peer)
-        return hearer is not None and hearer.reader in self._readers(event) and self._concerns(event, hearer.reader)
+        """Whether an earlier event is to be sent to a session that moved here."""
+        session_reader = self._sessions.get(peer)
+        return (
+            session_reader is not None
+            and session_reader.reader in self._readers(event)
+            and self._concerns(event, session_reader.reader)
+        )
 
     def _concerns(self, event: ChangeEvent, reader: _Reader) -> bool:
-        return not event.entries or bool(self._server.catalog.shows(event.entries, reader.caller()))
+        return not event.entries or self._registry.shows(event.entries, reader.caller())
 
     def written(self, event: ChangeEvent) -> bytes:
         """The notification of an event for a session."""
@@ -210,7 +210,7 @@ class Subscriptions:
         found: set[_Reader] = set()
         for uri in above(event.uri):
             found |= self._by_uri.get(uri, set())
-        hides = self._server.catalog.hides
+        hides = self._registry.hides
         # what a reader named itself was looked up with its request; a resource below that may be for others
         return {one for one in found if event.uri in one.uris or not hides(event.uri, one.caller())}
 
@@ -283,24 +283,24 @@ class Subscriptions:
             self.drop(listener.reader)
             listener.gone.set_result(None)
         result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
-        return finish(result, admitted.revision, self._server.stamp)
+        return finish(result, admitted.revision, self._registry.surroundings.stamp)
 
     def _agreed(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
         """The requested changes, without those that this server does not have, or not for this caller."""
-        asked: SubscriptionFilter = admitted.params.notifications
-        can = self._server.capabilities()
-        uris = asked.resource_subscriptions
+        requested: SubscriptionFilter = admitted.params.notifications
+        can = self._capabilities.stateful()
+        uris = requested.resource_subscriptions
         if uris is not UNSET and len(uris) > self.uris:
             raise _too_many_uris(self.uris)
         if admitted.raw is not UNSET and len(admitted.raw) > self.size:
             raise MCP.error(too_large("subscription_size", self.size, len(admitted.raw)))
         if uris is not UNSET:
-            uris = [uri for uri in uris if not self._server.catalog.hides(uri, caller)]
+            uris = [uri for uri in uris if not self._registry.hides(uri, caller)]
         return SubscriptionFilter(
-            tools_list_changed=_both(asked.tools_list_changed, can.tools, "list_changed"),
-            prompts_list_changed=_both(asked.prompts_list_changed, can.prompts, "list_changed"),
-            resources_list_changed=_both(asked.resources_list_changed, can.resources, "list_changed"),
-            resource_subscriptions=uris if _both(True, can.resources, "subscribe") is True else UNSET,
+            tools_list_changed=_agreed_to(requested.tools_list_changed, can.tools, "list_changed"),
+            prompts_list_changed=_agreed_to(requested.prompts_list_changed, can.prompts, "list_changed"),
+            resources_list_changed=_agreed_to(requested.resources_list_changed, can.resources, "list_changed"),
+            resource_subscriptions=uris if _agreed_to(True, can.resources, "subscribe") is True else UNSET,
         )
 
     def _admit(self, peer: Any) -> None:
@@ -322,20 +322,20 @@ class Subscriptions:
     # -- the stateful era
 
     def join(self, peer: Any) -> None:
-        """A session is initialized: tell its peer of changed lists from now on."""
+        """A session is initialized: notify its peer of changed lists from now on."""
         self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
 
     def leave(self, peer: Any) -> None:
         """A session is over; one whose peer is garbage-collected is removed too."""
-        hearer = None if peer is None else self._sessions.pop(peer, None)
-        if hearer is not None:
-            self.drop(hearer.reader)
+        session_reader = None if peer is None else self._sessions.pop(peer, None)
+        if session_reader is not None:
+            self.drop(session_reader.reader)
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
         """`resources/subscribe`. Raises RpcError for an unknown resource, for too many, and where there is no room for
         what is kept of them."""
         session = _session_of(admitted)
-        self._server.catalog.resource(uri, admitted.revision, caller)
+        self._registry.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions:
             if len(session.subscriptions) >= self.uris:
                 raise _too_many_uris(self.uris)
@@ -361,21 +361,21 @@ class Subscriptions:
         """`resources/unsubscribe`; no effect without a subscription."""
         those = _session_of(admitted).subscriptions
         those.discard(uri)
-        if (hearer := self._sessions.get(peer)) is None:
+        if (session_reader := self._sessions.get(peer)) is None:
             return
-        self._forget(hearer.reader, uri)
-        if hearer.reader.kept is not None:
-            hearer.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
+        self._forget(session_reader.reader, uri)
+        if session_reader.reader.kept is not None:
+            session_reader.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
 
-    def _session(self, peer: Any) -> _Hearer:
-        hearer = self._sessions.get(peer)
-        if hearer is None:
-            hearer = self._sessions[peer] = _Hearer(self, peer)
-        return hearer
+    def _session(self, peer: Any) -> _SessionReader:
+        session_reader = self._sessions.get(peer)
+        if session_reader is None:
+            session_reader = self._sessions[peer] = _SessionReader(self, peer)
+        return session_reader
 
 
-def _both(asked: Any, can: Any, name: str) -> Any:
-    return True if asked is True and can is not UNSET and getattr(can, name) is True else UNSET
+def _agreed_to(requested: Any, can: Any, name: str) -> Any:
+    return True if requested is True and can is not UNSET and getattr(can, name) is True else UNSET
 
 
 def _too_many_uris(allowed: int) -> InvalidParams:
@@ -415,7 +415,7 @@ class _Reader:
     def put(self, event: ChangeEvent) -> None:
         """Send a notification, after those that wait."""
         if len(self.pending) >= self.hub.uris and event.kind == "updated":
-            # so far behind, it hears of what it named, and not of each resource below
+            # so far behind, it is notified of what it named, and not of each resource below
             event = ChangeEvent("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
@@ -457,16 +457,16 @@ class _Listener:
         self.over: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when the server ends it."""
         self.gone: asyncio.Future[None] = self.reader.loop.create_future()
-        """Done when it has ended, for whatever reason."""
+        """Done when it has ended, for any reason."""
         self._agreed = agreed
         self._meta = {SUBSCRIPTION_ID: context.id}
 
     def _say(self, event: ChangeEvent) -> bool:
         if event is _ACKNOWLEDGED:
-            return self._speak(event.uri, {"notifications": self._agreed})
-        return self._speak(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
+            return self._notify(event.uri, {"notifications": self._agreed})
+        return self._notify(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
 
-    def _speak(self, method: str, params: dict[str, Any]) -> bool:
+    def _notify(self, method: str, params: dict[str, Any]) -> bool:
         # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
         return self.context.speak(_encode(Call(method, {"_meta": self._meta, **params})), method)
 
@@ -477,11 +477,11 @@ class _Listener:
         if self.context.peer is not None:
             # "A server MUST send `notifications/cancelled` referencing a `subscriptions/listen` request ID when it
             # tears down that subscription stream" (basic/patterns/cancellation); over HTTP the stream itself ends
-            self._speak("notifications/cancelled", {"requestId": self.context.id})
+            self._notify("notifications/cancelled", {"requestId": self.context.id})
         self.over.set_result(None)
 
 
-class _Hearer:
+class _SessionReader:
     """A session of the stateful era. It holds its peer only weakly."""
 
     __slots__ = ("_hub", "_peer", "reader")
@@ -498,7 +498,7 @@ class _Hearer:
 
     def _say(self, event: ChangeEvent) -> bool:
         peer = self._peer()
-        if peer is None or peer.closed or peer.lapsed:  # who may not call is told nothing either
+        if peer is None or peer.closed or peer.lapsed:  # without the right to call there are no notifications either
             self._hub.leave(peer)
             return True
         if peer.tell(self._hub.written(event), _METHODS[event.kind]):

@@ -4,7 +4,7 @@ The paths are whole: no part of one is a parameter."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -13,9 +13,8 @@ from ...jsonrpc.options import CALL_TIME, FLAG, NOT_GIVEN, check
 from ..binding.signature import name_of, runs_as
 
 if TYPE_CHECKING:
-    from ...routes import Route, RouteExchange
+    from ...routes import Route
     from ...store.contract import Engine
-    from ..runner import Runner
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +30,7 @@ _RULES: Final = {"public": FLAG, "timeout": CALL_TIME | NOT_GIVEN}
 
 
 class Routed:
-    """What has routes and a store: a service, an MCP server."""
+    """What has routes and a store: a service."""
 
     name: str
     """For error texts, OpenRPC and metrics."""
@@ -71,33 +70,6 @@ class Routed:
             return function
 
         return register
-
-
-class _Running(Protocol):
-    """The part of a server that runs its routes."""
-
-    host: Runner
-
-    @property
-    def service(self) -> Any: ...
-
-
-class RoutedServer(Routed):
-    """What is served itself and has routes: an MCP server."""
-
-    def keep_in(self: _Running, engine: Engine | None) -> None:
-        """As `KeepsStore`."""
-        self.service.kept_in = engine
-
-    def http_routes(self) -> Sequence[Route]:
-        """As `HasRoutes`."""
-        return routes_of(self)
-
-    def take_route(self: _Running, route: Route, x: RouteExchange) -> None:
-        """As `HasRoutes`."""
-        from .running import take  # noqa: PLC0415  (start-up: for those who have routes)
-
-        take(self.host, self.service, route, x)
 
 
 def routes_of(app: Any) -> Sequence[Route]:
