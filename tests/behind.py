@@ -7,30 +7,30 @@ from typing import overload
 
 from dragoman import Limits, Peer, Service
 from dragoman.mcp import Server
-from dragoman.mcp.server.catalog.server_core import ServerCore
+from dragoman.mcp.server.served import ServedServer
 from dragoman.rpc.peering.channel_peer import ChannelPeer
 
-_serving: weakref.WeakKeyDictionary[ServerCore, weakref.ref[ServerCore]] = weakref.WeakKeyDictionary()
-_for_serving = ServerCore.for_serving
+_serving: weakref.WeakKeyDictionary[ServedServer, weakref.ref[ServedServer]] = weakref.WeakKeyDictionary()
+_for_serving = ServedServer.for_serving
 
 
-def _noted(server: ServerCore) -> ServerCore:
+def _noted(server: ServedServer) -> ServedServer:
     """What `serve` serves of a server, which is noted for `behind`."""
     found = _for_serving(server)
     _serving[server] = weakref.ref(found)
     return found
 
 
-ServerCore.for_serving = _noted  # type: ignore[assignment,method-assign]
+ServedServer.for_serving = _noted  # type: ignore[assignment,method-assign]
 
 
 @overload
 def behind(one: Service) -> Service: ...
 @overload
-def behind(one: Server) -> ServerCore: ...
+def behind(one: Server) -> ServedServer: ...
 @overload
 def behind(one: Peer) -> ChannelPeer: ...
-def behind(one: Service | Server | Peer) -> Service | ServerCore | ChannelPeer:
+def behind(one: Service | Server | Peer) -> Service | ServedServer | ChannelPeer:
     """The object behind a public one, with all that this does not show; of a server what was served last of it."""
     if isinstance(one, Service):
         return one

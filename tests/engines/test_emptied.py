@@ -174,7 +174,11 @@ async def test_sessions_begin_anew(which: str, request: pytest.FixtureRequest) -
 
         first = {"protocolVersion": R2025_11.date, "capabilities": {}, "clientInfo": ME}
         await table.until(goes_on)
-        sitting = await two.begin(R2025_11)
+        try:
+            sitting = await two.begin(R2025_11)
+        except AssertionError:  # a replica notices only now that a bucket is gone: a 503, after which it goes on
+            await table.until(goes_on)
+            sitting = await two.begin(R2025_11)
         for number in (0, 1):
             found = await two.at(number, sitting).post(sitting.tool("add", number, a=number, b=1))
             assert text(json.loads(found.body)) == str(number + 1)

@@ -15,8 +15,8 @@ from dragoman.channel import Caller, ChannelError
 from dragoman.jsonrpc.errors import InvalidParams
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.jsonrpc.messages import Malformed, Notification, Request
-from dragoman.mcp.asking.ask import ask, ask_blocking, input_required, verify
-from dragoman.mcp.asking.request_state import Seal
+from dragoman.mcp.asking.ask import ask, input_required, verify
+from dragoman.mcp.asking.request_state import StateSeal
 from dragoman.mcp.protocol.admission import EVERYTHING, Admitted, SessionState, admit
 from dragoman.mcp.protocol.dialect import MCP
 from dragoman.mcp.protocol.params import CallToolResult
@@ -47,14 +47,14 @@ KEY = "a-key-that-is-long-enough"
 class Asker:
     """What a handler gets."""
 
-    def __init__(self, rpc: Context, admitted: Admitted, server: Stand) -> None:
-        self.rpc, self._admitted, self._server = rpc, admitted, server
+    def __init__(self, rpc: Context, admitted: Admitted) -> None:
+        self.rpc, self._admitted = rpc, admitted
 
     async def ask(self, *questions: Any, **options: Any) -> Any:
         return await ask(self, *questions, **options)
 
     def ask_blocking(self, *questions: Any) -> Any:
-        return ask_blocking(self, *questions)
+        return ask(self, *questions)
 
 
 class Stand:
@@ -63,7 +63,7 @@ class Stand:
     def __init__(self, **options: Any) -> None:
         self.once = options.pop("once", False)
         self.who: str | None = None
-        self.seal = Seal(options.pop("keys", KEY), **options)
+        self.seal = StateSeal(options.pop("keys", KEY), **options)
         self.info = Implementation("stand", "1")
         self.stamp = stamp(self.info)
         self.service = Service("stand", discover=False)
@@ -72,13 +72,17 @@ class Stand:
         self.host = Runner(behind(self.service))
         self.tools: dict[str, Method] = {}
         self.resources = {"test://one", "test://two", "file:///dir"}
-        self.catalog = self
-        self.subscriptions = Subscriptions(self)
+        self.surroundings = self
         self.peers: list[ChannelPeer] = []
-        self._builtin_methods = builtin.methods(self)  # type: ignore[arg-type]
-        self.instructions = None
+        self.subscribe()
 
-    def capabilities(self) -> ServerCapabilities:
+    def subscribe(self, **limits: int) -> None:
+        """Have subscriptions with these limits."""
+        this: Any = self  # its surroundings, registry and capabilities
+        self.subscriptions = Subscriptions(this, this, **limits)
+        self._builtin_methods = builtin.methods(this, this, self.subscriptions, this)
+
+    def stateful(self) -> ServerCapabilities:
         return ServerCapabilities(tools=ToolsCapability(True), resources=ResourcesCapability(True, True))
 
     def resource(self, uri: str, revision: Revision, caller: Caller) -> None:
@@ -103,13 +107,13 @@ class Stand:
 
         async def run(admitted: Admitted, context: Context) -> Raw:
             try:
-                return result(await function(Asker(context, admitted, self)), admitted)
+                return result(await function(Asker(context, admitted)), admitted)
             except BaseException as error:
                 return asked(error, admitted)
 
         def run_in_thread(admitted: Admitted, context: Context) -> Raw:
             try:
-                return result(function(Asker(context, admitted, self)), admitted)
+                return result(function(Asker(context, admitted)), admitted)
             except BaseException as error:
                 return asked(error, admitted)
 
@@ -123,11 +127,12 @@ class Stand:
         admitted = admit(message, None if peer is None else peer.state, EVERYTHING, principal=self.who)
         if admitted is None:
             return None, message
+        admitted.surroundings = self
         if isinstance(message, Notification):
             return self._builtin_methods.get(message.method), Notification(message.method, admitted)
         method = self._builtin_methods.get(message.method)
         if message.method in ("tools/call", "prompts/get"):
-            if (state := verify(admitted, self)) is not None:
+            if (state := verify(admitted)) is not None:
                 self.seal.use(state, owner_of(caller))
             method = self.tools[admitted.params.name]
         return method, Request(message.method, admitted, message.id)

@@ -14,6 +14,7 @@ import pytest
 
 from dragoman import Service, connect, http_app, serve
 from dragoman.mcp import Client, Server
+from dragoman.mcp.client.options import VersionedOptions
 from dragoman.mcp.server.registering import CallOptions, PromptOptions, ResourceOptions, RunOptions, ToolOptions
 from dragoman.rpc.method import MethodOptions
 
@@ -22,6 +23,7 @@ SHOWN: dict[str, tuple[Any, Any]] = {
     "Service": (Service, None),
     "Server": (Server, None),
     "Client": (Client, None),
+    "client.call_tool": (Client.call_tool, VersionedOptions),
     "connect": (connect, None),
     "serve": (serve, None),
     "http_app": (http_app, None),

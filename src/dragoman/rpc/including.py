@@ -85,9 +85,9 @@ class Guarded(Struct, frozen=True):
     auth: Verifiers | None
 
 
-def guarded(outer: Any, inner: Any, method: Method | None = None) -> Access | None:
+def guarded(outer: Guarded, inner: Guarded, method: Method | None = None) -> Access | None:
     """Return what a method demands of its callers where it is included: its own demands, and the scopes that the guard
-    of `inner` asks of every call. Both have `name` and `auth`.
+    of `inner` asks of every call.
 
     Raises LocalError where something behind a guard, or a method that demands something of its callers, would be
     included where no guard stands, or one whose callers the guard of `inner` does not know.

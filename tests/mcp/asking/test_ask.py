@@ -285,7 +285,8 @@ class _asker:
         admitted = admit(message, None, EVERYTHING)
         assert admitted is not None
         nowhere = InlineCall(HERE)
-        return Asker(Context(message, nowhere, "async"), admitted, Stand())
+        admitted.surroundings = Stand()
+        return Asker(Context(message, nowhere, "async"), admitted)
 
     async def __aexit__(self, *_: object) -> None: ...
 

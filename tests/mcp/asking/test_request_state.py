@@ -15,7 +15,7 @@ from dragoman import InternalError, InvalidParams, LocalError, serve
 from dragoman.allowance import Owner
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.mcp.asking.request_state import Known, NoncesHere, Seal, SealError, digest_of
+from dragoman.mcp.asking.request_state import KnownAnswer, NoncesHere, SealError, StateSeal, digest_of
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.server.server import Server
 from tests.behind import behind
@@ -38,12 +38,12 @@ class Wall:
         return self.now
 
 
-def sealed(seal: Seal, principal: str | None = "ann", **more: Any) -> str:
-    known = {"one": Known("d1", Raw(b'{"action":"accept"}'))}
-    return seal.seal(REQUEST, principal, asked={"two": "d2"}, known=known, **more)
+def sealed(seal: StateSeal, principal: str | None = "ann", **more: Any) -> str:
+    known = {"one": KnownAnswer("d1", Raw(b'{"action":"accept"}'))}
+    return seal.seal(REQUEST, principal, digests={"two": "d2"}, known=known, **more)
 
 
-def reason(seal: Seal, text: str, request: str = REQUEST, principal: str | None = "ann") -> str:
+def reason(seal: StateSeal, text: str, request: str = REQUEST, principal: str | None = "ann") -> str:
     with pytest.raises(SealError) as caught:
         seal.open(text, request, principal)
     assert isinstance(caught.value, InvalidParams)
@@ -54,28 +54,28 @@ def reason(seal: Seal, text: str, request: str = REQUEST, principal: str | None 
 
 
 def test_what_is_sealed_comes_out() -> None:
-    seal = Seal(NEW)
+    seal = StateSeal(NEW)
     state = seal.open(sealed(seal), REQUEST, "ann")
-    assert state.asked == {"two": "d2"}
+    assert state.digests == {"two": "d2"}
     assert bytes(state.known["one"].answer) == b'{"action":"accept"}'
     assert not state.once
 
 
 def test_no_two_are_equal() -> None:
-    seal = Seal(NEW)
+    seal = StateSeal(NEW)
     assert sealed(seal) != sealed(seal)
 
 
 @pytest.mark.parametrize("extra", ["-TAMPERED", "A", "!", "=", " ", "\n", ".", "é"])
 def test_what_is_added_to_it_is_found(extra: str) -> None:
     """ "MUST reject state that fails verification"."""
-    seal = Seal(NEW)
+    seal = StateSeal(NEW)
     assert reason(seal, sealed(seal) + extra) == "tampered"
 
 
 def test_every_changed_letter_is_found() -> None:
     """ "MUST reject state that fails verification": the last letter too, whose spare bits decode alike."""
-    seal = Seal(NEW)
+    seal = StateSeal(NEW)
     text = sealed(seal)
     for at in range(len(text)):
         for letter in "AB-_z":
@@ -85,12 +85,12 @@ def test_every_changed_letter_is_found() -> None:
 
 @pytest.mark.parametrize("text", ["", ".", "..", "eyJ9", "x" * 100, "a.b", ".eJw.aa", "x" * 300_000])
 def test_nonsense_is_found(text: str) -> None:
-    assert reason(Seal(NEW), text) == "tampered"
+    assert reason(StateSeal(NEW), text) == "tampered"
 
 
 def test_a_principal_s_own() -> None:
     """ "the authenticated principal, rejecting state presented by a different principal"."""
-    seal = Seal(NEW)
+    seal = StateSeal(NEW)
     assert reason(seal, sealed(seal), principal="bob") == "foreign"
     assert reason(seal, sealed(seal), principal=None) == "foreign"
     assert reason(seal, sealed(seal, None), principal="ann") == "foreign"
@@ -99,7 +99,7 @@ def test_a_principal_s_own() -> None:
 def test_its_life() -> None:
     """ "a short expiry (TTL), rejecting state presented after it lapses"."""
     wall = Wall()
-    seal = Seal(NEW, 600, clock=wall)
+    seal = StateSeal(NEW, 600, clock=wall)
     text = sealed(seal)
     wall.now += 599
     seal.open(text, REQUEST, "ann")
@@ -110,7 +110,7 @@ def test_its_life() -> None:
 def test_its_request() -> None:
     """ "an identifier for the originating request [...], rejecting state presented on a request that does not
     match"."""
-    seal = Seal(NEW)
+    seal = StateSeal(NEW)
     other = digest_of("tools/call", Raw(b'{"name": "sell", "arguments": {"a": 1, "b": [2, {"x": 1, "y": 2}]}}'))
     assert reason(seal, sealed(seal), request=other) == "mismatched"
 
@@ -137,7 +137,7 @@ def test_a_number_that_no_double_holds_is_the_caller_s_fault() -> None:
 
 
 def test_keys_rotate() -> None:
-    old, both, new = Seal([OLD]), Seal([NEW, OLD]), Seal([NEW])
+    old, both, new = StateSeal([OLD]), StateSeal([NEW, OLD]), StateSeal([NEW])
     both.open(sealed(old), REQUEST, "ann")
     new.open(sealed(both), REQUEST, "ann")
     assert reason(new, sealed(old)) == "tampered"
@@ -145,53 +145,58 @@ def test_keys_rotate() -> None:
 
 def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_SECRET", f"{NEW.replace(' ', '')}, {OLD.replace(' ', '')}\n")
-    Seal(NEW).open(sealed(Seal()), REQUEST, "ann")
-    Seal().open(sealed(Seal(OLD)), REQUEST, "ann")
+    StateSeal(NEW).open(sealed(StateSeal()), REQUEST, "ann")
+    StateSeal().open(sealed(StateSeal(OLD)), REQUEST, "ann")
 
 
 def test_without_keys_each_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DRAGOMAN_SECRET", raising=False)
-    one, other = Seal(), Seal()
+    one, other = StateSeal(), StateSeal()
     one.open(sealed(one), REQUEST, "ann")
     assert reason(other, sealed(one)) == "tampered"
 
 
 def test_another_server_s_is_refused_under_the_same_key() -> None:
-    assert reason(Seal(NEW, audience="b"), sealed(Seal(NEW, audience="a"))) == "tampered"
+    assert reason(StateSeal(NEW, audience="b"), sealed(StateSeal(NEW, audience="a"))) == "tampered"
 
 
 @pytest.mark.parametrize("keys", [["short"], [NEW.encode(), b"short"], " , ", []])
 def test_weak_keys_are_refused(keys: Any) -> None:
     with pytest.raises(LocalError, match="key"):
-        Seal(keys)
+        StateSeal(keys)
 
 
 def test_a_life_is_above_nothing() -> None:
     with pytest.raises(LocalError, match="seconds"):
-        Seal(NEW, 0)
+        StateSeal(NEW, 0)
 
 
 def test_it_is_bounded() -> None:
-    seal = Seal(NEW, size=2_000)
+    seal = StateSeal(NEW, size=2_000)
     noise = bytes(range(33, 127)).replace(b'"', b"").replace(b"\\", b"").hex().encode()
     import random
 
     pieces = [bytes(random.Random(n).choices(noise, k=100)) for n in range(40)]
     with pytest.raises(LocalError, match="2000 are allowed"):
         seal.seal(
-            REQUEST, None, asked={}, known={str(n): Known("d", Raw(b'"%s"' % one)) for n, one in enumerate(pieces)}
+            REQUEST,
+            None,
+            digests={},
+            known={str(n): KnownAnswer("d", Raw(b'"%s"' % one)) for n, one in enumerate(pieces)},
         )
 
 
 def test_its_bound_holds_for_the_open_state() -> None:
     """A state is compressed where that helps, and would open to a thousand times its text."""
-    seal = Seal(NEW, size=2_000)
+    seal = StateSeal(NEW, size=2_000)
     with pytest.raises(LocalError, match=r"a state of 1[0-9]{5} bytes, and 2000 are allowed"):
-        seal.seal(REQUEST, None, asked={}, known={"a": Known("d", Raw(b'"%b"' % (b"a" * 100_000)))})
-    fits = seal.seal(REQUEST, None, asked={}, known={"a": Known("d", Raw(b'"%b"' % (b"a" * 1_800)))})
+        seal.seal(REQUEST, None, digests={}, known={"a": KnownAnswer("d", Raw(b'"%b"' % (b"a" * 100_000)))})
+    fits = seal.seal(REQUEST, None, digests={}, known={"a": KnownAnswer("d", Raw(b'"%b"' % (b"a" * 1_800)))})
     assert len(fits) < 400
     assert len(seal.open(fits, REQUEST, None).known["a"].answer) == 1_802
-    longer = Seal(NEW).seal(REQUEST, None, asked={}, known={"a": Known("d", Raw(b'"%b"' % (b"a" * 100_000)))})
+    longer = StateSeal(NEW).seal(
+        REQUEST, None, digests={}, known={"a": KnownAnswer("d", Raw(b'"%b"' % (b"a" * 100_000)))}
+    )
     assert len(longer) < 2_000
     assert reason(seal, longer, principal=None) == "tampered"
 
@@ -212,7 +217,7 @@ async def test_it_is_opened_once_a_call(length: int) -> None:
         looks.append(1.0)
         return 1.0
 
-    behind(server).seal = Seal(OLD, clock=clock, audience="asks")
+    behind(server).seal.clock = clock
     said = meta(capabilities={"elicitation": {"form": {}}})
     params: dict[str, Any] = {"name": "two", "arguments": {}, "_meta": said}
     headers = standard("tools/call", "two")
@@ -230,7 +235,7 @@ async def test_it_is_opened_once_a_call(length: int) -> None:
 
 def test_once() -> None:
     """ "Servers for which a given `requestState` must be consumed at most once MUST enforce that invariant"."""
-    seal = Seal(NEW)
+    seal = StateSeal(NEW)
     state = seal.open(sealed(seal, once=True), REQUEST, "ann")
     seal.use(state, HERE)
     with pytest.raises(SealError) as caught:
@@ -264,10 +269,10 @@ def test_used_states_are_remembered_until_they_expire_and_each_owner_has_its_sha
 
 def test_the_library_is_imported_when_a_state_is_sealed_and_named_when_it_is_missing() -> None:
     code = (
-        "import sys; from dragoman.mcp.asking.request_state import Seal; from dragoman import LocalError\n"
-        "seal = Seal('a-key-that-is-long-enough'); assert 'itsdangerous' not in sys.modules\n"
+        "import sys; from dragoman.mcp.asking.request_state import StateSeal; from dragoman import LocalError\n"
+        "seal = StateSeal('a-key-that-is-long-enough'); assert 'itsdangerous' not in sys.modules\n"
         "sys.modules['itsdangerous'] = None\n"
-        "try: seal.seal('r', None, asked={}, known={})\n"
+        "try: seal.seal('r', None, digests={}, known={})\n"
         "except LocalError as error: assert 'dragoman[mcp]' in str(error)\n"
         "else: raise SystemExit(1)\n"
     )

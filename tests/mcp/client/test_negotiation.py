@@ -12,7 +12,7 @@ import pytest
 from dragoman.channel import ChannelError, Ended
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 from dragoman.mcp.client.client import Client
-from dragoman.mcp.client.negotiation import Memory
+from dragoman.mcp.client.negotiation import RevisionMemory
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, REVISIONS
 
 from ..scripted import META, Dies, Error, Message, Result, Scripted, discovered, initialized, legacy, modern, said
@@ -232,7 +232,7 @@ async def test_a_server_that_refuses_a_revision_and_says_that_it_speaks_it_is_as
 
 
 def test_what_servers_speak_is_remembered_of_so_many() -> None:
-    known = Memory(3)
+    known = RevisionMemory(3)
     for place in ("a", "b", "c", "a", "d"):
         known.put(place, R2025_11)
     assert [known.get(place) for place in "abcd"] == [R2025_11, None, R2025_11, R2025_11], "the oldest goes"

@@ -334,9 +334,9 @@ async def test_an_idle_session_ends() -> None:
     server, _ = tools()
     async with served(server) as place:
         sitting = await place.begin()
-        keeper = kept_one(place).keeper
-        keeper.options = msgspec.structs.replace(keeper.options, session_idle=0.05)  # it could not begin in less
-        behind(server).host.clock.set(keeper, 0.05)
+        table = kept_one(place).table
+        table.options = msgspec.structs.replace(table.options, session_idle=0.05)  # it could not begin in less
+        behind(server).host.clock.set(table, 0.05)
         await until(lambda: not behind(place.server).host.peers)
         assert (await sitting.post(body("ping"))).status == 404
 
@@ -350,11 +350,11 @@ async def test_a_session_at_work_is_not_idle() -> None:
         session = kept_one(place)
         for _ in range(3):  # several times its idle time
             session.used = float("-inf")
-            session.keeper.expired()
+            session.table.expired()
         stage.go.set()
         assert text((await call).body) == "done"
         session.used = float("-inf")
-        session.keeper.expired()
+        session.table.expired()
         assert (await sitting.post(body("ping"))).status == 404
 
 

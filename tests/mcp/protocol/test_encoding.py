@@ -268,7 +268,7 @@ def test_tools_in_sampling_cannot_be_told_to_older_clients() -> None:
     use = types.ToolUseContent(id="1", name="t", input={})
     message = types.SamplingMessage("assistant", [use])
     assert told(message, R2025_11)["content"] == [{"type": "tool_use", "id": "1", "name": "t", "input": {}}]
-    with pytest.raises(LocalError, match="ToolUseContent cannot be told to a peer of 2025-06-18"):
+    with pytest.raises(LocalError, match="ToolUseContent cannot be sent to a peer of 2025-06-18"):
         encode(message, R2025_06)
 
 

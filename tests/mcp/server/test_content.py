@@ -28,7 +28,7 @@ from dragoman.mcp import (
     TextContent,
 )
 from dragoman.mcp.protocol.revisions import R2024_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.server.content import blocks, is_text, told_by_bytes, told_by_name
+from dragoman.mcp.server.content import blocks, is_text, type_by_bytes, type_by_name
 
 from ..calling import calling
 
@@ -123,19 +123,19 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_media_types() -> None:
-    assert told_by_name("a.jpg") == "image/jpeg"
-    assert told_by_name("a.tar.gz") == "application/gzip"
-    assert told_by_name("a") is None
-    assert told_by_bytes(b"RIFF    WEBP") == "image/webp"
-    assert told_by_bytes(b"") is None
+    assert type_by_name("a.jpg") == "image/jpeg"
+    assert type_by_name("a.tar.gz") == "application/gzip"
+    assert type_by_name("a") is None
+    assert type_by_bytes(b"RIFF    WEBP") == "image/webp"
+    assert type_by_bytes(b"") is None
     assert is_text("Application/JSON; charset=utf-8")
     assert is_text("image/svg+xml")
     assert not is_text("image/png")
 
 
 @pytest.mark.parametrize("media", [Image(b"what"), Audio(b"what"), Image(WAV), Audio(PNG)])
-def test_media_that_cannot_be_told(media: Image | Audio) -> None:
-    with pytest.raises(LocalError, match="say it"):
+def test_media_of_an_unknown_type(media: Image | Audio) -> None:
+    with pytest.raises(LocalError, match="give it"):
         blocks(media)
 
 

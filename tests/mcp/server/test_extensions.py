@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from dragoman import serve
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, Server, TextContent, ToolError
-from dragoman.mcp.client.extensions import Requests
+from dragoman.mcp.client.extensions import ExtensionClient
 from dragoman.mcp.protocol.extension import Extension
 from dragoman.mcp.protocol.methods import Row
 from dragoman.mcp.protocol.params import (
@@ -403,7 +403,7 @@ class Waits:
     def __init__(self) -> None:
         self.settled: list[tuple[str, Struct]] = []
 
-    async def settle(self, method: str, result: Struct, client: Requests) -> Struct:
+    async def settle(self, method: str, result: Struct, client: ExtensionClient) -> Struct:
         self.settled.append((method, result))
         assert isinstance(result, Deferred)
         found = await client.request("com.example/echo", EchoParams(result.ticket))

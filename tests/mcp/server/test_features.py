@@ -30,7 +30,6 @@ from dragoman.mcp import (
 )
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.server.registering import (
-    COMPLETION,
     PROMPT,
     RESOURCE,
     TOOL,
@@ -39,6 +38,7 @@ from dragoman.mcp.server.registering import (
     RunOptions,
     ToolOptions,
 )
+from dragoman.rpc.method import RUNNING
 from tests.behind import behind
 
 from ..calling import Calls, calling
@@ -696,7 +696,7 @@ async def test_a_resource_is_read_where_it_is_told_to_be(server: Server, inline:
         (ToolOptions, TOOL, {"name"}),
         (ResourceOptions, RESOURCE, {"uri"}),
         (PromptOptions, PROMPT, {"name"}),
-        (RunOptions, COMPLETION, set()),
+        (RunOptions, RUNNING, set()),
     ],
 )
 def test_whatever_is_registered_may_be_told_all_of_its_options(options: Any, rules: Any, beside: set[str]) -> None:

@@ -270,11 +270,11 @@ def test_names_that_clash_and_servers_that_include_one_another_are_refused() -> 
     outer.add_tool(lambda: 0, name="add")
     with pytest.raises(LocalError, match=r"there is a tool 'add' already: give another name, or .* a namespace"):
         outer.include(inner)
-    assert [entry.key for entry in behind(outer).everything()] == ["x_later", "add"], "nothing of it was taken"
+    assert [entry.key for entry in behind(outer).catalog.everything()] == ["x_later", "add"], "nothing of it was taken"
     outer.include(inner, namespace="x")
     with pytest.raises(LocalError, match="there is a tool 'x_later' already"):
         inner.add_tool(lambda: 0, name="later")
-    assert "later" not in [entry.key for entry in behind(inner).everything()]
+    assert "later" not in [entry.key for entry in behind(inner).catalog.everything()]
     inner.add_tool(lambda: 0, name="other")
     for one in (inner, outer):
         with pytest.raises(LocalError, match="cannot include outer: outer is it, or includes it"):

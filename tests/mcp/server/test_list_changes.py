@@ -16,7 +16,7 @@ from dragoman.mcp.client.client import Client
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_11, R2026_07, Revision
 from dragoman.mcp.server.server import Server
 from dragoman.mcp.session import changes
-from dragoman.mcp.session.changes import Changes, Event
+from dragoman.mcp.session.changes import ChangeEvent, Changes
 from tests.behind import behind
 
 from ..http_tools import Stage
@@ -220,13 +220,13 @@ def test_an_event_names_each_who_may_see_once_and_no_more_than_it_may(monkeypatc
     several.add("prompts", "", ("prompt", "all", ""), None)
     several.add("prompts", "", ("prompt", "late", ""), owned)
     several.add("updated", "desk://hers")
-    (tools, those), (prompts, everyone), (updated, _) = several.told()
+    (tools, those), (prompts, everyone), (updated, _) = several.events()
     assert len(tools.entries) == len(those) == 6
     assert [len(part.entries) for part in tools.parts()] == [2, 2, 2]
     assert [entry for part in tools.parts() for entry in part.entries] == list(tools.entries)
-    assert (prompts, everyone) == (Event("prompts"), ())
+    assert (prompts, everyone) == (ChangeEvent("prompts"), ())
     assert list(prompts.parts()) == [prompts]
-    assert updated == Event("updated", "desk://hers")
+    assert updated == ChangeEvent("updated", "desk://hers")
 
 
 def test_what_was_removed_long_ago_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp.client.client import Client
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, Revision
 from dragoman.mcp.server.server import Server
-from dragoman.mcp.server.subscriptions import Subscriptions
 from dragoman.schemes import dial
 from dragoman.serving import serve
 from dragoman.transports.memory import pair
@@ -226,7 +225,7 @@ async def test_it_does_not_count_as_a_call_in_flight_and_has_no_time() -> None:
 
 async def test_there_is_a_limit() -> None:
     stand = Stand()
-    stand.subscriptions = Subscriptions(stand, limit=2, per_peer=1, uris=2)
+    stand.subscribe(limit=2, per_peer=1, uris=2)
     one, two, three = stand.wire(), stand.wire(), stand.wire()
     await opened(one)
     one.send(listen(2))
@@ -328,7 +327,8 @@ async def test_a_slow_reader_hears_each_change_once() -> None:
 async def test_what_waits_for_a_slow_reader_is_bounded() -> None:
     """However many resources below the one that it subscribed to change meanwhile."""
     stand = Stand()
-    hub = stand.subscriptions = Subscriptions(stand, uris=2)
+    stand.subscribe(uris=2)
+    hub = stand.subscriptions
     post = Post(listen())
     stand.host.exchange(post)
     await until(lambda: post.sent)
@@ -400,7 +400,7 @@ async def test_a_session_subscribes_to_what_there_is() -> None:
 
 async def test_a_session_subscribes_to_so_many() -> None:
     stand = Stand()
-    stand.subscriptions = Subscriptions(stand, uris=1)
+    stand.subscribe(uris=1)
     wire = stand.wire(R2025_11)
     for uri, answered in (("test://one", "result"), ("test://one", "result"), ("test://two", "error")):
         wire.send({"id": 1, "method": "resources/subscribe", "params": {"uri": uri}})
@@ -437,7 +437,7 @@ async def test_what_sessions_subscribe_to_is_a_part_of_what_is_kept() -> None:
 async def test_the_uris_of_a_session_are_bounded_in_size() -> None:
     """Each is kept for as long as the session lives."""
     stand = Stand()
-    stand.subscriptions = Subscriptions(stand, size=12)
+    stand.subscribe(size=12)
     wire = stand.wire(R2025_11)
     for uri, answered in (("test://one", "result"), ("test://one", "result"), ("test://two", "error")):
         wire.send({"id": 1, "method": "resources/subscribe", "params": {"uri": uri}})

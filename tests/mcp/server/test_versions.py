@@ -264,7 +264,7 @@ def test_two_of_one_instance_may_be_versions_of_one_name() -> None:
 
     server = Server("sums")
     server.include(Old())
-    assert [(one.key, one.version) for one in behind(server).everything()] == [("sum", "2"), ("sum", "1")]
+    assert [(one.key, one.version) for one in behind(server).catalog.everything()] == [("sum", "2"), ("sum", "1")]
 
 
 def test_the_order_of_versions() -> None:

@@ -16,7 +16,8 @@ from dragoman.bus.memory import MemoryBus
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, Revision
 from dragoman.mcp.server.context import Context
-from dragoman.mcp.session import memory, stream
+from dragoman.mcp.session import session as session_room
+from dragoman.mcp.session import stream
 from tests.behind import behind
 from tests.transports.ends import until
 
@@ -125,7 +126,7 @@ async def test_a_home_that_is_resumed_is_not_primed_again(kind: str) -> None:
 async def test_a_leg_that_is_too_old_to_be_known_gets_new_messages_only(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "TURNS", 2)
+    monkeypatch.setattr(session_room, "TURNS", 2)
     async with sessions(kind, http=HttpOptions(log_messages=2)) as place:
         here = place.at(0, await place.begin())
         async with here.get() as home:
@@ -249,7 +250,7 @@ async def test_of_what_waits_for_the_store_notifications_are_bounded(monkeypatch
         engine.connect_again()
         (peer,) = behind(two.servers[0]).host.peers
         session: Any = peer.channel
-        await until(lambda: not session.unsaid)
+        await until(lambda: not session.unstored)
         async with here.get() as home:
             said = [(await home.message())["params"]["progress"] for _ in range(3)]
             assert (await two.ask(headers=here.headers, method="DELETE")).status == 204

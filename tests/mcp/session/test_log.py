@@ -16,7 +16,7 @@ from dragoman.mcp.protocol.types import ClientCapabilities, ElicitationCapabilit
 from dragoman.mcp.session import record as records
 from dragoman.mcp.session.log import SPARE, MemoryLog, StreamLog
 from dragoman.mcp.session.record import Delta
-from dragoman.mcp.session.store_log import StoreLog, parts, written
+from dragoman.mcp.session.store_log import StoreLog, decode_entry, encode_entry
 from tests.behind import behind
 
 from ..http_tools import tools
@@ -32,7 +32,7 @@ DELTAS = st.lists(
         subscribed=URIS,
         unsubscribed=URIS,
         initialized=st.booleans(),
-        heard=st.integers(0, 2**40),
+        known=st.integers(0, 2**40),
     ),
     max_size=12,
 )
@@ -48,7 +48,7 @@ SESSIONS = st.builds(
 @given(MESSAGES, st.booleans(), IDS)
 def test_an_entry_of_a_streams_log(message: bytes, last: bool, id: object) -> None:
     raw = msgspec.json.encode(id)
-    assert parts(written(message, last, raw)) == (message, last, raw)
+    assert decode_entry(encode_entry(message, last, raw)) == (message, last, raw)
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=12), st.integers(1, 6), st.integers(1, 200))
@@ -73,9 +73,9 @@ def test_a_log_keeps_what_there_is_room_for(said: list[bytes], messages: int, si
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.lists(st.tuples(MESSAGES, st.sampled_from(["", "a", "b"])), max_size=8), IDS)
-def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[tuple[bytes, str]], id: object) -> None:
-    """Another replica reads what this one wrote; what several wrote under one mark is there once."""
+@given(st.lists(MESSAGES, max_size=8), IDS)
+def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[bytes], id: object) -> None:
+    """Another replica reads what this one wrote."""
 
     async def read() -> None:
         (near, _), (far, _) = tools(keys=KEYS), tools(keys=KEYS)
@@ -89,15 +89,11 @@ def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[tuple[bytes, st
             for shared in (behind(near).shared, behind(far).shared)
             if shared is not None
         ]
-        told: set[str] = set()
-        for turn, (message, mark) in enumerate(said):
+        for turn, message in enumerate(said):
             last = turn == len(said) - 1
-            log: StreamLog = logs[turn % 2 if mark else 0]
-            number = await log.stored(log.append(message, last=last, mark=mark))
-            assert (number == 0) is (mark in told)
-            if mark not in told:
-                assert number == here.append(message, last=last) == log.last
-            told |= {mark} - {""}
+            log: StreamLog = logs[0]
+            number = await log.stored(log.append(message, last=last))
+            assert number == here.append(message, last=last) == log.last
         for after in range(here.last + 1):
             assert [list(await log.read(after)) for log in logs] == [list(await here.read(after))] * 2
             assert [log.last for log in logs] == [here.last] * 2
@@ -110,9 +106,9 @@ def test_a_log_in_a_store_reads_as_one_in_the_process(said: list[tuple[bytes, st
 
 @given(SESSIONS)
 def test_a_session_that_another_replica_reads(state: SessionState) -> None:
-    found = records.record([(1, records.written(records.begun(state)))])
+    found = records.read_record([(1, records.encode_entry(records.first_snapshot(state)))])
     assert found is not None
-    assert records.session(found.whole) == state
+    assert records.session_state(found.whole) == state
 
 
 @given(SESSIONS, DELTAS, st.data())
@@ -120,11 +116,11 @@ def test_a_sessions_log_read_at_once_or_bit_by_bit(
     state: SessionState, deltas: list[Delta], data: st.DataObject
 ) -> None:
     """A replica that follows it, one that reads all of it, and the one that wrote it know the same."""
-    entries = [(1, records.written(records.begun(state)))]
-    entries += [(number, records.written(delta)) for number, delta in enumerate(deltas, 2)]
-    whole = records.record(entries)
-    first = records.record(entries[:1])
-    wrote = records.record(entries[:1])
+    entries = [(1, records.encode_entry(records.first_snapshot(state)))]
+    entries += [(number, records.encode_entry(delta)) for number, delta in enumerate(deltas, 2)]
+    whole = records.read_record(entries)
+    first = records.read_record(entries[:1])
+    wrote = records.read_record(entries[:1])
     assert whole is not None
     assert first is not None
     assert wrote is not None
@@ -136,7 +132,7 @@ def test_a_sessions_log_read_at_once_or_bit_by_bit(
     assert first.whole == whole.whole == wrote.whole
     assert (first.number, whole.number) == (len(entries), len(entries))
     if len(entries) > 2:
-        behind = records.record(entries[:1])
+        behind = records.read_record(entries[:1])
         assert behind is not None
         assert not behind.take(entries[2:])  # something is missing: it reads all of it
 
@@ -148,23 +144,23 @@ def begun(revision: str = "2025-11-25", upto: int = 0) -> records.Snapshot:
 
 def test_what_is_no_session() -> None:
     """A late change came after its end, or a newer version of this library wrote it."""
-    late = records.written(Delta(log_level="debug"))
-    newer = records.written(begun("2099-01-01"))
+    late = records.encode_entry(Delta(log_level="debug"))
+    newer = records.encode_entry(begun("2099-01-01"))
     for entries in ([], [(7, late)], [(1, newer)], [(1, newer), (2, late)]):
-        assert records.record(entries) is None
+        assert records.read_record(entries) is None
 
 
 def test_a_change_between_the_reading_and_the_writing_of_a_snapshot_is_kept() -> None:
-    entries: list[records.Entry] = [
+    entries: list[records.RecordEntry] = [
         begun(),
-        Delta(subscribed=["file:///old"], heard=1),
-        Delta(unsubscribed=["file:///old"], heard=2),
-        Delta(subscribed=["file:///between"], heard=3),
+        Delta(subscribed=["file:///old"], known=1),
+        Delta(unsubscribed=["file:///old"], known=2),
+        Delta(subscribed=["file:///between"], known=3),
         begun(upto=3),
         Delta(log_level="error"),
     ]
     for first in (0, 3, 4):  # what came before has been removed, or not
-        found = records.record([(at, records.written(one)) for at, one in enumerate(entries, 1)][first:])
+        found = records.read_record([(at, records.encode_entry(one)) for at, one in enumerate(entries, 1)][first:])
         assert found is not None
         assert found.number == 6
         assert found.whole.log_level == "error"
@@ -180,7 +176,7 @@ async def test_a_log_keeps_as_much_as_there_is_room_for() -> None:
 
 async def test_what_readers_have_had_does_not_go_back() -> None:
     log = MemoryLog(10, 100)
-    assert await log.furthest() == 0
+    assert await log.furthest() == (0, 0)
     for number in (1, 3, 2):
-        await log.had(number)
-    assert await log.furthest() == 3
+        await log.had(number, 0)
+    assert await log.furthest() == (3, 0)

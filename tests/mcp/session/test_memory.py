@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dragoman.mcp.protocol.options import HttpOptions
-from dragoman.mcp.session.log import MemoryLog
-from dragoman.mcp.session.memory import KeptLogs
+from dragoman.mcp.session.log import KeptLogs, MemoryLog
 from dragoman.rpc.deadlines import GRAIN, DeadlineClock
 from tests.behind import behind
 
@@ -61,17 +60,17 @@ async def test_a_session_has_its_whole_time_from_its_beginning_on() -> None:
     async with served(server) as place:
         sitting = await place.begin()
         session = kept_one(place)
-        clock, keeper = behind(server).host.clock, session.keeper
-        left = clock.left(keeper)
+        clock, table = behind(server).host.clock, session.table
+        left = clock.left(table)
         assert left is not None
         assert 40 < left <= 50 + GRAIN
-        keeper.expired()
+        table.expired()
         assert not session.ended
         session.used = float("-inf")
-        keeper.expired()
+        table.expired()
         assert session.ended
         assert (await sitting.post(body("ping"))).status == 404
-        assert clock.left(keeper) is None
+        assert clock.left(table) is None
 
 
 async def test_a_session_that_was_only_begun_has_its_time_too() -> None:
@@ -92,7 +91,7 @@ async def test_a_session_that_is_only_read_is_in_use() -> None:
             await home.next()
             for _ in range(2):
                 session.used = float("-inf")
-                session.keeper.expired()
+                session.table.expired()
                 assert not session.ended
         assert (await sitting.post(body("ping"))).status == 200
 
@@ -102,4 +101,4 @@ async def test_what_would_wait_in_memory_is_a_fault() -> None:
     async with served(server) as place:
         await place.begin()
         with pytest.raises(AssertionError, match="waited"):
-            kept_one(place).keeper.run(asyncio.sleep(0))
+            kept_one(place).table.run(asyncio.sleep(0))

@@ -475,8 +475,8 @@ async def test_an_answer_that_the_store_does_not_take(monkeypatch: pytest.Monkey
         return await whole(self, log, message, *args, **options)
 
     async with ring(2, http=HttpOptions()) as two:
-        whole = shared.Shared.append
-        monkeypatch.setattr(shared.Shared, "append", append)
+        whole = shared.Replica.append
+        monkeypatch.setattr(shared.Replica, "append", append)
 
         @two.servers[0].tool
         async def long(ctx: Context) -> str:

@@ -182,7 +182,8 @@ async def test_one_caller_takes_no_session_from_another(kind: str) -> None:
 
 @KINDS
 async def test_sessions_that_were_only_begun_give_way(kind: str) -> None:
-    async with sessions(kind, http=HttpOptions(sessions=3)) as place:
+    async with sessions(kind, http=HttpOptions(sessions=3)) as several:
+        place: Any = several.places[0]  # the bound is that of each
         one = await used(place)
         begun = [(await opened(place)).headers["mcp-session-id"] for _ in range(10)]
         assert (await place.ask(body("ping"), one)).status == 200
@@ -290,6 +291,69 @@ async def test_changes_take_one_key_of_the_store() -> None:
         assert len(per_session) <= 6, per_session
 
 
+async def test_a_change_costs_the_store_nothing_for_sessions_without_a_reader() -> None:
+    """One operation and one broadcast; and two operations for each session that has a reader."""
+    async with sessions("replica") as two:
+        sittings = [await two.begin() for _ in range(6)]
+        for sitting in sittings * 2:  # each replica has a copy
+            await sitting.post(body("ping"))
+        done: list[str] = []
+        for bus in two.buses:
+            for name in ("get", "put", "put_new", "append", "read", "touch", "delete"):
+                counted(bus.store, name, done)
+            counted(bus, "publish", done)
+        two.servers[0].add_tool(_another, name="first")
+        await settled()
+        assert sorted(done) == ["append", "publish"]
+        async with two.at(0, sittings[0]).get() as here, two.at(1, sittings[1]).get() as there:
+            for home in (here, there):
+                await home.next()  # it is primed
+                assert (await home.message())["method"] == "notifications/tools/list_changed"
+            await settled()
+            done.clear()
+            two.servers[0].add_tool(_another, name="second")
+            for home in (here, there):
+                assert (await home.message())["method"] == "notifications/tools/list_changed"
+            await settled()
+            assert sorted(done) == ["append"] * 3 + ["publish"] + ["put"] * 2
+
+
+def counted(owner: Any, name: str, done: list[str]) -> None:
+    """Note each use of a method."""
+    real = getattr(owner, name)
+
+    async def noting(*args: Any, **options: Any) -> Any:
+        done.append(name)
+        return await real(*args, **options)
+
+    setattr(owner, name, noting)
+
+
+async def test_changes_that_are_not_kept_any_more_are_any_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "EVENTS", 2)
+    async with sessions("replica", make=with_files) as two:
+        sitting = await two.begin()
+        assert (await sitting.post(body("resources/subscribe", {"uri": "file:///a"}))).status == 200
+        for name in "bcd":
+            two.servers[0].notify_resource_updated(f"file:///{name}")
+            await settled()
+        async with two.at(1, sitting).get() as home:
+            kinds = [(await home.message())["method"].split("/")[1] for _ in range(4)]
+            assert kinds == ["tools", "prompts", "resources", "resources"]
+            await settled()
+            assert (await two.ask(headers=sitting.headers, method="DELETE")).status == 204
+            assert await home.rest() == []
+
+
+async def test_each_replica_has_the_bound_of_sessions_and_knows_which_are_used() -> None:
+    async with sessions("replica", http=HttpOptions(sessions=2)) as two:
+        first = await used(two.places[0])
+        assert (await two.places[1].ask(body("ping"), first)).status == 200
+        others = [await used(two.places[0]) for _ in range(2)]
+        await settled()
+        assert [(await two.places[1].ask(body("ping"), one)).status for one in (first, *others)] == [404, 200, 200]
+
+
 def watched(store: Any, name: str, taken: set[str]) -> None:
     """Note the keys that a store is asked for."""
     real = getattr(store, name)
@@ -334,8 +398,8 @@ async def test_what_changed_while_no_replica_held_the_session() -> None:
 
 
 async def test_what_was_missed_is_told_by_the_replica_that_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica takes the session up and cannot read what was missed: the next one that takes it up says it. What holds
-    is the oldest subscription that the change concerns."""
+    """A replica cannot read what was missed and refuses the stream: the next one has it. What holds is the oldest
+    subscription that the change concerns."""
     async with sessions("replica", make=with_a_leaf) as two:
         sitting = await two.begin()
         assert (await sitting.post(body("resources/subscribe", {"uri": "file:///tree"}))).status == 200
@@ -345,7 +409,8 @@ async def test_what_was_missed_is_told_by_the_replica_that_can_read_it(monkeypat
         reading = Reading(two, monkeypatch)
         found = await two.at(1, sitting).post(body("resources/subscribe", {"uri": "file:///tree/leaf"}))
         assert json.loads(found.body)["result"] == {}
-        await until(lambda: reading.failed == 1)
+        assert (await two.places[1].ask(headers=sitting.headers, method="GET")).status == 503
+        assert reading.failed == 1
         dropped(two)
         async with two.at(0, sitting).get() as home:
             told = await home.message()

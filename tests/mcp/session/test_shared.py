@@ -47,7 +47,7 @@ def update(two: Ring, number: int, letter: str) -> None:
     two.servers[number].notify_resource_updated(f"file:///{letter}")
 
 
-def of(two: Ring, number: int) -> shared.Shared:
+def of(two: Ring, number: int) -> shared.Replica:
     """What a replica shares."""
     found = behind(two.servers[number]).shared
     assert found is not None
@@ -280,7 +280,7 @@ async def test_an_answer_is_given_up_when_no_reader_came_and_the_store_did_not_r
         engine.disconnect()
         two.stages[0].go.set()
         await until(lambda: not session.streams)
-        assert session.unsaid == 0
+        assert session.unstored == 0
 
 
 @pytest.mark.parametrize("id", [-1, 2**52, 2**60, "a", None])

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dragoman.bus.contract import reader
-from dragoman.mcp.session.shared import BusMessage, Shared
+from dragoman.mcp.session.shared import BusMessage, Replica
 from dragoman.store import documents
 from tests.behind import behind
 
@@ -19,7 +19,7 @@ from ..http_wire import body
 from ..replicas import Ring, ring, settled, text
 
 GARBAGE = (b"", b"\xff\x00", b"{", b"[]", b'{"type":"whole"}', b'{"type":"other"}', b"[" * 5_000, b"\x91" * 5_000)
-LOGS = ("", "home", "turn", "inbox", "home/told")
+LOGS = ("", "home", "turn", "inbox")
 """The logs of a session, below its key."""
 _packed = msgspec.msgpack.Encoder().encode
 
@@ -30,9 +30,9 @@ async def two() -> AsyncIterator[Ring]:
         yield found
 
 
-def of(ring_of: Ring, number: int) -> Shared:
+def of(ring_of: Ring, number: int) -> Replica:
     found: Any = behind(ring_of.servers[number]).shared
-    assert isinstance(found, Shared)
+    assert isinstance(found, Replica)
     return found
 
 
@@ -62,16 +62,14 @@ async def test_of_a_session(two: Ring, log: str, garbage: bytes, caplog: pytest.
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=lambda one: repr(one[:12]))
 async def test_of_the_server(two: Ring, garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Changes, slots, how far a stream was read, and messages."""
+    """Changes, how far a stream was read, and messages."""
     sitting = await two.begin()
     store = of(two, 0)
     await store.append(store.key("events"), garbage, 60)
     await store.put(store.key("session", sitting.id, "home", "had"), garbage, 60)
-    for slot in range(3):
-        await store.put(store.key("slot", str(slot)), garbage, 60)
     for raw in (garbage, _packed(BusMessage("event", "other", number=2, body=garbage))):
         await store.bus.publish(store.topic(None), raw)
-    for kind in ("taken", "asked", "grew", "gone", "over", "answer", "turn", "free", "home", "changed", "?"):
+    for kind in ("taken", "asked", "grew", "gone", "over", "answer", "turn", "free", "home", "changed", "used", "?"):
         word = BusMessage(kind, "other", sitting.id, "a.b", body=garbage)
         await store.bus.publish(store.topic(None), _packed(word))
     await settled()

@@ -7,9 +7,9 @@ Rules:
   gathers the answers and sends its request again, with the state it was given, and the handler runs again from
   the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
 - An answer belongs to the question with its key *and* its text. A question without a key of its own is identified by
-  its position and a digest of its text. A missing or unfit answer is asked for again; an answer without a question is
-  ignored.
-- A client is never asked for what it has not declared, and in a session not before it is initialized: `CannotAsk`.
+  its position and a digest of its text. Without a fitting answer the question is sent again; an answer without a
+  question is ignored.
+- A client gets no question that it has not declared, and in a session none before it is initialized: `CannotAsk`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Raw
 
 from ...jsonrpc.errors import INTERNAL_ERROR, BadAnswer, LocalError, RpcError
@@ -32,10 +33,11 @@ from ..protocol.params import (
     ListRootsRequest,
     URLElicitationRequiredData,
 )
+from ..protocol.results import read_back
 from ..protocol.revisions import Revision
 from .forms import CannotAsk
 from .questions import ElicitUrl, Question, demand, known_in, may_ask
-from .request_state import Known, Seal, State, digest, digest_of
+from .request_state import KnownAnswer, State, StateSeal, digest, digest_of
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -46,25 +48,13 @@ TRIES = 3
 _RECORD = "dragoman.ask"
 
 
-class Sealing(Protocol):
-    """The part of a server that asking uses."""
-
-    @property
-    def seal(self) -> Seal: ...
-    @property
-    def once(self) -> bool:
-        """Whether states can be used only once."""
-
-
-class Asking(Protocol):
+class QuestionContext(Protocol):
     """The part of a call's context that asking uses. `rpc`: the `dragoman.Context`."""
 
     @property
     def rpc(self) -> Any: ...
     @property
     def _admitted(self) -> Admitted: ...
-    @property
-    def _server(self) -> Sealing: ...
 
 
 class QuestionFailed(RpcError):
@@ -112,10 +102,15 @@ def input_required(error: BaseException) -> InputRequired | None:
 # -- asking ---------------------------------------------------------------------------------------
 
 
-async def ask(
-    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
-) -> tuple[Any, ...]:
-    """Ask questions, all at once, for their answers in order; from `async def` handlers.
+def ask(
+    context: QuestionContext,
+    /,
+    *questions: Question[Any],
+    once: bool | None = None,
+    timeout: float | None = PATIENCE,
+) -> Any:
+    """Ask questions, all at once; returns a tuple of the answers, in order. In `async def` it is awaited; in a plain
+    function, which runs in a thread, it blocks where the server calls.
 
     `timeout`: seconds, where the server calls (None: for ever). `once`: the state given to the client can be
     used only once (default: the server's `once`); answers that come without it are then ignored.
@@ -123,39 +118,40 @@ async def ask(
     Raises CannotAsk; QuestionFailed, CallTimeout, BadAnswer, ChannelError where the server calls; InputRequired
     where it may not; LocalError for invalid questions.
     """
-    turns = _turns(context, questions, once)
+    rounds = asker_of(context._admitted).rounds(context, questions, once)
+    return (_ask if context.rpc._where == "async" else _ask_blocking)(context, rounds, timeout)
+
+
+async def _ask(context: QuestionContext, rounds: Rounds, timeout: float | None) -> tuple[Any, ...]:
     with _client_errors():
         try:
-            calls = next(turns)
+            calls = next(rounds)
             while True:
-                calls = turns.send(await context.rpc.call_all(calls, result=Raw, timeout=timeout))
+                calls = rounds.send(await context.rpc.call_all(calls, result=Raw, timeout=timeout))
         except StopIteration as done:
             answers: tuple[Any, ...] = done.value
     return answers
 
 
-def ask_blocking(
-    context: Asking, /, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE
-) -> tuple[Any, ...]:
-    """As `ask`, for plain functions, which run in threads: it blocks where the server calls."""
-    turns = _turns(context, questions, once)
+def _ask_blocking(context: QuestionContext, rounds: Rounds, timeout: float | None) -> tuple[Any, ...]:
     with _client_errors():
         try:
-            calls = next(turns)
+            calls = next(rounds)
             while True:
-                calls = turns.send(context.rpc.call_all(calls, result=Raw, timeout=timeout))
+                calls = rounds.send(context.rpc.call_all(calls, result=Raw, timeout=timeout))
         except StopIteration as done:
             answers: tuple[Any, ...] = done.value
     return answers
 
 
 Calls: TypeAlias = list[tuple[str, Any]]
-Turns: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
+Rounds: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
+"""The rounds of asking: yields the calls to make, receives their results, and returns the answers."""
 
 
 @contextmanager
 def _client_errors() -> Iterator[None]:
-    """What the client answers as an error is QuestionFailed in the handler."""
+    """Raise what the client answers as an error: QuestionFailed in the handler."""
     try:
         yield
     except RpcError as error:
@@ -164,58 +160,137 @@ def _client_errors() -> Iterator[None]:
         raise QuestionFailed(error) from error
 
 
-def _turns(context: Asking, questions: Sequence[Question[Any]], once: bool | None) -> Turns:
-    """The steps of asking: yields the calls to make, receives their results, and returns the answers."""
-    admitted = context._admitted
-    revision = admitted.revision
-    requests = _requests(admitted, questions)
-    if not revision.server_calls:
-        return _replayed(context, questions, requests, once)
-    if admitted.session is not None and not admitted.session.initialized:
-        # "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
-        # notification" (basic/lifecycle)
-        raise CannotAsk("This client has not sent notifications/initialized, before which nothing is asked")
-    answers: dict[int, Any] = {}
-    open = list(range(len(questions)))
-    for tries in range(1, TRIES + 1):
-        if not open:
-            break
-        found = yield [(questions[index].method, _params(requests[index], revision)) for index in open]
-        again = []
-        for index, raw in zip(open, found, strict=True):
-            try:
-                answers[index] = questions[index].read(raw)
-            except BadAnswer as error:
-                if not questions[index].again or tries == TRIES:
-                    raise
-                logger.info("%s: %s: asked again", admitted.method, error)
-                again.append(index)
-        open = again
-    return tuple(answers[index] for index in range(len(questions)))
+def require_url(context: QuestionContext, /, *questions: ElicitUrl) -> NoReturn:
+    """End this call: the user must open these URLs first, and then the client calls again.
+
+    The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
+    """
+    asker_of(context._admitted).require_url(context, questions)
+
+
+# -- the two ways to ask --------------------------------------------------------------------------
+
+
+class Asker(Protocol):
+    """How the questions of a call reach its client."""
+
+    def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
+        """Ask questions, as `ask` says."""
+
+    def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
+        """End the call until the user has opened these URLs."""
+
+    def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
+        """Return a function's own questions, with its `requestState` sealed. Raises CannotAsk where there are no such
+        results, or the client did not declare what they need; LocalError for a result without questions and state, or
+        that no client could read."""
+
+
+class AskByCall:
+    """Asks by calls to the client, where the server may call."""
+
+    def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
+        admitted = context._admitted
+        requests = _requests(admitted, questions)
+        if admitted.session is not None and not admitted.session.initialized:
+            # "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
+            # notification" (basic/lifecycle)
+            raise CannotAsk("This client has not sent notifications/initialized, before which nothing is asked")
+        answers: dict[int, Any] = {}
+        open = list(range(len(questions)))
+        for tries in range(1, TRIES + 1):
+            if not open:
+                break
+            found = yield [(questions[index].method, _params(requests[index], admitted.revision)) for index in open]
+            again = []
+            for index, raw in zip(open, found, strict=True):
+                try:
+                    answers[index] = questions[index].read(raw)
+                except BadAnswer as error:
+                    if not questions[index].again or tries == TRIES:
+                        raise
+                    logger.info("%s: %s: asked again", admitted.method, error)
+                    again.append(index)
+            open = again
+        return tuple(answers[index] for index in range(len(questions)))
+
+    def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
+        _requests(context._admitted, questions)
+        # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
+        data = URLElicitationRequiredData([question.params() for question in questions])
+        code = URL_ELICITATION_REQUIRED
+        raise RpcError(DEFINED_CODES[code], Raw(encode(data, context._admitted.revision)), code=code)
+
+    def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
+        date = admitted.revision.date
+        raise CannotAsk(f"{admitted.method}: a client of {date} is asked by calls: `await ctx.ask(...)`")
+
+
+class AskByRetry:
+    """Asks by an answer with which the client calls again, where the server may not call."""
+
+    def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
+        may_ask(context._admitted)
+        return _replay(context, questions, _requests(context._admitted, questions), once)
+        yield  # no calls
+
+    def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
+        admitted = context._admitted
+        may_ask(admitted)
+        requests = _requests(admitted, questions)
+        record = context.rpc.values.get(_RECORD) or _Record(context)
+        keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
+        request_state = _seal(admitted).seal(record.request, admitted.principal, digests={}, known=record.used)
+        raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
+
+    def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
+        may_ask(admitted)
+        result = read_back(result)
+        demand(admitted, () if result.input_requests is UNSET else result.input_requests.values())
+        if result.request_state is UNSET:
+            if result.input_requests is UNSET:
+                # "Servers MUST include at least one of `inputRequests` or `requestState`" (basic/patterns/mrtr)
+                raise LocalError(
+                    f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both"
+                )
+            return result
+        known = {_OWN: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
+        request, _ = opened(admitted)
+        state = _seal(admitted).seal(
+            request, admitted.principal, digests={}, known=known, once=admitted.surroundings.once
+        )
+        return msgspec.structs.replace(result, request_state=state)
+
+
+_BY_CALL: Final = AskByCall()
+_BY_RETRY: Final = AskByRetry()
+
+
+def asker_of(admitted: Admitted) -> Asker:
+    """Return the way to ask the client of a call."""
+    return _BY_CALL if admitted.revision.server_calls else _BY_RETRY
 
 
 def _params(request: InputRequest, revision: Revision) -> Any:
     return UNSET if isinstance(request, ListRootsRequest) else Raw(encode(request.params, revision))
 
 
-# -- what may be asked ----------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------
 
 
 def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[InputRequest]:
-    """The requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it declared
-    what they need."""
+    """Return the requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it
+    declared what they need."""
     revision = admitted.revision
     for question in questions:
         if not known_in(question, revision):
-            raise CannotAsk(f"This client's revision of MCP has no {_named(question)}")
-    if not revision.server_calls:
-        may_ask(admitted)
+            raise CannotAsk(f"This client's revision of MCP has no {_name_of(question)}")
     requests = [question.request(revision) for question in questions]
     demand(admitted, requests)
     return requests
 
 
-def _named(question: Question[Any]) -> str:
+def _name_of(question: Question[Any]) -> str:
     return "elicitation by URL" if isinstance(question, ElicitUrl) else question.method
 
 
@@ -225,50 +300,50 @@ def _named(question: Question[Any]) -> str:
 class _Record:
     """The questions of one run of a handler, and the answers known so far."""
 
-    __slots__ = ("answers", "asked", "count", "has_state", "known", "request", "used")
+    __slots__ = ("answers", "count", "digests", "has_state", "known", "request", "used")
 
-    def __init__(self, context: Asking) -> None:
+    def __init__(self, context: QuestionContext) -> None:
         admitted = context._admitted
         given = getattr(admitted.params, "input_responses", UNSET)
         self.answers: dict[str, Raw] = {} if given is UNSET else given
-        self.request, found = opened(admitted, context._server)
+        self.request, found = opened(admitted)
         self.has_state = found is not None
         request_state = _NOTHING if found is None else found
-        self.asked = request_state.asked
+        self.digests = request_state.digests
         self.known = request_state.known
-        self.used: dict[str, Known] = {}
+        self.used: dict[str, KnownAnswer] = {}
         self.count = 0
 
     def find(self, key: str, text: str, once: bool) -> Raw | None:
-        """The answer to a question, or None."""
+        """Return the answer to a question, or None."""
         known = self.known.get(key)
         if known is not None and known.digest == text:
             return known.answer
         if not self.has_state:  # an answer to a question under another state, or one that the client guessed
             return None if once else self.answers.get(key)
-        return self.answers.get(key) if self.asked.get(key) == text else None
+        return self.answers.get(key) if self.digests.get(key) == text else None
 
     def lost(self) -> list[str]:
-        """Questions that were answered before and were not asked in this run."""
+        """Return the questions that were answered before and did not come in this run."""
         answered = {key: known.digest for key, known in self.known.items()}
-        answered |= {key: text for key, text in self.asked.items() if key in self.answers}
+        answered |= {key: text for key, text in self.digests.items() if key in self.answers}
         return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
 
 
 _NOTHING = State("", None, 0, "", False, {}, {})
 
 
-def _replayed(
-    context: Asking, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
+def _replay(
+    context: QuestionContext, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
-    """The answers; raises InputRequired for missing ones."""
+    """Return the answers; raises InputRequired for missing ones."""
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
-    single = context._server.once if once is None else once
+    single: bool = context._admitted.surroundings.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
-    asked: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for question, request in zip(questions, requests, strict=True):
         text = digest(question.method.encode() + b"\0" + question.text(request))[:16]
         record.count += 1
@@ -279,20 +354,20 @@ def _replayed(
         try:
             if answer is not None:
                 answers.append(question.read(answer))
-                record.used[key] = Known(text, answer)
+                record.used[key] = KnownAnswer(text, answer)
                 continue
         except BadAnswer as error:
             # "respond with a new `InputRequiredResult` requesting the missing information again" (basic/patterns/mrtr)
             logger.info("%s: %s to question %r: asked again", context._admitted.method, error, key)
-            record.asked.pop(key, None)
-        missing[key], asked[key] = request, text
+            record.digests.pop(key, None)
+        missing[key], digests[key] = request, text
     if missing:
-        raise _input_required(context, record, missing, asked, single)
+        raise _input_required(context, record, missing, digests, single)
     return tuple(answers)
 
 
 def _input_required(
-    context: Asking, record: _Record, missing: dict[str, InputRequest], asked: dict[str, str], once: bool
+    context: QuestionContext, record: _Record, missing: dict[str, InputRequest], digests: dict[str, str], once: bool
 ) -> InputRequired:
     admitted = context._admitted
     lost = record.lost()
@@ -301,12 +376,12 @@ def _input_required(
             "%s asks %s before what was answered already (%s): it is asked anew. A handler that runs again asks the "
             "same questions in the same order, and asks before it acts",
             _of(admitted),
-            ", ".join(asked),
+            ", ".join(digests),
             ", ".join(lost),
         )
-    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in asked}
-    request_state = context._server.seal.seal(
-        record.request, admitted.principal, asked=asked, known=record.used | kept, once=once
+    kept = {key: one for key, one in record.known.items() if key not in record.used and key not in digests}
+    request_state = _seal(admitted).seal(
+        record.request, admitted.principal, digests=digests, known=record.used | kept, once=once
     )
     return InputRequired(missing, request_state)
 
@@ -316,51 +391,52 @@ def _of(admitted: Admitted) -> str:
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
 
-def opened(admitted: Admitted, server: Sealing) -> tuple[str, State | None]:
-    """The digest of a request, and the state that came with it, None without one: opened once, however often it is
-    asked for. Raises SealError as `verify`."""
+def _seal(admitted: Admitted) -> StateSeal:
+    found: StateSeal = admitted.surroundings.seal
+    return found
+
+
+def opened(admitted: Admitted) -> tuple[str, State | None]:
+    """Return the digest of a request, and the state that came with it, None without one: opened once, however often it
+    is needed. Raises SealError for one that is not valid."""
     text: Any = getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
-        state = server.seal.open(text, request, admitted.principal) if isinstance(text, str) else None
+        state = _seal(admitted).open(text, request, admitted.principal) if isinstance(text, str) else None
         admitted.opened = text, request, state
     return admitted.opened[1], admitted.opened[2]
 
 
-def verify(admitted: Admitted, server: Sealing) -> State | None:
+def verify(admitted: Admitted) -> State | None:
     """Verify the state that came with a request, before its handler runs; nothing to do without one.
 
     Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
     "MUST reject state that fails verification" (basic/patterns/mrtr). A state for a single use is returned,
     to be marked as used when the call starts, so that a refused call (busy, draining) does not use it.
     """
-    _, request_state = opened(admitted, server)
+    _, request_state = opened(admitted)
     return request_state if request_state is not None and request_state.once else None
+
+
+_OWN: Final = "dragoman.own"
+"""The key of a function's own `requestState` among the answers in a sealed state."""
+
+
+def own_state(context: QuestionContext) -> str | None:
+    """Return the `requestState` of a function's own questions, as it returned it; None if this run does not follow such
+    questions."""
+    _, state = opened(context._admitted)
+    if state is None:
+        return None
+    own = state.known.get(_OWN)
+    return None if own is None else msgspec.json.decode(own.answer, type=str)
 
 
 # -- elicitation by URL, where it is announced and ended by messages of its own --------------------
 
 
-def require_url(context: Asking, /, *questions: ElicitUrl) -> NoReturn:
-    """End this call: the user must open these URLs first, and then the client calls again.
-
-    The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
-    """
-    admitted = context._admitted
-    requests = _requests(admitted, questions)
-    if not admitted.revision.server_calls:
-        record = context.rpc.values.get(_RECORD) or _Record(context)
-        keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
-        request_state = context._server.seal.seal(record.request, admitted.principal, asked={}, known=record.used)
-        raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
-    # "Any elicitations returned in the error MUST be URL mode elicitations and have an `elicitationId`"
-    data = URLElicitationRequiredData([question.params() for question in questions])
-    code = URL_ELICITATION_REQUIRED
-    raise RpcError(DEFINED_CODES[code], Raw(encode(data, admitted.revision)), code=code)
-
-
-def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
-    """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
+def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] | None:
+    """Notify the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
     `async def`.
 
     Nothing is sent if the revision has no such message. It goes to the client of this call: "MUST only send
@@ -373,8 +449,8 @@ def completed(context: Asking, elicitation_id: str) -> Awaitable[None] | None:
     params = Raw(
         encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context._admitted.revision)
     )
-    told: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
-    return told
+    sent: Awaitable[None] | None = rpc.notify("notifications/elicitation/complete", params)
+    return sent
 
 
 async def _nothing() -> None:

@@ -63,7 +63,7 @@ _ON_TOP = ("$schema", "type", "properties", "required", "title", "description", 
 
 
 class CannotAsk(RpcError):
-    """This client cannot be asked: it did not declare the capability, its revision has no such question, or its session
+    """This client gets no question: it did not declare the capability, its revision has none such, or its session
     is not initialized yet.
 
     `code` is -32021 if the revision has a code for a missing capability, otherwise -32600. `data` has
@@ -86,12 +86,12 @@ class Form(Struct, frozen=True, eq=False):
     def schema(self, revision: Revision) -> dict[str, Any]:
         """`requestedSchema` for this revision. Raises CannotAsk if the revision has no such field."""
         schema: dict[str, Any] = {"$schema": self.dialect} if self.dialect and revision.rich_forms else {}
-        fields = {name: _told(name, field, revision) for name, field in self.properties.items()}
+        fields = {name: _for_revision(name, field, revision) for name, field in self.properties.items()}
         schema |= {"type": "object", "properties": fields}
         return schema | ({"required": list(self.required)} if self.required else {})
 
     def read(self, content: Any, *, foreign: bool = False) -> Any:
-        """The filled form, as the form's type. Raises BadAnswer with every fault when it does not fit.
+        """Return the filled form, as the form's type. Raises BadAnswer with every fault when it does not fit.
 
         `foreign`: the form is a far end's, so a `pattern` that cannot be run without backtracking is not run.
         """
@@ -110,7 +110,7 @@ class Form(Struct, frozen=True, eq=False):
 
 
 def form_of(schema: Any) -> Form:
-    """The form for a type or a schema. Raises LocalError, naming the field, for what a form cannot hold."""
+    """Return the form for a type or a schema. Raises LocalError, naming the field, for what a form cannot hold."""
     if isinstance(schema, Mapping):
         return _of_schema(schema)
     if isinstance(schema, list | tuple | set | frozenset):
@@ -130,7 +130,7 @@ def _of_schema(schema: Mapping[str, Any]) -> Form:
     for word in schema:
         if word not in _ON_TOP:
             raise LocalError(f"a form's schema cannot have {word!r}: it is a flat object, of {', '.join(_ON_TOP)}")
-    properties = {name: _allowed(name, field) for name, field in schema["properties"].items()}
+    properties = {name: _check_allowed(name, field) for name, field in schema["properties"].items()}
     required = tuple(_texts(schema.get("required", ()), "required"))
     for name in required:
         if name not in properties:
@@ -138,8 +138,8 @@ def _of_schema(schema: Mapping[str, Any]) -> Form:
     return Form(properties, required, msgspec.json.decode, (), schema.get("$schema"))
 
 
-def _allowed(name: str, field: Any) -> dict[str, Any]:
-    """A field's schema; raises LocalError if a form may not have it."""
+def _check_allowed(name: str, field: Any) -> dict[str, Any]:
+    """Return a field's schema; raises LocalError if a form may not have it."""
     kind = field.get("type") if isinstance(field, dict) else None
     if not isinstance(kind, str) or kind not in _KNOWN:
         raise _not(name, f"{_short(field)} is not a string, number, integer, boolean, or array of choices")
@@ -174,7 +174,7 @@ def _short(field: Any) -> str:
 
 
 def _options(field: Any) -> list[Any] | None:
-    """The values of a choice; None if any value is allowed."""
+    """Return the values of a choice; None if any value is allowed."""
     if not isinstance(field, dict):
         return None
     titled = field.get("oneOf") or field.get("anyOf")
@@ -195,15 +195,15 @@ def _of_type(kind: Any) -> Form:
     if not (has_fields(get_origin(kind) or kind) or is_model(kind)):
         return _of_value(kind)
     (schema,), parts = schemas([translate(kind, where).shown], refs="#/$defs/{name}", inline=True)
-    schema = _resolved(schema, parts)
+    schema = _follow_reference(schema, parts)
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         raise LocalError(f"{where}: a form is an object with fields")
     hints = _hints(kind)
     properties: dict[str, dict[str, Any]] = {}
     required, nullable = list(schema.get("required", ())), []
     for name, field in schema["properties"].items():
-        field, empty = _not_null(_resolved(field, parts), parts)
-        properties[name] = _allowed(name, _canonical(name, field, parts, _names(hints.get(name))))
+        field, empty = _not_null(_follow_reference(field, parts), parts)
+        properties[name] = _check_allowed(name, _canonical(name, field, parts, _names(hints.get(name))))
         if empty and name in required:
             required.remove(name)
             nullable.append(name)
@@ -211,14 +211,14 @@ def _of_type(kind: Any) -> Form:
 
 
 def _of_value(kind: Any) -> Form:
-    """A form of one field."""
+    """Return a form of one field."""
     holder: Any = msgspec.defstruct("Value", [(VALUE, kind)])
-    form = _of_type.__wrapped__(holder)  # the holder is not asked for again
+    form = _of_type.__wrapped__(holder)  # the holder is built once
     return Form(form.properties, form.required, lambda content: form.decode(content).value, form.nullable)
 
 
 def _hints(kind: Any) -> dict[str, Any]:
-    """The annotations of the fields, by their names in JSON."""
+    """Return the annotations of the fields, by their names in JSON."""
     if is_model(kind):
         return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
     return {field.name: field.hint for field in fields_of(kind)}
@@ -239,8 +239,8 @@ def _names(hint: Any) -> dict[Any, str]:
     return {} if same else titles
 
 
-def _resolved(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its reference followed; what stands beside it counts more."""
+def _follow_reference(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema with its reference followed; what stands beside it counts more."""
     while "$ref" in schema or len(schema.get("allOf", ())) == 1:
         inner = parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema["allOf"][0]
         schema = inner | {word: value for word, value in schema.items() if word not in ("$ref", "allOf")}
@@ -248,12 +248,12 @@ def _resolved(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _not_null(schema: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The schema without null, and whether it allowed null: a form has no null."""
+    """Return the schema without null, and whether it allowed null: a form has no null."""
     beside = {word: value for word, value in schema.items() if word not in ("anyOf", "enum")}
     if beside.get("default", 0) is None:
         del beside["default"]
     if "anyOf" in schema:
-        arms = [_resolved(arm, parts) for arm in schema["anyOf"]]
+        arms = [_follow_reference(arm, parts) for arm in schema["anyOf"]]
         real = [arm for arm in arms if arm.get("type") != "null"]
         if len(real) == 1:
             return real[0] | beside, len(real) < len(arms)
@@ -263,10 +263,10 @@ def _not_null(schema: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _canonical(name: str, field: dict[str, Any], parts: dict[str, Any], titles: dict[Any, str]) -> dict[str, Any]:
-    """A field's schema in the members that a form has; the decoder checks the rest."""
+    """Return a field's schema in the members that a form has; the decoder checks the rest."""
     about: dict[str, Any] = {word: field[word] for word in _ABOUT if word in field}
     if field.get("type") == "array" and isinstance(field.get("items"), dict):
-        choice = _choice(_resolved(field["items"], parts), titles, "anyOf")
+        choice = _choice(_follow_reference(field["items"], parts), titles, "anyOf")
         counts: dict[str, Any] = {word: field[word] for word in ("minItems", "maxItems") if word in field}
         return {"type": "array", **about, **counts, "items": choice}
     if "enum" in field or "oneOf" in field:
@@ -300,8 +300,8 @@ def _choice(field: dict[str, Any], titles: dict[Any, str], titled: str) -> dict[
 # -- for a revision -------------------------------------------------------------------------------
 
 
-def _told(name: str, field: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """A field in the form of the revision."""
+def _for_revision(name: str, field: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    """Return a field in the form of the revision."""
     if revision.rich_forms:
         return field if revision.form_patterns or "pattern" not in field else _without(field, "pattern")
     if field["type"] == "array":
@@ -322,7 +322,7 @@ def _without(field: dict[str, Any], *words: str) -> dict[str, Any]:
 
 
 def _check(name: str, value: Any, field: dict[str, Any], found: list[ValueFault], foreign: bool) -> Any:
-    """The value, converted to an integer if the schema wants one; faults are appended."""
+    """Return the value, converted to an integer if the schema wants one; faults are appended."""
     kind = field["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -368,7 +368,8 @@ def _check_text(value: str, field: dict[str, Any]) -> str:
 
 
 def _matches(pattern: Any, value: str, foreign: bool) -> bool:
-    """Whether a text has a match of a pattern. The one or the other is a far end's: no time may depend on both."""
+    """Return whether a text has a match of a pattern. The one or the other is a far end's: no time may depend on
+    both."""
     if not isinstance(pattern, str):
         return True
     compiled = far_pattern(pattern)

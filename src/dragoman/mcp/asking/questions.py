@@ -58,7 +58,7 @@ Lacks: TypeAlias = dict[str, Any]
 
 
 def _later(type: Any) -> Callable[[Any], Any]:
-    """The decoder of a type, made on first use: making it takes longer than importing this module."""
+    """Return the decoder of a type, made on first use: making it takes longer than importing this module."""
     made = cache(lambda: result_decoder(type))
     return lambda answer: made()(answer)
 
@@ -68,20 +68,21 @@ class Question(Protocol[A]):
 
     method: ClassVar[str]
     again: ClassVar[bool]
-    """Whether to ask again when the answer does not fit, because a user filled it in."""
+    """Whether the question is sent again when the answer does not fit, because a user filled it in."""
 
     @property
     def key(self) -> str | None:
         """The name of its answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """The request for the question. Raises CannotAsk if the revision cannot express it, LocalError if none can."""
+        """Make the request for the question. Raises CannotAsk if the revision cannot express it, LocalError if none
+        can."""
 
     def text(self, request: InputRequest) -> bytes:
-        """Distinguishes it from other questions."""
+        """Return what distinguishes it from other questions."""
 
     def read(self, answer: Raw) -> A:
-        """The answer. Raises BadAnswer with every fault."""
+        """Decode the answer. Raises BadAnswer with every fault."""
 
 
 class Elicited(Struct, Generic[T], frozen=True):
@@ -107,7 +108,7 @@ _text = msgspec.json.Encoder().encode
 
 
 def _lacks_of(question: Question[Any], declared: ClientCapabilities, revision: Revision) -> Lacks:
-    """The capabilities that this client would need for a question and has not declared."""
+    """Return the capabilities that this client would need for a question and has not declared."""
     return _lacks(question.request(revision), declared, revision)
 
 
@@ -122,27 +123,27 @@ class Elicit(Struct, Generic[T], frozen=True):
     method: ClassVar[str] = "elicitation/create"
     """The method of its request."""
     again: ClassVar[bool] = True
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     message: str
     """The question, for the user to read."""
     schema: type[T] | Mapping[str, Any] | None
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`. Raises LocalError for a schema that is not that of a form."""
+        """Make the request for the question. Raises LocalError for a schema that is not that of a form."""
         schema = form_of(self.schema).schema(revision)
         return ElicitRequest(ElicitRequestParams(message=self.message, mode="form", requested_schema=schema))
 
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return _text(request)
 
     def read(self, answer: Raw) -> Elicited[T]:
-        """The decision, with the form in the type of `schema`. Raises BadAnswer with every fault."""
+        """Return the decision, with the form in the type of `schema`. Raises BadAnswer with every fault."""
         given: _Filled = _filled(answer)
         content = form_of(self.schema).read(given.content) if given.action == "accept" else None
         return Elicited(given.action, content)
@@ -159,18 +160,18 @@ class ElicitUrl(Struct, frozen=True):
     method: ClassVar[str] = "elicitation/create"
     """The method of its request."""
     again: ClassVar[bool] = True
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     message: str
     """Why the user should go there."""
     url: str
     """An absolute URL."""
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
     id: str = field(default_factory=lambda: os.urandom(16).hex())
 
     def params(self) -> ElicitRequestParams:
-        """The params of `elicitation/create`. Raises LocalError when the URL is invalid."""
+        """Return the params of `elicitation/create`. Raises LocalError when the URL is invalid."""
         from urllib.parse import urlsplit  # noqa: PLC0415  (start-up: for such a question)
 
         # "The `url` parameter MUST contain a valid URL" (client/elicitation)
@@ -183,17 +184,17 @@ class ElicitUrl(Struct, frozen=True):
         return ElicitRequestParams(message=self.message, mode="url", url=self.url, elicitation_id=self.id)
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`. Raises LocalError when the URL is invalid."""
+        """Make the request for the question. Raises LocalError when the URL is invalid."""
         return ElicitRequest(self.params())
 
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return b"url\0" + self.message.encode("utf-8", "surrogatepass")
 
     def read(self, answer: Raw) -> Elicited[None]:
-        """The decision, without content. Raises BadAnswer."""
+        """Return the decision, without content. Raises BadAnswer."""
         given: _Filled = _filled(answer)
         return Elicited(given.action)
 
@@ -216,7 +217,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     method: ClassVar[str] = "sampling/createMessage"
     """The method of its request."""
     again: ClassVar[bool] = False
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     messages: Messages
     max_tokens: int = MAX_TOKENS
@@ -236,10 +237,10 @@ class Sample(Struct, frozen=True, kw_only=True):
     metadata: Free | None = None
     """For the provider of the model; any JSON object."""
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`. Raises LocalError for a `tool_use` that is not answered."""
+        """Make the request for the question. Raises LocalError for a `tool_use` that is not answered."""
         messages = _listed(self)
         _check_tools(messages)
         if not revision.sampling_tools:
@@ -262,11 +263,11 @@ class Sample(Struct, frozen=True, kw_only=True):
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return _text(request)
 
     def read(self, answer: Raw) -> CreateMessageResult:
-        """The result of the model. Raises BadAnswer with every fault."""
+        """Return the result of the model. Raises BadAnswer with every fault."""
         result: CreateMessageResult = _sampled(answer)
         return result
 
@@ -281,23 +282,24 @@ class Roots(Struct, frozen=True):
     method: ClassVar[str] = "roots/list"
     """The method of its request."""
     again: ClassVar[bool] = False
-    """As `Question.again`."""
+    """Whether the question is sent again when the answer does not fit."""
 
     key: str | None = None
-    """As `Question.key`."""
+    """The name of the answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """As `Question.request`."""
+        """Make the request for the question."""
         return ListRootsRequest(ListRootsRequestParams())
 
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """As `Question.text`."""
+        """Return what distinguishes it from other questions."""
         return b"roots"
 
     def read(self, answer: Raw) -> list[Root]:
-        """The roots. Raises BadAnswer with every fault, also for a root that is not a `file://` URI (client/roots)."""
+        """Return the roots. Raises BadAnswer with every fault, also for a root that is not a `file://` URI
+        (client/roots)."""
         result: ListRootsResult = _rooted(answer)
         for root in result.roots:
             # "This MUST be a `file://` URI" (client/roots)
@@ -307,7 +309,7 @@ class Roots(Struct, frozen=True):
 
 
 def known_in(question: Question[Any], revision: Revision) -> bool:
-    """Whether the revision has this question."""
+    """Return whether the revision has this question."""
     if isinstance(question, ElicitUrl) and not revision.elicitation_modes:
         return False
     # where the server may not call, these are not methods but questions inside `input_required`
@@ -402,7 +404,7 @@ def _has_tools(message: SamplingMessage) -> bool:
 
 
 def _parts(message: SamplingMessage) -> list[SamplingMessage]:
-    """The message for older revisions, in which a message has one block."""
+    """Return the message for older revisions, in which a message has one block."""
     return [msgspec.structs.replace(message, content=block) for block in _blocks(message)]
 
 

@@ -88,7 +88,7 @@ class NoncesHere:
             raise InternalError(why, {"retry_after": self._allowance.after(now)})
 
 
-class Known(Struct, frozen=True, array_like=True):
+class KnownAnswer(Struct, frozen=True, array_like=True):
     """An answer from an earlier round, and a digest of its question."""
 
     digest: str
@@ -97,20 +97,20 @@ class Known(Struct, frozen=True, array_like=True):
 
 class State(Struct, frozen=True, array_like=True):
     """What is sealed. `request` is a digest of the method and its parameters; `expires` counts seconds since the
-    epoch; `asked` is each open question's key and digest; `known` the answers so far, in the order of asking."""
+    epoch; `digests` is each open question's key and digest; `known` the answers so far, in their order."""
 
     request: str
     principal: str | None
     expires: float
     nonce: str
     once: bool
-    asked: dict[str, str]
-    known: dict[str, Known]
+    digests: dict[str, str]
+    known: dict[str, KnownAnswer]
 
 
 def digest_of(method: str, params: Raw | UnsetType) -> str:
-    """A digest of a request's content, independent of the order of members; members that differ between tries are left
-    out. Raises InvalidParams for a number that no double holds, in a place that nothing else reads."""
+    """Return a digest of a request's content, independent of the order of members; members that differ between tries
+    are left out. Raises InvalidParams for a number that no double holds, where nothing else reads it."""
     try:
         given = {} if params is UNSET else decode(params, dict[str, Raw])
         members = {name: msgspec.json.decode(value) for name, value in given.items() if name not in _OF_ONE_TRY}
@@ -130,7 +130,7 @@ def digest(text: bytes) -> str:
     return sha256(text).hexdigest()[:32]
 
 
-class Seal:
+class StateSeal:
     """Seals states and opens them.
 
     `keys`: secrets of at least 16 bytes, the first one seals; default: DRAGOMAN_SECRET, else a random one.
@@ -160,7 +160,7 @@ class Seal:
         self.life = life
         self.size = size
         self.clock = clock
-        self.nonces = NoncesHere(life=life, clock=clock)
+        self.nonces: NoncesHere = NoncesHere(life=life, clock=clock)
         self._audience = audience
         self._box: Any = None
 
@@ -169,16 +169,16 @@ class Seal:
         request: str,
         principal: str | None,
         *,
-        asked: Mapping[str, str],
-        known: Mapping[str, Known],
+        digests: Mapping[str, str],
+        known: Mapping[str, KnownAnswer],
         once: bool = False,
     ) -> str:
-        """A state for the request with this digest (see `digest_of`), as text; no two are equal.
+        """Return a state for the request with this digest (see `digest_of`), as text; no two are equal.
 
         Raises LocalError when the state is longer than `size`.
         """
         expires = self.clock() + self.life
-        state = State(request, principal, expires, os.urandom(9).hex(), once, dict(asked), dict(known))
+        state = State(request, principal, expires, os.urandom(9).hex(), once, dict(digests), dict(known))
         box = self._open_box()
         raw = msgspec.json.encode(state)
         text: str = box.dumps(raw).decode() if len(raw) <= self.size else ""
@@ -190,7 +190,8 @@ class Seal:
         return text
 
     def open(self, text: str, request: str, principal: str | None) -> State:
-        """The state in a text that came with a request. Raises SealError when it is not valid for that request."""
+        """Return the state in a text that came with a request. Raises SealError when it is not valid for that
+        request."""
         box = self._open_box()
         if len(text) > self.size:
             raise SealError("tampered")
@@ -200,7 +201,7 @@ class Seal:
             # a change in ignored parts (spare bits, characters outside base64) is a change too
             if urlsafe_b64encode(urlsafe_b64decode(tail + b"=")).rstrip(b"=") != tail:
                 raise ValueError
-        except Exception:  # whatever the fault, the state is not valid
+        except Exception:  # with any fault the state is not valid
             raise SealError("tampered") from None
         if state.expires <= self.clock():
             raise SealError("expired")

@@ -28,7 +28,7 @@ _decode = msgspec.json.Decoder(_Message).decode
 
 
 def operation(body: bytes) -> str:
-    """The method of a message, with the tool, prompt or resource that it names; "batch" for several."""
+    """Return the method of a message, with the tool, prompt or resource that it names; "batch" for several."""
     try:
         message = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -37,7 +37,7 @@ T = TypeVar("T")
 def _blocked(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingClient, P], T]:
-    """A method of `Client` with its signature and docstring, blocking."""
+    """Return a method of `Client` with its signature and docstring, blocking."""
 
     @wraps(method)
     def call(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> T:
@@ -71,27 +71,27 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """As `Client.close`. In a forked child it does nothing."""
+        """End every subscription and the connection. In a forked child it does nothing."""
         self._portal.close(self._client.close)
 
     @property
     def revision(self) -> Revision:
-        """As `Client.revision`."""
+        """The revision in use."""
         return self._client.revision
 
     @property
     def server(self) -> Implementation | None:
-        """As `Client.server`."""
+        """How the server names itself; for display and logs only."""
         return self._client.server
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """As `Client.capabilities`."""
+        """What the server declared that it can do; what it did not declare is UNSET."""
         return self._client.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """As `Client.instructions`."""
+        """How a model should use the server, as text; None where the server says nothing."""
         return self._client.instructions
 
     list_tools = _blocked(Client.list_tools)
@@ -117,13 +117,13 @@ class BlockingClient:
         resources: bool = False,
         again: bool = False,
     ) -> BlockingSubscription:
-        """As `Client.subscribe`: `with client.subscribe(tools=True) as changes: for change in changes: ...`"""
+        """Receive changes: `with client.subscribe(tools=True) as changes: for change in changes: ...`"""
         inner = self._client.subscribe(uris, tools=tools, prompts=prompts, resources=resources, again=again)
         return BlockingSubscription(self._portal, inner)
 
 
 class BlockingSubscription:
-    """As `BlockingClient.subscribe`. Any thread may take the next change."""
+    """The changes that a client subscribed to. Any thread may take the next one."""
 
     def __init__(self, portal: Portal, inner: Subscription) -> None:
         self._portal = portal

@@ -40,7 +40,7 @@ class Cache:
         self._cleared = 0
 
     def get(self, method: str, key: str | None) -> Any:
-        """The fresh result, or None."""
+        """Return the fresh result, or None."""
         found = self._kept.get((method, key))
         if found is None:
             return None
@@ -51,7 +51,7 @@ class Cache:
         return None
 
     def changes(self, method: str) -> int:
-        """The number of changes notified for these results; an argument of `put`."""
+        """Return the number of changes notified for these results; an argument of `put`."""
         return self._changes.get(method, 0) + self._cleared
 
     def put(self, method: str, key: str | None, result: Any, ttl_ms: int, changes: int, size: int = 0) -> None:
@@ -91,8 +91,8 @@ class Cache:
 async def pages(
     method: str, page: Page[T], forget: Callable[[], None], *, limits: Limits, clock: Callable[[], float] = monotonic
 ) -> list[T]:
-    """All items of a list. `page(cursor)` returns its items, the next cursor (None at the end) and its bytes; `forget`:
-    drop the cached pages.
+    """Return all items of a list. `page(cursor)` returns its items, the next cursor (None at the end) and its bytes;
+    `forget`: drop the cached pages.
 
     Raises BadAnswer for a server whose pages have no end, and what `page` raises.
     """

@@ -25,10 +25,10 @@ from ..protocol.encoding import READERS
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
-from .extensions import Requests, Taken
-from .handlers import Answering
-from .multi_round_trip import UrlElicitations, answered, head, read
-from .session import PATIENCE, CallOptions, ClientSession
+from .extensions import ClientExtensions, ExtensionClient
+from .handlers import QuestionHandlers
+from .multi_round_trip import UrlElicitations, head, read, run_rounds
+from .session import PATIENCE, CallPlan, ClientSession
 from .tools import KnownTools
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -42,19 +42,19 @@ class _Tool(Struct, omit_defaults=True):
     arguments: Mapping[str, Any] | None = None
 
 
-class Calls:
+class ClientCalls:
     """Calls of one client. `rounds`: how often the server may ask within one. `refresh`: list the tools anew."""
 
     def __init__(
         self,
         far: ClientSession,
-        answering: Answering,
+        answering: QuestionHandlers,
         errands: UrlElicitations,
         tools: KnownTools,
-        extensions: Taken,
+        extensions: ClientExtensions,
         rounds: int,
         refresh: Callable[[], Awaitable[None]],
-        client: Requests,
+        client: ExtensionClient,
     ) -> None:
         self._far = far
         self._answering = answering
@@ -65,68 +65,68 @@ class Calls:
         self._extensions = extensions
         self._client = client
 
-    async def tool(
-        self, name: str, arguments: Mapping[str, Any] | None, how: CallOptions
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan
     ) -> tuple[CallToolResult, Raw]:
-        """A tool's result, checked against its output schema, and its JSON text."""
+        """Return a tool's result, checked against its output schema, and its JSON text."""
         body = to_json(_Tool(name, arguments))
         known = self._tools.get(name)
         headers = mirror(known.marked, arguments) if known is not None and known.marked else None
-        began = 0.0 if how.total is None else monotonic()
+        began = 0.0 if plan.total is None else monotonic()
         try:
-            raw = await self._far.call(TOOL, body, name, how, headers)
+            raw = await self._far.call(TOOL, body, name, plan, headers)
         except RpcError as error:
-            how = await self._helped(TOOL, error, how, began)
-            raw = await self._tool_again(name, arguments, how, body)
+            plan = await self._resolve_refusal(TOOL, error, plan, began)
+            raw = await self._tool_again(name, arguments, plan, body)
         at_once = self._at_once(raw, CallToolResult)
         if at_once is not None:
             found = at_once
         else:
-            trip = partial(self._tool_again, name, arguments, how)
-            found, raw = await self._settled(TOOL, raw, body, CallToolResult, trip)
+            trip = partial(self._tool_again, name, arguments, plan)
+            found, raw = await self._settle(TOOL, raw, body, CallToolResult, trip)
         if known is None and found.structured_content is not UNSET and not self._tools.listed:
             await self._schemas()
-        if how.meta is None or "fastmcp" not in how.meta:  # of another version the output schema is not known
+        if plan.meta is None or "fastmcp" not in plan.meta:  # of another version the output schema is not known
             self._tools.verify(name, found)
         return found, raw
 
-    async def _tool_again(self, name: str, arguments: Mapping[str, Any] | None, how: CallOptions, body: bytes) -> Raw:
-        """A further round trip of a tool's call."""
-        return await self._far.call(TOOL, body, name, how, self._tools.headers(name, arguments))
+    async def _tool_again(self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan, body: bytes) -> Raw:
+        """Make a further round trip of a tool's call."""
+        return await self._far.call(TOOL, body, name, plan, self._tools.headers(name, arguments))
 
-    async def named(self, method: str, body: bytes, name: str, kind: type[T], how: CallOptions) -> tuple[T, bool]:
-        """The result of another call by its method's name, and whether the server asked on the way."""
+    async def call_named(self, method: str, body: bytes, name: str, kind: type[T], plan: CallPlan) -> tuple[T, bool]:
+        """Return the result of another call by its method's name, and whether the server had questions on the way."""
 
         async def trip(body: bytes) -> Raw:
-            return await self._far.call(method, body, name, how)
+            return await self._far.call(method, body, name, plan)
 
-        began = 0.0 if how.total is None else monotonic()
+        began = 0.0 if plan.total is None else monotonic()
         try:
             raw = await trip(body)
         except RpcError as error:
-            how = await self._helped(method, error, how, began)
+            plan = await self._resolve_refusal(method, error, plan, began)
             raw = await trip(body)
         at_once = self._at_once(raw, kind)
         if at_once is not None:
             return at_once, False
-        found, whole = await self._settled(method, raw, body, kind, trip)
+        found, whole = await self._settle(method, raw, body, kind, trip)
         return found, whole is not raw
 
-    async def _helped(self, method: str, error: RpcError, how: CallOptions, began: float) -> CallOptions:
+    async def _resolve_refusal(self, method: str, error: RpcError, plan: CallPlan, began: float) -> CallPlan:
         """Resolve a refusal, and return how the call is to be made again. Raises the refusal if that is not possible,
         CallTimeout if the call's `total` is over meanwhile."""
         try:
-            async with asyncio.timeout(None if how.total is None else began + how.total - monotonic()) as clock:
-                await self._help(error, how)
+            async with asyncio.timeout(None if plan.total is None else began + plan.total - monotonic()) as clock:
+                await self._help(error, plan)
         except TimeoutError:
             if not clock.expired():
                 raise
-            raise CallTimeout(f"{method}: no result within {how.total} s in all") from error
-        if how.total is None:
-            return how
-        return msgspec.structs.replace(how, total=max(began + how.total - monotonic(), 0.001))
+            raise CallTimeout(f"{method}: no result within {plan.total} s in all") from error
+        if plan.total is None:
+            return plan
+        return msgspec.structs.replace(plan, total=max(began + plan.total - monotonic(), 0.001))
 
-    async def _help(self, error: RpcError, how: CallOptions) -> None:
+    async def _help(self, error: RpcError, plan: CallPlan) -> None:
         if error.code == HEADER_MISMATCH and self._far.http:
             # "the client SHOULD call `tools/list` to check for changes to the tool's `inputSchema`, then retry the
             # original request" (basic/transports/streamable-http)
@@ -134,7 +134,7 @@ class Calls:
             return
         revision = self._far.era.revision
         urls = error.code == URL_ELICITATION_REQUIRED and revision.url_elicitation_error
-        timeout = self._far.timeout if how.timeout is UNSET else how.timeout
+        timeout = self._far.timeout if plan.timeout is UNSET else plan.timeout
         patience = PATIENCE if timeout is None else timeout
         if not (urls and await self._errands.run(error, self._answering, revision, patience)):
             raise error
@@ -148,41 +148,41 @@ class Calls:
             self._tools.listed = True
 
     def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
-        """A result that is complete after one round trip, as most are."""
+        """Return a result that is complete after one round trip, as most are."""
         try:
             found: Any = READERS[kind](raw)
         except (msgspec.DecodeError, RecursionError):
             return None
         return found if found.result_type == COMPLETE or self._far.era.revision.server_calls else None
 
-    async def _settled(
+    async def _settle(
         self, method: str, raw: Raw, body: bytes, kind: type[T], trip: Callable[[bytes], Awaitable[Raw]]
     ) -> tuple[T, Raw]:
-        """A result after all rounds, and its text."""
+        """Return a result after all rounds, and its text."""
         revision = self._far.era.revision
         if not revision.server_calls:
             known = self._extensions.those.results
-            raw, ended = await answered(method, raw, body, trip, self._answering, revision, self._rounds, known)
+            raw, ended = await run_rounds(method, raw, body, trip, self._answering, revision, self._rounds, known)
             raw = await self._complete(method, raw, ended)
         return read(method, raw, kind), raw
 
     async def _complete(self, method: str, raw: Raw, ended: str) -> Raw:
-        """The complete result; if the call ended in an extension's result, the extension settles it."""
+        """Return the complete result; if the call ended in an extension's result, the extension settles it."""
         if ended == COMPLETE:
             return raw
         result = read(method, raw, self._extensions.those.results[ended])
         return Raw(to_json(await self._extensions.settlers[ended].settle(method, result, self._client)))
 
-    async def request(self, row: Row, body: bytes, name: str | None, how: CallOptions) -> Any:
-        """The result of any method, in the type of its row."""
+    async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
+        """Return the result of any method, in the type of its row."""
 
         async def trip(body: bytes) -> Raw:
-            return await self._far.call(row.name, body, name, how)
+            return await self._far.call(row.name, body, name, plan)
 
         assert row.result is not None
         raw = await trip(body)
         if row.ask:
-            return (await self._settled(row.name, raw, body, row.result, trip))[0]
+            return (await self._settle(row.name, raw, body, row.result, trip))[0]
         ended = head(row.name, raw, self._extensions.those.results).result_type
         if ended == INPUT_REQUIRED:
             raise BadAnswer(f"{row.name}: the server must not ask here")

@@ -23,10 +23,10 @@ _said = False
 
 
 def checker(schema: Mapping[str, Any]) -> Validate:
-    """What finds the first fault of a value, in a bounded number of steps. A schema that cannot be used (an unknown
-    dialect, a `$ref` to the network, which is never followed) is "rejected rather than silently treated as permissive"
-    (basic/index, `$ref` Resolution): the log warns, and nothing is checked, since the tool has run already, and its
-    result is all there is of that."""
+    """Return a function that finds the first fault of a value, in a bounded number of steps. A schema that cannot be
+    used (an unknown dialect, a `$ref` to the network, which is never followed) is "rejected rather than silently
+    treated as permissive" (basic/index, `$ref` Resolution): the log warns, and nothing is checked, since the tool has
+    run already, and its result is all there is of that."""
     if not _can_check():
         return lambda value: []
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -58,16 +58,16 @@ from ..protocol.types import (
 )
 from ..protocol.uri import normal
 from .cache import Cache, pages
-from .calls import Calls
-from .extensions import ClientExtension, taken
-from .handlers import Answering, Answers, OnElicit, OnSample, RootsSource
+from .calls import ClientCalls
+from .extensions import ClientExtension, check_extensions
+from .handlers import AnswerOptions, OnElicit, OnSample, QuestionHandlers, RootsSource
 from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
 from .negotiation import PROBE, ClientProfile
-from .notifications import NotificationRouter, OnLog, OnNotification, OnProgress, steps
-from .options import CLIENT_OPTIONS
-from .session import ASKING, LONGEST, PLAINLY, CallOptions, ClientSession, SessionOptions
-from .subscriptions import Subscription, SubscriptionManager
-from .tools import KnownTools, typed
+from .notifications import NotificationRouter, OnLog, OnNotification, progress_receiver
+from .options import CLIENT_OPTIONS, OnProgress, RequestOptions, VersionedOptions
+from .session import LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
+from .subscriptions import ClientSubscriptions, Subscription
+from .tools import KnownTools, convert_result
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -86,7 +86,7 @@ class Client:
     """A client of one MCP server.
 
     `target`: a URL (http(s):, ws(s):, tcp:, unix:, stdio:), a command as a list or a string, or a `Server` in this
-    process. `name`, `version`, `title`: what the server is told of us. `revision`: speak this one (its date, or a
+    process. `name`, `version`, `title`: how this client names itself. `revision`: speak this one (its date, or a
     `Revision`) and no other. `timeout`: seconds per call without an answer or progress (None: for ever).
 
     `on_elicit`, `on_elicit_url`, `on_sample`, `roots`: functions that answer the server, see `handlers`; each declares
@@ -140,27 +140,29 @@ class Client:
     ) -> None:
         check("Client", CLIENT_OPTIONS, given := locals())
         taking = without_v1("Client", chosen(lenient))
-        self._answering = Answering(among(Answers, given), questions=(limits or CLIENT).questions, lenient=taking)
+        self._answering = QuestionHandlers(
+            among(AnswerOptions, given), questions=(limits or CLIENT).questions, lenient=taking
+        )
         self._limits = limits or CLIENT
         self._on_progress = on_progress
         self._cache = Cache(keeps=cache)
         known = self._tools = KnownTools()
         urls = UrlElicitations()
-        self._extensions = taken(extensions)
+        self._extensions = check_extensions(extensions)
         info = Implementation(name, version, title=UNSET if title is None else title)
         wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
         profile = ClientProfile(info, self._answering, self._extensions.those)
         terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=taking)
         self._named = shown_target(target)
-        self._far = ClientSession(servable(target), profile, terms)
-        self._listening = SubscriptionManager(self._far)
-        self._hearing = NotificationRouter(self._cache, known, self._listening, urls, on_log, on_notification, taking)
-        self._calls = Calls(self._far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
-        self._far.heard = self._hearing.heard
-        self._far.renewed = self._renewed
-        self._far.lost = self._lost
-        self._far.reauthorized = self._cache.clear
-        self._usual = PLAINLY if timeout is None else ASKING
+        far = self._far = ClientSession(servable(target), profile, terms)
+        open = self._subscriptions = ClientSubscriptions(far)
+        self._router = NotificationRouter(self._cache, known, open, urls, on_log, on_notification, taking)
+        self._calls = ClientCalls(far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
+        far.on_notification = self._router.route
+        far.renewed = self._renewed
+        far.lost = self._lost
+        far.reauthorized = self._cache.clear
+        self._usual = PLAIN_CALL if timeout is None else WITH_PROGRESS
         """Of a call without options."""
 
     def __repr__(self) -> str:
@@ -183,9 +185,7 @@ class Client:
 
     async def close(self) -> None:
         """End every subscription and the channel; a command gets end of file, then SIGTERM, then SIGKILL."""
-        self._listening.lost(None)
-        for one in tuple(self._listening.calls.values()):
-            await one.close()
+        await self._subscriptions.close()
         await self._far.close()
 
     @property
@@ -211,19 +211,19 @@ class Client:
     # -- lists
 
     async def list_tools(self) -> list[Tool]:
-        """All tools, from all pages (server/tools), from the cache as long as the server allows; over HTTP without
-        those whose `x-mcp-header` is invalid. Raises what `call` raises; MethodNotFound from a server that has no such
-        method."""
+        """Return all tools, from all pages (server/tools), from the cache as long as the server allows; over HTTP
+        without those whose `x-mcp-header` is invalid. Raises what `call` raises; MethodNotFound from a server that has
+        no such method."""
         found = await self._list("tools/list", ListToolsResult, lambda page: page.tools, self._learn)
         self._tools.complete(found)
         return found
 
     async def list_resources(self) -> list[Resource]:
-        """All resources, from all pages (server/resources), as `list_tools`."""
+        """Return all resources, from all pages (server/resources), as `list_tools`."""
         return await self._list("resources/list", ListResourcesResult, lambda page: page.resources)
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
-        """All resource templates, from all pages, as `list_tools`; empty if the server has no such method."""
+        """Return all resource templates, from all pages, as `list_tools`; empty if the server has no such method."""
         method = "resources/templates/list"
         try:
             return await self._list(method, ListResourceTemplatesResult, lambda page: page.resource_templates)
@@ -231,7 +231,7 @@ class Client:
             return []
 
     async def list_prompts(self) -> list[Prompt]:
-        """All prompts, from all pages (server/prompts), as `list_tools`."""
+        """Return all prompts, from all pages (server/prompts), as `list_tools`."""
         return await self._list("prompts/list", ListPromptsResult, lambda page: page.prompts)
 
     async def _refresh(self) -> None:
@@ -265,11 +265,7 @@ class Client:
         self,
         method: str,
         params: Struct | Mapping[str, Any] | None = None,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Any:
         """Call a method by its name: of an extension of this client, or of the protocol. The options are those of
         `call_tool`. Gives the result as the method's row has it.
@@ -283,9 +279,11 @@ class Client:
                 f"{method} is not a method of {self.revision.date} that this client and its extensions know"
                 f"{(near and near != method and f'; did you mean {near}?') or ''}"
             )
-        body, meta = _apart(params, meta)
+        body, meta = _apart(params, options.get("meta"))
         name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
-        return await self._calls.request(row, body, name, self._how(timeout, total, on_progress, meta))
+        return await self._calls.request(
+            row, body, name, self._plan("request", {**options, "meta": meta}, RequestOptions)
+        )
 
     @overload
     async def call_tool(
@@ -294,11 +292,7 @@ class Client:
         arguments: Mapping[str, Any] | None = ...,
         *,
         result: None = ...,
-        timeout: float | UnsetType | None = ...,
-        total: float | None = ...,
-        on_progress: OnProgress | None = ...,
-        meta: Mapping[str, Any] | None = ...,
-        version: str | None = ...,
+        **options: Unpack[VersionedOptions],
     ) -> CallToolResult: ...
     @overload
     async def call_tool(
@@ -307,11 +301,7 @@ class Client:
         arguments: Mapping[str, Any] | None = ...,
         *,
         result: type[T],
-        timeout: float | UnsetType | None = ...,
-        total: float | None = ...,
-        on_progress: OnProgress | None = ...,
-        meta: Mapping[str, Any] | None = ...,
-        version: str | None = ...,
+        **options: Unpack[VersionedOptions],
     ) -> T: ...
     async def call_tool(
         self,
@@ -319,11 +309,7 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         *,
         result: Any = None,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
+        **options: Unpack[VersionedOptions],
     ) -> Any:
         """Call a tool. `result`: the type of its structured content, which then is what comes back.
 
@@ -335,37 +321,32 @@ class Client:
         not there, BadAnswer for a result that does not fit the tool's output schema or `result`, answering.Declined
         when a question of the tool was turned down here.
         """
-        found, raw = await self._calls.tool(name, arguments, self._how(timeout, total, on_progress, meta, version))
+        found, raw = await self._calls.call_tool(name, arguments, self._plan("call_tool", options))
         if result is None:
             return found
         if found.is_error is True:
             raise ToolError(found.text)
-        return typed(result, raw, found)
+        return convert_result(result, raw, found)
 
     async def read_resource(
         self,
         uri: str,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
+        **options: Unpack[VersionedOptions],
     ) -> ReadResourceResult:
         """Read a resource (server/resources), from the cache as long as the server allows; the options are those of
         `call_tool`. Raises RpcError (-32602, or -32002 from older servers) if it does not exist, and what `call`
         raises."""
-        method, how = "resources/read", self._how(timeout, total, on_progress, meta, version)
-        chosen = how.meta is not None and "fastmcp" in how.meta  # another version than the one that is kept, maybe
+        method, plan = "resources/read", self._plan("read_resource", options)
+        chosen = plan.meta is not None and "fastmcp" in plan.meta  # another version than the one that is kept, maybe
         key = normal(uri)
         kept: tuple[str, ReadResourceResult] | None = None if chosen else self._cache.get(method, key)
         if kept is not None and kept[0] == uri:  # a server may tell spellings apart that ought to be the same
             return kept[1]
         changes = self._cache.changes(method)
         body = msgspec.json.encode({"uri": uri})
-        found, asked = await self._calls.named(method, body, uri, ReadResourceResult, how)
+        found, had_questions = await self._calls.call_named(method, body, uri, ReadResourceResult, plan)
         # "Results produced by retrying a request MUST NOT be cached" (server/utilities/caching)
-        if not asked and not chosen:
+        if not had_questions and not chosen:
             self._cache.put(method, key, (uri, found), found.ttl_ms, changes, _size(found))
         return found
 
@@ -373,18 +354,13 @@ class Client:
         self,
         name: str,
         arguments: Mapping[str, str] | None = None,
-        *,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: OnProgress | None = None,
-        meta: Mapping[str, Any] | None = None,
-        version: str | None = None,
+        **options: Unpack[VersionedOptions],
     ) -> GetPromptResult:
         """Get the messages of a prompt (server/prompts); the options are those of `call_tool`. Raises RpcError for an
         unknown prompt, or arguments that do not fit, and what `call` raises."""
         body = to_json({"name": name} if arguments is None else {"name": name, "arguments": arguments})
-        how = self._how(timeout, total, on_progress, meta, version)
-        found, _ = await self._calls.named("prompts/get", body, name, GetPromptResult, how)
+        plan = self._plan("get_prompt", options)
+        found, _ = await self._calls.call_named("prompts/get", body, name, GetPromptResult, plan)
         return found
 
     async def complete(
@@ -415,7 +391,9 @@ class Client:
         Raises RpcError where the server answers with an error, CallTimeout, BadAnswer for an answer that does not fit,
         ChannelError when the channel is lost, and LocalError before the client is entered."""
         body, meta = _apart(params or {}, None)
-        return _anything(await self._far.call(method, body, how=self._how(timeout, None, None, meta)))
+        return _anything(
+            await self._far.call(method, body, plan=self._plan("call", {"timeout": timeout, "meta": meta}))
+        )
 
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Receive log messages (`on_log`) from this level on (server/utilities/logging): for the session, or with every
@@ -435,7 +413,7 @@ class Client:
             await self._far.call("server/discover", b"{}")
 
     async def discover(self) -> DiscoverResult:
-        """The server's revisions and capabilities; in an era without that question, what its handshake said."""
+        """Return the server's revisions and capabilities; in an era without that question, what its handshake said."""
         era = self._far.era
         if era.revision.stateful:
             return DiscoverResult(
@@ -470,7 +448,9 @@ class Client:
         server ends it, as before a restart, and raises ChannelError when the channel is lost, unless `again` is set:
         then it subscribes again, if there is a channel to be had: one that is over comes back with `restart`.
         """
-        return Subscription(self._listening, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again)
+        return Subscription(
+            self._subscriptions, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again
+        )
 
     async def set_roots(self, roots: RootsSource) -> None:
         """Use other roots from now on; a server of the stateful era is notified. Raises LocalError if no roots were
@@ -483,50 +463,59 @@ class Client:
 
     # -- one call
 
-    def _how(
+    def _plan(
         self,
-        timeout: float | UnsetType | None,
-        total: float | None,
-        on_progress: OnProgress | None,
-        meta: Mapping[str, Any] | None,
-        version: str | None = None,
-    ) -> CallOptions:
+        method: str,
+        options: RequestOptions | VersionedOptions,
+        known: type[Any] = VersionedOptions,
+        meta: Mapping[str, Any] | None = None,
+    ) -> CallPlan:
+        """Make the plan of a call. `known`: the options of the method. `meta`: instead of that of the options."""
+        if not (options or meta) and self._on_progress is None:
+            return self._usual
+        if unknown := options.keys() - known.__annotations__.keys():
+            raise TypeError(f"Client.{method}() got an unexpected keyword argument {min(unknown)!r}")
+        timeout, total, on_progress = options.get("timeout", UNSET), options.get("total"), options.get("on_progress")
+        meta = options.get("meta") if meta is None else meta
+        version: Any = options.get("version")
         if version is not None:
             meta = {**(meta or {}), **asking(version)}
         own = meta is not None and _TOKEN in meta
         if own and on_progress is not None:
-            raise LocalError(f"meta has a {_TOKEN} of its own, by which on_progress is not told: leave one of them out")
-        told = None if own else on_progress or self._on_progress
-        if told is None and timeout is UNSET and total is None and meta is None:
+            raise LocalError(
+                f"meta has a {_TOKEN} of its own, whose progress on_progress does not get: leave one of them out"
+            )
+        receiver = None if own else on_progress or self._on_progress
+        if receiver is None and timeout is UNSET and total is None and meta is None:
             return self._usual
         within = self._far.timeout if timeout is UNSET else timeout
-        if told is None and (within is None or own):
-            return CallOptions(timeout, total, None, meta)
+        if receiver is None and (within is None or own):
+            return CallPlan(timeout, total, None, meta)
         if total is None and within is None:
             total = LONGEST
-        return CallOptions(timeout, total, None if told is None else steps(told), meta, True)
+        return CallPlan(timeout, total, None if receiver is None else progress_receiver(receiver), meta, True)
 
     # -- when the server was lost
 
     async def _renewed(self) -> None:
         self._cache.clear()
         self._tools.changed()
-        await self._listening.renewed()
+        await self._subscriptions.in_session.renewed()
 
     def _lost(self, why: Any) -> None:
         self._cache.clear()
-        self._listening.lost(why)
+        self._subscriptions.in_session.lost(why)
 
 
 def _size(found: ReadResourceResult) -> int:
-    """The bytes of a resource, but for some."""
+    """Return the bytes of a resource, but for some."""
     texts = [part for one in found.contents for part in (one.text, one.blob) if isinstance(part, str)]
     return sum(map(len, texts))
 
 
 def _apart(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
-    """The params of a call as JSON text without their `_meta`, and this with what `meta` has: a message has each member
-    once, and the revision adds to it. Raises LocalError for a `_meta` that is no object."""
+    """Return the params of a call as JSON text without their `_meta`, and this with what `meta` has: a message has each
+    member once, and the revision adds to it. Raises LocalError for a `_meta` that is no object."""
     body = b"{}" if params is None else to_json(params)
     if b'"_meta"' not in body:
         return body, meta

@@ -15,7 +15,7 @@ from ...jsonrpc.errors import LocalError
 from ..protocol.extension import Extension, Extensions
 
 
-class Requests(Protocol):
+class ExtensionClient(Protocol):
     """The part of a client that an extension may use."""
 
     async def request(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> Any: ...
@@ -29,19 +29,19 @@ class ClientExtension(Protocol):
     def declares(self) -> Extension:
         """The declaration for both ends."""
 
-    async def settle(self, method: str, result: Struct, client: Requests) -> Struct | Mapping[str, Any]:
-        """The complete result of a call that ended in one of this extension's results, as its type or as JSON values.
-        What it raises, the call raises."""
+    async def settle(self, method: str, result: Struct, client: ExtensionClient) -> Struct | Mapping[str, Any]:
+        """Return the complete result of a call that ended in one of this extension's results, as its type or as JSON
+        values. What it raises, the call raises."""
 
 
-class Taken(Struct, frozen=True):
+class ClientExtensions(Struct, frozen=True):
     """The extensions of one client, and which of them settles each `resultType`."""
 
     those: Extensions
     settlers: dict[str, ClientExtension]
 
 
-def taken(given: Iterable[Extension | ClientExtension]) -> Taken:
+def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExtensions:
     """Check the extensions. Raises LocalError for an invalid one, for two that conflict, and for results that none
     settles."""
     declared, settlers = [], {}
@@ -58,4 +58,4 @@ def taken(given: Iterable[Extension | ClientExtension]) -> Taken:
             declared.append(one)
         else:
             raise LocalError(f"an extension is an Extension, or has `declares` and `settle`; {one!r:.100} has not")
-    return Taken(Extensions(declared), settlers)
+    return ClientExtensions(Extensions(declared), settlers)

@@ -57,7 +57,7 @@ defaults), False (declined) or None (cancelled); or an awaitable of one."""
 OnSample: TypeAlias = Callable[[CreateMessageRequestParams], Any]
 """Answers a sampling: a `CreateMessageResult`, the model's text, or None (declined); or an awaitable of one."""
 RootsSource: TypeAlias = Sequence[Root | str | PathLike[str]] | Callable[[], Any]
-"""Roots, folders or file: URIs; or a function, plain or async, that lists them when asked."""
+"""Roots, folders or file: URIs; or a function, plain or async, that lists them on request."""
 
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
@@ -71,7 +71,7 @@ class Declined(Exception):
     raises it. It never crosses the wire as it is."""
 
 
-class Answers(Struct, frozen=True, kw_only=True):
+class AnswerOptions(Struct, frozen=True, kw_only=True):
     """The functions that answer, by the names of their options."""
 
     on_elicit: OnElicit | None
@@ -81,10 +81,10 @@ class Answers(Struct, frozen=True, kw_only=True):
     roots: RootsSource | None
 
 
-class Answering:
+class QuestionHandlers:
     """The functions that answer a server's questions, and the capabilities they declare."""
 
-    def __init__(self, given: Answers, *, questions: int = CLIENT.questions, lenient: Leniency = STRICT) -> None:
+    def __init__(self, given: AnswerOptions, *, questions: int = CLIENT.questions, lenient: Leniency = STRICT) -> None:
         if given.sample_tools and given.on_sample is None:
             raise LocalError("sample_tools says that on_sample takes tools: give on_sample too")
         self._null_params = lenient.null_params
@@ -94,10 +94,10 @@ class Answering:
         self._sample_tools = given.sample_tools
         self.roots: RootsSource | None = given.roots
         self.questions: int = questions
-        """How many questions one result may ask, and a server at once."""
+        """How many questions one result may have, and a server at once."""
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """The capabilities declared to a server of this revision; `encode` leaves out what it does not know."""
+        """Return the capabilities declared to a server of this revision; `encode` leaves out what it does not know."""
         form: dict[str, Any] | UnsetType = {} if self._form else UNSET
         url: dict[str, Any] | UnsetType = {} if self._url and revision.elicitation_modes else UNSET
         # "Clients declaring the `elicitation` capability MUST support at least one mode" (client/elicitation)
@@ -110,46 +110,46 @@ class Answering:
         )
 
     async def answer(self, method: str, params: Raw | UnsetType, revision: Revision) -> bytes:
-        """The answer to one question as JSON text.
+        """Return the answer to one question as JSON text.
 
         Raises MethodNotFound for an undeclared capability, InvalidParams for an invalid question, Declined
         when it was declined, LocalError when a function returns an invalid answer, and what the function raises.
         """
         if method == ELICIT and (self._form or (self._url and revision.elicitation_modes)):
-            answer: Struct = await self._elicit(params, revision)
+            answer: Struct = await self._answer_elicitation(params, revision)
         elif method == SAMPLE and self._sample is not None:
-            answer = await self._sampled(params, self._sample)
+            answer = await self._answer_sampling(params, self._sample)
         elif method == ROOTS and self.roots is not None:
-            answer = ListRootsResult([_root(one) for one in await self._listed(self.roots)])
+            answer = ListRootsResult([_root(one) for one in await self._list_roots(self.roots)])
         else:
             # "Client does not support roots: -32601 (Method not found)" (client/roots, Error Handling)
             name = method.partition("/")[0]
             raise MethodNotFound(f"{method}: not supported", {"reason": f"this client did not declare {name!r}"})
         return encode(answer, revision)
 
-    async def _elicit(self, params: Raw | UnsetType, revision: Revision) -> ElicitResult:
-        asked = self._read(ELICIT, params, ElicitRequestParams)
+    async def _answer_elicitation(self, params: Raw | UnsetType, revision: Revision) -> ElicitResult:
+        request = self._read(ELICIT, params, ElicitRequestParams)
         # "Clients MUST treat requests without a `mode` field as form mode" (client/elicitation)
-        mode = "form" if asked.mode is UNSET else asked.mode
+        mode = "form" if request.mode is UNSET else request.mode
         function = self._form if mode == "form" else self._url if revision.elicitation_modes else None
         if function is None:
             # "Server sends an elicitation/create request with a mode not declared in client capabilities: -32602"
             raise InvalidParams(f"{ELICIT}: mode {mode!r} was not declared", {"reason": "undeclared mode"})
-        if mode == "url" and not _is_url(asked.url):
+        if mode == "url" and not _is_url(request.url):
             raise InvalidParams(f"{ELICIT}: the url is missing or no http(s) URL")
-        if mode == "form" and not isinstance(asked.requested_schema, dict):
+        if mode == "form" and not isinstance(request.requested_schema, dict):
             raise InvalidParams(f"{ELICIT}: requestedSchema is missing")
-        return _elicited(await _called(function, asked), asked if mode == "form" else None)
+        return _elicit_result(await _call_function(function, request), request if mode == "form" else None)
 
-    async def _sampled(self, params: Raw | UnsetType, function: OnSample) -> CreateMessageResult:
-        asked = self._read(SAMPLE, params, CreateMessageRequestParams)
-        if not self._sample_tools and (asked.tools is not UNSET or asked.tool_choice is not UNSET):
+    async def _answer_sampling(self, params: Raw | UnsetType, function: OnSample) -> CreateMessageResult:
+        request = self._read(SAMPLE, params, CreateMessageRequestParams)
+        if not self._sample_tools and (request.tools is not UNSET or request.tool_choice is not UNSET):
             # "The client MUST return an error if this field is provided but `sampling.tools` is not declared"
             raise InvalidParams(f"{SAMPLE}: tools were not declared", {"reason": "sampling.tools is not declared"})
-        fault = _unbalanced(asked.messages)
+        fault = _find_unbalanced(request.messages)
         if fault is not None:
             raise InvalidParams(f"{SAMPLE}: {fault}")
-        found = await _called(function, asked)
+        found = await _call_function(function, request)
         if found is None:
             raise Declined("User rejected sampling request")
         if isinstance(found, str):
@@ -159,7 +159,7 @@ class Answering:
         return found
 
     def _read(self, method: str, params: Raw | UnsetType, kind: type[Any]) -> Any:
-        """The params of a question. Raises InvalidParams."""
+        """Return the params of a question. Raises InvalidParams."""
         try:
             if self._null_params and params is not UNSET:
                 params = without_nulls(params, kind)
@@ -167,20 +167,20 @@ class Answering:
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidParams(f"{method}: {error}") from error
 
-    async def _listed(self, roots: RootsSource) -> Sequence[Root | str | PathLike[str]]:
-        return await _called(roots) if callable(roots) else roots
+    async def _list_roots(self, roots: RootsSource) -> Sequence[Root | str | PathLike[str]]:
+        return await _call_function(roots) if callable(roots) else roots
 
 
-async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """A function's result, awaited, or computed in a thread."""
+async def _call_function(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return a function's result, awaited, or computed in a thread."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(*arguments)
     found = await asyncio.to_thread(function, *arguments)
     return await found if isinstance(found, Awaitable) else found
 
 
-def refused(error: Exception) -> RpcError:
-    """The error for a server of the stateful era when a question was declined."""
+def declined_error(error: Exception) -> RpcError:
+    """Return the error for a server of the stateful era when a question was declined."""
     return RpcError(str(error) or "User rejected the request", code=REJECTED)
 
 
@@ -191,8 +191,8 @@ def _is_url(url: str | UnsetType) -> bool:
     return isinstance(url, str) and url.partition("://")[0].lower() in ("https", "http") and len(url) > 8
 
 
-def _elicited(found: Any, form: ElicitRequestParams | None) -> ElicitResult:
-    """A function's result as the protocol's answer; `form`: the question, in form mode."""
+def _elicit_result(found: Any, form: ElicitRequestParams | None) -> ElicitResult:
+    """Return a function's result as the protocol's answer; `form`: the question, in form mode."""
     if isinstance(found, ElicitResult):
         action, content = found.action, found.content
     elif found is None or found is False:
@@ -229,7 +229,7 @@ def _members(found: Any) -> dict[str, Any]:
 
 
 def with_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """The form's values, with its schema's defaults where there is none ("Clients that support defaults SHOULD
+    """Return the form's values, with its schema's defaults where there is none ("Clients that support defaults SHOULD
     pre-populate form fields with these values", client/elicitation)."""
     properties = schema.get("properties")
     whole = dict(content)
@@ -246,8 +246,8 @@ def _blocks(message: SamplingMessage) -> list[Any]:
     return message.content if isinstance(message.content, list) else [message.content]
 
 
-def _unbalanced(messages: Sequence[SamplingMessage]) -> str | None:
-    """What is wrong with the tool calls in the messages of a sampling (client/sampling, Message Content
+def _find_unbalanced(messages: Sequence[SamplingMessage]) -> str | None:
+    """Return what is wrong with the tool calls in the messages of a sampling (client/sampling, Message Content
     Constraints)."""
     owed: set[str] = set()
     for message in messages:
@@ -275,7 +275,7 @@ def _folder(text: str) -> Root:
 
 
 def _root(one: Root | str | PathLike[str]) -> Root:
-    """A root from what the user gave ("This MUST be a `file://` URI", client/roots)."""
+    """Make a root of what the user gave ("This MUST be a `file://` URI", client/roots)."""
     root = one if isinstance(one, Root) else None
     if root is None:
         text = fspath(one)  # type: ignore[arg-type]  # no Root

@@ -22,8 +22,8 @@ from ..protocol import lenient
 from ..protocol.encoding import decode
 from ..protocol.params import COMPLETE, INPUT_REQUIRED
 from ..protocol.revisions import Revision
-from .handlers import ELICIT, ROOTS, SAMPLE, Answering
-from .salvage import salvaged
+from .handlers import ELICIT, ROOTS, SAMPLE, QuestionHandlers
+from .salvage import salvage
 
 T = TypeVar("T")
 
@@ -68,35 +68,35 @@ def head(method: str, raw: Raw, known: Container[str] = ()) -> _Head:
 
 
 def read(method: str, raw: Raw, kind: type[T]) -> T:
-    """A result of a type. Raises BadAnswer when it does not fit."""
+    """Return a result of a type. Raises BadAnswer when it does not fit."""
     try:
         return lenient.decode(raw, kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        known = salvaged(method, raw, kind)
+        known = salvage(method, raw, kind)
         if known is not None:
             return known
         raise BadAnswer(f"{method}: the result does not fit: {error}") from error
 
 
 def complete_result(method: str, raw: Raw, kind: type[Any]) -> Any:
-    """A result of a method that asks nothing."""
+    """Return a result of a method that asks nothing."""
     if head(method, raw).result_type != COMPLETE:
         # "Servers MUST NOT send `InputRequiredResult` responses on any other client requests" (basic/patterns/mrtr)
         raise BadAnswer(f"{method}: the server must not ask here")
     return read(method, raw, kind)
 
 
-async def answered(
+async def run_rounds(
     method: str,
     raw: Raw,
     body: bytes,
     trip: Trip,
-    answering: Answering,
+    answering: QuestionHandlers,
     revision: Revision,
     rounds: int,
     known: Container[str] = (),
 ) -> tuple[Raw, str]:
-    """The final result after this first one, and its type: complete, or one of `known`.
+    """Return the final result after this first one, and its type: complete, or one of `known`.
 
     Raises BadAnswer for a server that asks wrongly or without end, Declined when a question was declined,
     LocalError for answers of ours that do not fit, and what a round trip raises.
@@ -112,8 +112,8 @@ async def answered(
     return raw, found.result_type
 
 
-async def _retry(method: str, found: _Head, body: bytes, answering: Answering, revision: Revision) -> bytes:
-    """The params of the next round trip."""
+async def _retry(method: str, found: _Head, body: bytes, answering: QuestionHandlers, revision: Revision) -> bytes:
+    """Return the params of the next round trip."""
     if found.input_requests is UNSET and found.request_state is UNSET:
         # "Servers MUST include at least one of `inputRequests` or `requestState`"
         raise BadAnswer(f"{method}: input_required without inputRequests and without requestState")
@@ -138,7 +138,7 @@ async def _retry(method: str, found: _Head, body: bytes, answering: Answering, r
     return b"{" + b",".join(parts) + b"}"
 
 
-async def _answer(method: str, question: _Question, answering: Answering, revision: Revision) -> bytes:
+async def _answer(method: str, question: _Question, answering: QuestionHandlers, revision: Revision) -> bytes:
     if question.method not in QUESTIONS:
         raise BadAnswer(f"{method}: inputRequests has {question.method!r}, which no server may ask")
     try:
@@ -169,19 +169,21 @@ class UrlElicitations:
         elif not future.done():
             future.set_result(None)
 
-    async def run(self, error: RpcError, answering: Answering, revision: Revision, patience: float | None) -> bool:
+    async def run(
+        self, error: RpcError, answering: QuestionHandlers, revision: Revision, patience: float | None
+    ) -> bool:
         """Send the user where a URL_ELICITATION_REQUIRED error says, and wait until the server says that it is done, or
         `patience` seconds: "Servers MAY send" that. False when the user did not want to go there, or the error makes no
         sense."""
         try:
-            asked = msgspec.convert(error.data, _Required).elicitations
+            required = msgspec.convert(error.data, _Required).elicitations
         except msgspec.ValidationError:
             return False
-        ids = [one.get("elicitationId") for one in asked]
+        ids = [one.get("elicitationId") for one in required]
         if (
-            not asked
+            not required
             or not all(isinstance(id, str) for id in ids)
-            or not all(one.get("mode") == "url" for one in asked)
+            or not all(one.get("mode") == "url" for one in required)
         ):
             return False
         loop = asyncio.get_running_loop()
@@ -190,7 +192,7 @@ class UrlElicitations:
             del self._early[id]
             self.done(id)
         try:
-            for one in asked:
+            for one in required:
                 answer = await answering.answer(ELICIT, Raw(msgspec.json.encode(one)), revision)
                 if msgspec.json.decode(answer).get("action") != "accept":
                     return False

@@ -2,11 +2,11 @@
 
 Rules (basic/versioning and the bindings' "Backward Compatibility"):
 
-- `server/discover` is sent first, with the newest revision. A recognised modern error means a modern server, which
-  is asked again with the newest common revision. Any other error, or silence on a stream, means a legacy server, and
-  `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
+- `server/discover` is sent first, with the newest revision. A recognised modern error means a modern server, which gets
+  the question again with the newest common revision. Any other error, or silence on a stream, means a legacy server,
+  and `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
 - A server that was only slow is modern: if its answer to `server/discover` comes before its answer to `initialize`, it
-  is connected again and asked once more, without the shorter timeout.
+  is connected again and gets the question once more, without the shorter timeout.
 - An answer that says "later" (a 503, a 429, an error with `retry_after`) says nothing of the era: it is raised.
 - The outcome is remembered for the process, per URL or command, and determined again when it fails. It is not where
   only a fault spoke for it: a crash, an answer that makes no sense, a process that died.
@@ -19,14 +19,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ...channel import ChannelError, EndedUnread
 from ...jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
-from ...rpc.peering.channel_peer import ChannelPeer
 from ..protocol import lenient
 from ..protocol.encoding import encode
 from ..protocol.extension import NONE, Extensions
@@ -34,10 +33,9 @@ from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_
 from ..protocol.params import DiscoverResult, InitializeRequestParams, InitializeResult
 from ..protocol.revisions import NEWEST, NEWEST_STATEFUL, REVISIONS, Revision, by_age
 from ..protocol.types import SERVER_INFO, ClientCapabilities, Implementation, RequestMeta, ServerCapabilities
+from .connection import McpConnection
+from .handlers import QuestionHandlers
 from .http.refusals import HttpRefused
-
-if TYPE_CHECKING:
-    from .handlers import Answering
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -45,12 +43,12 @@ PROBE = 10.0
 """Seconds without an answer on a stream after which the server is taken to be a legacy one: longer than most commands
 need to start. Most legacy servers answer at once, with an error."""
 
-Place: TypeAlias = "str | tuple[str, ...] | None"
+ServerKey: TypeAlias = "str | tuple[str, ...] | None"
 """A URL or a command; None: a server that no other client can reach."""
 
 
-def place_of(target: Any) -> Place:
-    """The key under which an era is remembered: the URL without credentials and query, or the command."""
+def server_key_of(target: Any) -> ServerKey:
+    """Return the key under which an era is remembered: the URL without credentials and query, or the command."""
     if isinstance(target, str):
         scheme, mark, rest = target.partition("://")
         if not mark:
@@ -74,16 +72,16 @@ class ClientProfile(Struct, frozen=True):
     """How this client describes itself."""
 
     info: Implementation
-    answering: Answering
+    answering: QuestionHandlers
     extensions: Extensions = NONE
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """The capabilities declared to a server of this revision."""
+        """Return the capabilities declared to a server of this revision."""
         found = self.answering.capabilities(revision)
         return msgspec.structs.replace(found, extensions=self.extensions.declared) if self.extensions.all else found
 
     def meta(self, revision: Revision, level: str | None) -> bytes:
-        """The members of `_meta` that every request carries, without braces; b"" if there are none."""
+        """Return the members of `_meta` that every request carries, without braces; b"" if there are none."""
         if revision.stateful:
             return b""
         meta = RequestMeta(
@@ -95,64 +93,46 @@ class ClientProfile(Struct, frozen=True):
         return encode(meta, revision)[1:-1]
 
     def initialize(self, revision: Revision) -> Raw:
-        """The params of `initialize`."""
+        """Return the params of `initialize`."""
         params = InitializeRequestParams(
             protocol_version=revision.date, capabilities=self.capabilities(revision), client_info=self.info
         )
         return Raw(encode(params, revision))
 
 
-class Line(Protocol):
-    """A channel with our peer, as the negotiation uses it."""
-
-    peer: ChannelPeer
-    http: bool
-    status: int | None
-    """Over HTTP: the status with which a JSON-RPC error came last that was the answer to a call; None: none came."""
-
-    def turn(self, *, stateless: bool) -> None:
-        """Over HTTP: use this era's form from now on."""
-
-    async def ready(self, revision: Revision) -> None:
-        """Tell the server that the handshake is complete, and speak this revision from now on."""
-
-    def headers(self, method: str, revision: Revision) -> dict[str, str] | None:
-        """HTTP headers of a stateless call; None on other wires."""
-
-
-Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, Line]]
+Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, McpConnection]]
 """Opens a new channel to the far end; with True over HTTP+SSE."""
 
 
-class Memory:
-    """The revision that each place spoke last; beyond `most` places the oldest is dropped."""
+class RevisionMemory:
+    """The revision that each server spoke last; beyond `most` servers the oldest is dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: dict[str | tuple[str, ...], Revision] = {}
 
-    def get(self, place: Place) -> Revision | None:
-        """What a place spoke; None if unknown."""
-        return None if place is None else self._known.get(place)
+    def get(self, server_key: ServerKey) -> Revision | None:
+        """Return what a server spoke; None if unknown."""
+        return None if server_key is None else self._known.get(server_key)
 
-    def put(self, place: Place, revision: Revision | None) -> None:
-        """Remember what a place speaks; None: forget it."""
-        if place is None:
+    def put(self, server_key: ServerKey, revision: Revision | None) -> None:
+        """Remember what a server speaks; None: forget it."""
+        if server_key is None:
             return
-        self._known.pop(place, None)
+        self._known.pop(server_key, None)
         if revision is not None:
-            self._known[place] = revision
+            self._known[server_key] = revision
             if len(self._known) > self._most:
                 del self._known[next(iter(self._known))]
 
     def clear(self) -> None:
-        """Forget every place."""
+        """Forget every server."""
         self._known.clear()
 
 
-PLACES = 1_000
+REMEMBERED = 1_000
 """Servers whose revision a process remembers; beyond that some are negotiated again."""
-_remembered = Memory(PLACES)
+_remembered = RevisionMemory(REMEMBERED)
 
 
 class Negotiation:
@@ -163,21 +143,21 @@ class Negotiation:
         reach: Dial,
         hello: ClientProfile,
         *,
-        place: Place,
+        server_key: ServerKey,
         revision: Revision | None,
         timeout: float | None,
         probe: float,
     ) -> None:
         self._reach = reach
         self._hello = hello
-        self._place = place
+        self._place = server_key
         self._revision = revision
         self._timeout = timeout
         self._probe = probe
         self._fault: Exception | None = None
         """What spoke for a legacy server, where it may have been a fault of the moment."""
 
-    async def open(self) -> tuple[Line, ServerProfile]:
+    async def open(self) -> tuple[McpConnection, ServerProfile]:
         """Open a channel; returns it and what is spoken on it.
 
         Raises ChannelError, CallTimeout, RpcError, BadAnswer if the far end cannot be reached or there is no common
@@ -196,24 +176,24 @@ class Negotiation:
             else:
                 return found
         self._fault = None
-        found = await self._probed(known or NEWEST, self._probe)
+        found = await self._open_probing(known or NEWEST, self._probe)
         if self._fault is None:
             _remembered.put(self._place, found[1].revision)
         return found
 
     # -- the stateless era
 
-    async def _probed(self, revision: Revision, probe: float | None) -> tuple[Line, ServerProfile]:
-        line = await self._reach(False)
+    async def _open_probing(self, revision: Revision, probe: float | None) -> tuple[McpConnection, ServerProfile]:
+        connection = await self._reach(False)
         try:
-            return await self._spoken(line, self._either(line, revision, probe))
+            return await self._spoken(connection, self._either(connection, revision, probe))
         except _Legacy as found:
             return await self._stateful(found.revision)
         except _Slow:
-            return await self._probed(revision, None)
+            return await self._open_probing(revision, None)
 
-    async def _either(self, line: Line, revision: Revision, probe: float | None) -> ServerProfile:
-        era = await self._discovered(line, revision, probe)
+    async def _either(self, connection: McpConnection, revision: Revision, probe: float | None) -> ServerProfile:
+        era = await self._try_stateless(connection, revision, probe)
         if era is not None:
             return era
         if self._revision is not None and not self._revision.stateful:
@@ -221,30 +201,34 @@ class Negotiation:
             raise BadAnswer(
                 f"the server does not speak revision {self._revision.date}, nor anything as new{why}"
             ) from self._fault
-        return await self._handshake(line, NEWEST_STATEFUL)
+        return await self._handshake(connection, NEWEST_STATEFUL)
 
-    async def _spoken(self, line: Line, words: Awaitable[ServerProfile]) -> tuple[Line, ServerProfile]:
-        """The channel, and the outcome of the handshake; the channel is closed if that fails."""
+    async def _spoken(
+        self, connection: McpConnection, words: Awaitable[ServerProfile]
+    ) -> tuple[McpConnection, ServerProfile]:
+        """Return the channel, and the outcome of the handshake; the channel is closed if that fails."""
         try:
-            return line, await words
+            return connection, await words
         except HttpRefused as error:
-            await line.peer.close(0)
-            if not line.http or not _may_be_sse(error):
+            await connection.peer.close(0)
+            if not connection.http or not _may_be_sse(error):
                 raise
             return await self._sse(error)
         except BaseException:
-            await line.peer.close(0)
+            await connection.peer.close(0)
             raise
 
-    async def _discovered(self, line: Line, revision: Revision, probe: float | None) -> ServerProfile | None:
-        """The answer of a modern server; None: it is a legacy one."""
-        line.turn(stateless=True)
-        asked = [revision.date]
+    async def _try_stateless(
+        self, connection: McpConnection, revision: Revision, probe: float | None
+    ) -> ServerProfile | None:
+        """Return the answer of a modern server; None: it is a legacy one."""
+        connection.turn(stateless=True)
+        tried = [revision.date]
         while True:
             try:
-                found = await self._discover(line, revision, probe)
+                found = await self._discover(connection, revision, probe)
             except RpcError as error:
-                if _is_later(error, line.status):
+                if _is_later(error, connection.status):
                     raise
                 other = self._other(error, revision)
             except HttpRefused as error:
@@ -258,7 +242,7 @@ class Negotiation:
                 self._fault = error
                 return None
             except ChannelError as error:
-                if line.http or isinstance(error, EndedUnread):  # another question would not help
+                if connection.http or isinstance(error, EndedUnread):  # another question would not help
                     raise
                 # it died because of a request before `initialize`
                 logger.debug("server/discover: %s", error)
@@ -274,59 +258,60 @@ class Negotiation:
             if other is None:
                 return None
             if other.stateful:
-                return await self._handshake(line, other)
+                return await self._handshake(connection, other)
             # a server that has just been upgraded may refuse a revision and list it: that is worth one more try
-            if asked.count(other.date) > 1:
+            if tried.count(other.date) > 1:
                 raise BadAnswer(f"the server refuses revision {other.date} and says that it speaks it")
             revision = other
-            asked.append(revision.date)
+            tried.append(revision.date)
 
     async def _discover(
-        self, line: Line, revision: Revision, probe: float | None
+        self, connection: McpConnection, revision: Revision, probe: float | None
     ) -> DiscoverResult | ServerProfile | None:
-        """Ask; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds (None: without that
-        limit) and then answered `initialize`."""
-        line.status = None
+        """Send `server/discover`; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds
+        (None: without that limit) and then answered `initialize`."""
+        connection.status = None
         params = Raw(b'{"_meta":{' + self._hello.meta(revision, None) + b"}}")
-        call = line.peer.call(
+        call = connection.peer.call(
             "server/discover",
             params,
             result=Raw,
             timeout=self._timeout,
-            extra=line.headers("server/discover", revision),
+            extra=connection.headers("server/discover", revision),
         )
-        if line.http or self._revision is not None or probe is None:
-            return _discovered(await call)
+        if connection.http or self._revision is not None or probe is None:
+            return _read_discovery(await call)
         asking = asyncio.ensure_future(call)
         try:
             done, _ = await asyncio.wait([asking], timeout=probe)
             if done:
-                return _discovered(asking.result())
-            return await self._doubted(line, asking, probe)
+                return _read_discovery(asking.result())
+            return await self._doubt(connection, asking, probe)
         finally:
             asking.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asking
 
-    async def _doubted(
-        self, line: Line, asking: asyncio.Future[Raw], probe: float
+    async def _doubt(
+        self, connection: McpConnection, asking: asyncio.Future[Raw], probe: float
     ) -> DiscoverResult | ServerProfile | None:
         """ "Does not respond within a reasonable timeout: the server is legacy" (basic/transports/stdio). One that only
         started slowly answers both questions, the first one first: then the answer to that counts."""
         logger.info("server/discover: no answer within %s s, so `initialize` is tried", probe)
         try:
-            era = await self._handshake(line, NEWEST_STATEFUL)
+            era = await self._handshake(connection, NEWEST_STATEFUL)
         except (RpcError, BadAnswer, CallTimeout):
             if not _is_modern(asking):
                 raise
-            return _discovered(asking.result())
+            return _read_discovery(asking.result())
         if _is_modern(asking):
             # "An `initialize` request selects legacy semantics, scoped to the stdio process" (basic/versioning)
             raise _Slow
         return era
 
     def _other(self, error: RpcError, revision: Revision) -> Revision | None:
-        """The revision for the next try; None: a legacy server. Raises an error that a modern server will repeat."""
+        """Return the revision for the next try; None: a legacy server. Raises an error that a modern server will
+        repeat."""
         if error.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
             raise error
         if error.code != UNSUPPORTED_VERSION:
@@ -339,7 +324,7 @@ class Negotiation:
         return other
 
     def _common(self, dates: Iterable[str]) -> Revision | None:
-        """The newest common revision. Raises BadAnswer when there is none."""
+        """Return the newest common revision. Raises BadAnswer when there is none."""
         dates = list(dates)
         if self._revision is not None and self._revision.date in dates:
             return self._revision
@@ -351,34 +336,39 @@ class Negotiation:
 
     # -- the stateful era
 
-    async def _stateful(self, revision: Revision) -> tuple[Line, ServerProfile]:
-        line = await self._reach(False)
-        return await self._spoken(line, self._handshake(line, revision))
+    async def _stateful(self, revision: Revision) -> tuple[McpConnection, ServerProfile]:
+        connection = await self._reach(False)
+        return await self._spoken(connection, self._handshake(connection, revision))
 
-    async def _sse(self, error: HttpRefused) -> tuple[Line, ServerProfile]:
+    async def _sse(self, error: HttpRefused) -> tuple[McpConnection, ServerProfile]:
         """The endpoint refuses POST: find out whether it speaks HTTP+SSE (basic/transports, Backward Compatibility)."""
         try:
-            line = await self._reach(True)
+            connection = await self._reach(True)
         except (ChannelError, BadAnswer) as fault:
             raise error from fault
         try:
-            return line, await self._handshake(line, self._revision or NEWEST_STATEFUL)
+            return connection, await self._handshake(connection, self._revision or NEWEST_STATEFUL)
         except BaseException:
-            await line.peer.close(0)
+            await connection.peer.close(0)
             raise
 
-    async def _handshake(self, line: Line, revision: Revision) -> ServerProfile:
-        line.turn(stateless=False)
-        return await handshake(line, self._hello, revision, timeout=self._timeout, forced=self._revision)
+    async def _handshake(self, connection: McpConnection, revision: Revision) -> ServerProfile:
+        connection.turn(stateless=False)
+        return await handshake(connection, self._hello, revision, timeout=self._timeout, forced=self._revision)
 
 
 async def handshake(
-    line: Line, hello: ClientProfile, revision: Revision, *, timeout: float | None, forced: Revision | None = None
+    connection: McpConnection,
+    hello: ClientProfile,
+    revision: Revision,
+    *,
+    timeout: float | None,
+    forced: Revision | None = None,
 ) -> ServerProfile:
     """`initialize` and `notifications/initialized`. Raises BadAnswer when the server chose a revision that this client
     does not speak."""
     try:
-        raw = await line.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
+        raw = await connection.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
     except MethodNotFound as error:
         why = "it has no initialize: this is JSON-RPC, not MCP; use dragoman.connect, on the command methods and call"
         raise BadAnswer(why) from error
@@ -391,7 +381,7 @@ async def handshake(
         # "If the client does not support the version in the server's response, it SHOULD disconnect" (basic/lifecycle)
         ours = forced.date if forced is not None else ", ".join(date for date, one in REVISIONS.items() if one.stateful)
         raise BadAnswer(f"the server answers with revision {found.protocol_version!r}; this client speaks {ours}")
-    await line.ready(spoken)
+    await connection.ready(spoken)
     return ServerProfile(
         revision=spoken,
         capabilities=found.capabilities,
@@ -412,18 +402,18 @@ class _Slow(Exception):
 
 
 def newest(dates: Iterable[str]) -> Revision | None:
-    """The newest of these that this client speaks."""
+    """Return the newest of these that this client speaks."""
     known = [REVISIONS[date] for date in dates if date in REVISIONS]
     return by_age(known)[-1] if known else None
 
 
 def supported(error: RpcError) -> list[str]:
-    """The revisions that an UNSUPPORTED_VERSION error lists."""
+    """Return the revisions that an UNSUPPORTED_VERSION error lists."""
     dates = error.data.get("supported") if isinstance(error.data, dict) else None
     return [date for date in dates if isinstance(date, str)] if isinstance(dates, list) else []
 
 
-def _discovered(raw: Any) -> DiscoverResult | None:
+def _read_discovery(raw: Any) -> DiscoverResult | None:
     """None if the result is not a discovery: a legacy server may answer anything with a result."""
     try:
         found = lenient.decode(raw, DiscoverResult)
@@ -434,15 +424,15 @@ def _discovered(raw: Any) -> DiscoverResult | None:
 
 
 def _is_modern(asking: asyncio.Future[Raw]) -> bool:
-    """Whether `server/discover` has been answered by now, as only a modern server answers, and with a revision of the
-    stateless era that this client speaks."""
+    """Return whether `server/discover` has been answered by now, as only a modern server answers, and with a revision
+    of the stateless era that this client speaks."""
     if not asking.done():
         return False
     error = asking.exception()
     if error is not None:
         dates = supported(error) if isinstance(error, RpcError) and error.code == UNSUPPORTED_VERSION else []
     else:
-        found = _discovered(asking.result())
+        found = _read_discovery(asking.result())
         dates = [] if found is None else found.supported_versions
     common = newest(dates)
     return common is not None and not common.stateful
@@ -465,8 +455,8 @@ _LATER = (401, 403, 407, 408, 425, 429)
 
 
 def _is_later(error: Exception, status: int | None) -> bool:
-    """Whether an answer says that the server may answer otherwise at another time, or to another caller. `status`: the
-    HTTP status that a JSON-RPC error came with."""
+    """Return whether an answer says that the server may answer otherwise at another time, or to another caller.
+    `status`: the HTTP status that a JSON-RPC error came with."""
     if isinstance(error, HttpRefused):
         return error.status in _LATER or error.status in (502, 503, 504)
     if not isinstance(error, RpcError):
@@ -478,8 +468,8 @@ def _is_later(error: Exception, status: int | None) -> bool:
 
 
 def _is_legacy(error: HttpRefused) -> bool:
-    """Whether this is how a legacy server refuses a modern request: a 4xx, or a crash, but not for authorization or
-    load."""
+    """Return whether this is how a legacy server refuses a modern request: a 4xx, or a crash, but not for authorization
+    or load."""
     return (400 <= error.status < 500 and error.status not in _LATER) or error.status in (500, 501)
 
 

@@ -27,15 +27,13 @@ from ..protocol.params import (
 from ..protocol.uri import normal
 from .cache import Cache
 from .multi_round_trip import UrlElicitations
-from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, SubscriptionManager
+from .options import OnProgress
+from .subscriptions import ACKNOWLEDGED, CANCELLED, LISTS, UPDATED, ClientSubscriptions
 from .tools import KnownTools
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
-OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
-"""Called with each progress of a call: `progress`, `total` and `message`; the last two UNSET if the server did not set
-them."""
 OnLog: TypeAlias = Callable[[LoggingMessageNotificationParams], object]
 OnNotification: TypeAlias = Callable[[str, dict[str, Any]], object]
 """Called with the method and the params of every notification except progress."""
@@ -59,7 +57,7 @@ class NotificationRouter:
         self,
         cache: Cache,
         tools: KnownTools,
-        listening: SubscriptionManager,
+        subscriptions: ClientSubscriptions,
         errands: UrlElicitations,
         on_log: OnLog | None,
         on_notification: OnNotification | None,
@@ -68,12 +66,12 @@ class NotificationRouter:
         self._null_params = lenient.null_params
         self._cache = cache
         self._tools = tools
-        self._listening = listening
+        self._subscriptions = subscriptions
         self._errands = errands
         self._on_log = on_log
         self._on_notification = on_notification
 
-    def heard(self, method: str, params: Raw | UnsetType) -> None:
+    def route(self, method: str, params: Raw | UnsetType) -> None:
         """A notification has come. One that does not fit is logged and ignored."""
         try:
             self._take(method, params)
@@ -91,19 +89,19 @@ class NotificationRouter:
             uri = decode(params, _Uri).uri
             self._cache.drop("resources/read", None if uri is None else normal(uri))
         if method in _LISTENED:
-            self._listening.heard(method, params)
+            self._subscriptions.take(method, params)
         elif method == "notifications/message" and self._on_log is not None and params is not UNSET:
-            tell(self._on_log, decode(params, LoggingMessageNotificationParams))
+            call_function(self._on_log, decode(params, LoggingMessageNotificationParams))
         elif method == "notifications/elicitation/complete" and params is not UNSET:
             self._errands.done(decode(params, ElicitationCompleteNotificationParams).elicitation_id)
         if self._on_notification is not None:
-            tell(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
+            call_function(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
 
 
-_tellings: set[asyncio.Future[Any]] = set()
+_running: set[asyncio.Future[Any]] = set()
 
 
-def tell(function: Callable[..., Any], *arguments: Any) -> None:
+def call_function(function: Callable[..., Any], *arguments: Any) -> None:
     """Call a function of the user's."""
     try:
         found = function(*arguments)
@@ -111,19 +109,19 @@ def tell(function: Callable[..., Any], *arguments: Any) -> None:
         repeats.error("%r failed", function, exc_info=True)
         return
     if inspect.isawaitable(found):
-        telling = asyncio.ensure_future(found)
-        _tellings.add(telling)
-        telling.add_done_callback(_told)
+        future = asyncio.ensure_future(found)
+        _running.add(future)
+        future.add_done_callback(_finished)
 
 
-def _told(telling: asyncio.Future[Any]) -> None:
-    _tellings.discard(telling)
-    if not telling.cancelled() and (error := telling.exception()) is not None:
-        repeats.error("what the server told could not be taken", exc_info=error)
+def _finished(future: asyncio.Future[Any]) -> None:
+    _running.discard(future)
+    if not future.cancelled() and (error := future.exception()) is not None:
+        repeats.error("a function for notifications failed", exc_info=error)
 
 
-def steps(told: OnProgress) -> Callable[[Any], None]:
-    """The function that takes the params of a call's progress notifications."""
+def progress_receiver(receiver: OnProgress) -> Callable[[Any], None]:
+    """Return the function that takes the params of a call's progress notifications."""
 
     def step(progress: Any) -> None:
         try:
@@ -131,6 +129,6 @@ def steps(told: OnProgress) -> Callable[[Any], None]:
         except msgspec.ValidationError as error:
             logger.debug("notifications/progress cannot be read: %s", error)
             return
-        tell(told, found)
+        call_function(receiver, found)
 
     return step

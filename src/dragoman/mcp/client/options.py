@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Final
+from typing import Any, Final, TypeAlias, TypedDict
+
+from msgspec import UnsetType
 
 from ...channel import LIMITS, TLS, Serves
 from ...jsonrpc.leniency import CHOSEN
@@ -25,8 +27,29 @@ from ...jsonrpc.options import (
     whole,
 )
 from ...observer import OBSERVERS
+from ..protocol.params import ProgressNotificationParams
 from ..protocol.revisions import Revision
 from ..protocol.types import Root
+
+OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
+"""Called with each progress of a call: `progress`, `total` and `message`; the last two UNSET if the server did not set
+them."""
+
+
+class RequestOptions(TypedDict, total=False):
+    """How a request is made; `Client.call_tool` says what each is."""
+
+    timeout: float | UnsetType | None
+    total: float | None
+    on_progress: OnProgress | None
+    meta: Mapping[str, Any] | None
+
+
+class VersionedOptions(RequestOptions, total=False):
+    """How a tool is called, a prompt got or a resource read."""
+
+    version: str | None
+
 
 CLIENT_OPTIONS: Final = {
     "target": Rule(

@@ -44,8 +44,8 @@ class _Typed(Struct):
     type: str
 
 
-def salvaged(method: str, raw: Raw, kind: type[T]) -> T | None:
-    """A result that does not fit without what is bad in it; None if that is not all that is wrong."""
+def salvage(method: str, raw: Raw, kind: type[T]) -> T | None:
+    """Return a result that does not fit without what is bad in it; None if that is not all that is wrong."""
     try:
         members = decode(raw, dict[str, Raw])
         if kind in _LISTS:
@@ -61,7 +61,7 @@ def salvaged(method: str, raw: Raw, kind: type[T]) -> T | None:
 
 
 def _fitting(method: str, listed: Raw, kind: Any) -> list[Raw]:
-    """The entries of a list that fit."""
+    """Return the entries of a list that fit."""
     good, bad = [], []
     for one in decode(listed, list[Raw]):
         try:

@@ -6,7 +6,7 @@ Rules:
   its body; in the stateful era the handshake has exchanged this.
 - A refused revision, an ended HTTP session and a dead process are each recovered once: the call
   is sent again only when the far end cannot have run it.
-- Requests of the server go to `Answering`, its notifications to the router.
+- Requests of the server go to `QuestionHandlers`, its notifications to the router.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...channel import Attachable, Caller, Channel, ChannelError, Closed, Options, Outgoing, Servable
+from ...channel import Attachable, Caller, Channel, ChannelError, Closed, Options, Servable
 from ...connecting import pair
 from ...jsonrpc.errors import BadAnswer, CallTimeout, InternalError, LocalError, MethodNotFound, RpcError
 from ...jsonrpc.leniency import Leniency
@@ -35,12 +35,21 @@ from ...rpc.service import Service
 from ...schemes import dial
 from ...transports.inside import InProcessChannel
 from ..protocol.dialect import MCP, of
-from ..protocol.headers import encode_value
 from ..protocol.methods import UNSUPPORTED_VERSION
 from ..protocol.revisions import Revision
-from .handlers import Declined, refused
+from .connection import McpConnection
+from .handlers import Declined, declined_error
 from .http.refusals import SessionLost
-from .negotiation import ClientProfile, Negotiation, Place, ServerProfile, handshake, newest, place_of, supported
+from .negotiation import (
+    ClientProfile,
+    Negotiation,
+    ServerKey,
+    ServerProfile,
+    handshake,
+    newest,
+    server_key_of,
+    supported,
+)
 
 if TYPE_CHECKING:
     from ...rpc.tracing import Hook
@@ -59,7 +68,7 @@ progress notifications" (basic/patterns/cancellation)."""
 Target: TypeAlias = "str | Sequence[str] | Attachable"
 
 
-class CallOptions(Struct, frozen=True):
+class CallPlan(Struct, frozen=True):
     """The options of one call. Seconds; `on_progress` gets the params of its progress. `progress`: ask the server for
     it; each begins the time-out again."""
 
@@ -70,10 +79,10 @@ class CallOptions(Struct, frozen=True):
     progress: bool = False
 
 
-PLAINLY = CallOptions()
-ASKING = CallOptions(progress=True)
+PLAIN_CALL = CallPlan()
+WITH_PROGRESS = CallPlan(progress=True)
 """Of a call that a time-out ends: progress keeps it from that, whether anybody looks at it or not."""
-ENDLESS = CallOptions(timeout=None)
+ENDLESS_CALL = CallPlan(timeout=None)
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
@@ -90,18 +99,18 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 
 
 class ClientSession:
-    """A client's session. `heard(method, params)` gets every notification, in order; `renewed` is awaited after a new
-    handshake with the same server, `lost` called when the channel is over (None: closed by us), or a new session cannot
-    be had; `reauthorized` before a request with another token."""
+    """A client's session. `on_notification(method, params)` gets every notification, in order; `renewed` is awaited
+    after a new handshake with the same server, `lost` called when the channel is over (None: closed by us), or a new
+    session cannot be had; `reauthorized` before a request with another token."""
 
-    heard: Callable[[str, Raw | UnsetType], None]
+    on_notification: Callable[[str, Raw | UnsetType], None]
     renewed: Callable[[], Awaitable[None]]
     lost: Callable[[Exception | None], None]
     reauthorized: Callable[[], None]
 
     def __init__(self, target: Target, hello: ClientProfile, options: SessionOptions) -> None:
         self.target = target
-        self.place: Place = place_of(target)
+        self.server_key: ServerKey = server_key_of(target)
         self.http: bool = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
         self.timeout: float | None = options.timeout
         self.level: str | None = None
@@ -110,13 +119,13 @@ class ClientSession:
         self._opening = Negotiation(
             self._reach,
             hello,
-            place=self.place,
+            server_key=self.server_key,
             revision=options.revision,
             timeout=options.timeout,
             probe=options.probe,
         )
         self._lock = asyncio.Lock()
-        self._line: _Line | None = None
+        self._connection: McpConnection | None = None
         self._era: ServerProfile | None = None
         self._handshakes = 0
         self._questions = 0
@@ -145,7 +154,7 @@ class ClientSession:
     @property
     def entered(self) -> bool:
         """Whether there is a channel for calls."""
-        return self._line is not None and self._line.peer.channel is not None
+        return self._connection is not None and self._connection.peer.channel is not None
 
     @property
     def comes_back(self) -> bool:
@@ -155,9 +164,9 @@ class ClientSession:
     @property
     def peer(self) -> ChannelPeer:
         """Our end of the channel. Raises LocalError before the client is entered."""
-        if self._line is None:
+        if self._connection is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
-        return self._line.peer
+        return self._connection.peer
 
     async def open(self) -> None:
         """Connect and find out what the far end speaks; raises what `Negotiation.open` raises, and LocalError when it
@@ -170,15 +179,14 @@ class ClientSession:
     async def _connect(self) -> None:
         await self._use()
         try:
-            line, era = await self._opening.open()
+            connection, era = await self._opening.open()
             if self._closing:
-                await line.peer.close(0)
+                await connection.peer.close(0)
                 raise Closed("the client was closed while it connected again")
         except BaseException:
             await self._unuse()
             raise
-        assert isinstance(line, _Line)
-        self._line, self._whole = line, True
+        self._connection, self._whole = connection, True
         self.adopt(era)
 
     async def _use(self) -> None:
@@ -195,13 +203,13 @@ class ClientSession:
     def adopt(self, era: ServerProfile) -> None:
         """Speak this from now on."""
         self._era = era
-        line = self._line
-        assert line is not None
-        line.turn(stateless=not era.revision.stateful)
-        line.peer.state = era.revision
-        line.peer.dialect = of(era.revision)
+        connection = self._connection
+        assert connection is not None
+        connection.turn(stateless=not era.revision.stateful)
+        connection.peer.state = era.revision
+        connection.peer.dialect = of(era.revision)
         # "The client MUST NOT write JSON-RPC responses" (2026's basic/transports/stdio)
-        line.peer.mute = not era.revision.server_calls
+        connection.peer.mute = not era.revision.server_calls
         members = self._hello.meta(era.revision, self.level)
         self._head = b'{"_meta":{' + members + b"}," if members else b""
         self._members = members
@@ -211,11 +219,11 @@ class ClientSession:
     async def close(self) -> None:
         """End the channel; a child process is given time, then signals."""
         self._closing = True
-        if self._line is not None:
-            await self._line.peer.close(0)
+        if self._connection is not None:
+            await self._connection.peer.close(0)
         await self._unuse()
 
-    async def _reach(self, sse: bool) -> _Line:
+    async def _reach(self, sse: bool) -> McpConnection:
         """Open a new channel, with our peer."""
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
@@ -236,7 +244,7 @@ class ClientSession:
             if http.authorized is not None:
                 http.authorized.on_token = self.reauthorized
         peer.attach(channel)
-        return _Line(peer, channel, http, self.http, served)
+        return McpConnection(peer, channel, http, self.http, served)
 
     async def _dial(self, sse: bool) -> tuple[Channel, StreamableHttp | None]:
         if sse:
@@ -263,7 +271,7 @@ class ClientSession:
         method: str,
         body: bytes,
         name: str | None = None,
-        how: CallOptions = PLAINLY,
+        plan: CallPlan = PLAIN_CALL,
         extra: Mapping[str, str] | None = None,
         begun: Callable[[int], None] | None = None,
     ) -> Raw:
@@ -272,14 +280,14 @@ class ClientSession:
         Raises what `Peer.call` raises. `name` and `extra` become HTTP headers if the era has them; `begun` is called
         with the call's id before it is sent.
         """
-        line = self._line
-        if line is None or line.peer.channel is None:
-            line = await self.alive()
+        connection = self._connection
+        if connection is None or connection.peer.channel is None:
+            connection = await self.alive()
         if not (self._whole or self._closing):  # without a session the server would refuse every call
             await self._renew(self._handshakes, SessionLost("the session was lost"))
         handshakes = self._handshakes
         try:
-            return await self._send(line, method, body, name, how, extra, begun)
+            return await self._send(connection, method, body, name, plan, extra, begun)
         except RpcError as error:
             if error.code != UNSUPPORTED_VERSION or not self._other_revision(error):
                 raise
@@ -287,41 +295,41 @@ class ClientSession:
             # "it MUST start a new session by sending a new `InitializeRequest`" (basic/transports); what was refused
             # so was not done
             await self._renew(handshakes, error)
-        return await self._send(line, method, body, name, how, extra, begun)
+        return await self._send(connection, method, body, name, plan, extra, begun)
 
     async def once(self, method: str, body: bytes) -> Raw:
         """One round trip, and no recovery: for what is part of one."""
-        line = self._line
-        assert line is not None
-        return await self._send(line, method, body, None, PLAINLY, None, None)
+        connection = self._connection
+        assert connection is not None
+        return await self._send(connection, method, body, None, PLAIN_CALL, None, None)
 
     def _send(
         self,
-        line: _Line,
+        connection: McpConnection,
         method: str,
         body: bytes,
         name: str | None,
-        how: CallOptions,
+        plan: CallPlan,
         extra: Mapping[str, str] | None,
         begun: Callable[[int], None] | None,
     ) -> Awaitable[Raw]:
-        headers = None if line.streamable is None else line.headers(method, self.era.revision, name, extra)
-        token = how.progress
+        headers = None if connection.streamable is None else connection.headers(method, self.era.revision, name, extra)
+        token = plan.progress
         params: Any
-        if begun is not None or how.meta is not None:
-            params = self._with_id(body, how.meta, token, begun)
+        if begun is not None or plan.meta is not None:
+            params = self._with_id(body, plan.meta, token, begun)
         elif token:
             start, rest = self._head_asking, b"}," + body[1:] if len(body) > 2 else b"}}"
             params = lambda id: Raw(b"%b%d%b" % (start, id, rest))  # noqa: E731  (it is made for each call)
         else:
             params = self.params(body)
-        return line.peer.call(
+        return connection.peer.call(
             method,
             params,
             result=Raw,
-            timeout=how.timeout,
-            total=how.total,
-            on_progress=how.on_progress,
+            timeout=plan.timeout,
+            total=plan.total,
+            on_progress=plan.on_progress,
             extra=headers,
         )
 
@@ -339,7 +347,8 @@ class ClientSession:
         return params
 
     def params(self, body: bytes, meta: bytes = b"", token: int | None = None) -> Raw:
-        """A request's params: its members, and `_meta` with the members for the revision, the user and the call."""
+        """Return a request's params: its members, and `_meta` with the members for the revision, the user and the
+        call."""
         head = self._head
         if meta or token is not None:
             parts = [meta, self._members, b"" if token is None else b'"progressToken":%d' % token]
@@ -353,7 +362,7 @@ class ClientSession:
         await self.peer.notify(method, params)
 
     def _other_revision(self, error: RpcError) -> bool:
-        """Whether the server lists a stateless revision that this client speaks too; it is used from now on."""
+        """Return whether the server lists a stateless revision that this client speaks too; it is used from now on."""
         era = self.era
         found = newest(supported(error))
         if era.revision.stateful or found is None or found.stateful:
@@ -363,21 +372,21 @@ class ClientSession:
 
     # -- making good
 
-    async def alive(self) -> _Line:
-        """The channel; opened again if it is over and `restart` is set."""
-        line = self._line
-        if line is None:
+    async def alive(self) -> McpConnection:
+        """Return the channel; opened again if it is over and `restart` is set."""
+        connection = self._connection
+        if connection is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
         if self._closing or not self._options.restart:
-            return line  # its peer raises how it ended
+            return connection  # its peer raises how it ended
         async with self._lock:
-            if self._line is line and line.peer.channel is None and not self._closing:
+            if self._connection is connection and connection.peer.channel is None and not self._closing:
                 # "If the server process exits unexpectedly, the client SHOULD restart it" (basic/transports/stdio)
-                await line.peer.close(0)
+                await connection.peer.close(0)
                 await self._connect()
                 await self._again()
-            assert self._line is not None
-            return self._line
+            assert self._connection is not None
+            return self._connection
 
     async def revive(self) -> None:
         """Connect again, or begin a new session, where that is needed. Raises ChannelError if it is lost meanwhile."""
@@ -388,14 +397,14 @@ class ClientSession:
             raise Closed("the channel was lost again")
 
     async def _renew(self, handshakes: int, lost: SessionLost) -> None:
-        """A new handshake on the same channel, unless another task has made one meanwhile."""
+        """Make a new handshake on the same channel, unless another task has made one meanwhile."""
         async with self._lock:
-            line = self._line
-            if self._closing or line is None:
+            connection = self._connection
+            if self._closing or connection is None:
                 raise lost
             if handshakes == self._handshakes:
                 try:
-                    self.adopt(await handshake(line, self._hello, self.era.revision, timeout=self.timeout))
+                    self.adopt(await handshake(connection, self._hello, self.era.revision, timeout=self.timeout))
                     self._whole = True
                     await self._again()
                 except BaseException as error:
@@ -412,19 +421,19 @@ class ClientSession:
             except (RpcError, CallTimeout, BadAnswer) as error:
                 repeats.warning("the level of log messages is lost with the old session: %s", error)
         await self.renewed()
-        if not self._whole:  # the home stream has told it, and no call
+        if not self._whole:  # the home stream reported it, and no call
             raise SessionLost("the new session was lost while it was restored")
 
     def _state(self, peer: ChannelPeer, state: str, why: ChannelError | None) -> None:
-        if state == "closed" and self._line is not None and self._line.peer is peer:
+        if state == "closed" and self._connection is not None and self._connection.peer is peer:
             self.lost(None if self._closing else why)
 
     def _session_lost(self, why: SessionLost) -> None:
-        line = self._line
+        connection = self._connection
         self._whole = False
         # one that is lost in the midst of its renewal is the renewal's fault, and not to be renewed at once
-        if line is not None and not self._closing and not self._lock.locked():
-            line.peer.later(self._renewed_quietly(self._handshakes, why))
+        if connection is not None and not self._closing and not self._lock.locked():
+            connection.peer.later(self._renewed_quietly(self._handshakes, why))
 
     async def _renewed_quietly(self, handshakes: int, why: SessionLost) -> None:
         try:
@@ -436,31 +445,31 @@ class ClientSession:
 
     def _make_service(self) -> Service:
         service = Service("mcp client", discover=False, limits=self._options.wire.limits)
-        heard = _method("heard", "inline", self._take)
-        asked = _method("asked", "async", self._ask, timeout=PATIENCE)
+        on_notification = _method("notification", "inline", self._take)
+        question = _method("question", "async", self._ask, timeout=PATIENCE)
         ping = _method("ping", "inline", lambda message, context: {})
 
         def route(
             message: Request | Notification, caller: Caller, peer: Any
         ) -> tuple[Method | None, Request | Notification]:
             if isinstance(message, Notification):
-                return heard, Notification(message.method, message)
+                return on_notification, Notification(message.method, message)
             revision: Revision | None = peer.state
             if message.method == "ping":
                 return ping, msgspec.structs.replace(message, params=message)
             row = self._hello.extensions.methods.get(message.method)
             if revision is None or row is None or row.direction == "client" or not row.within(revision):
                 raise MethodNotFound(data={"method": message.method})
-            return asked, msgspec.structs.replace(message, params=(message, revision))
+            return question, msgspec.structs.replace(message, params=(message, revision))
 
         service._router = route
         return service
 
     def _take(self, message: Notification, context: None) -> None:
-        self.heard(message.method, message.params)
+        self.on_notification(message.method, message.params)
 
-    async def _ask(self, asked: tuple[Request, Revision], context: None) -> Raw:
-        message, revision = asked
+    async def _ask(self, question: tuple[Request, Revision], context: None) -> Raw:
+        message, revision = question
         allowed = self._options.wire.limits.questions
         if self._questions >= allowed:
             data = {"limit": "questions", "allowed": allowed, "retry_after": 1}
@@ -469,75 +478,15 @@ class ClientSession:
         try:
             answer = await self._hello.answering.answer(message.method, message.params, revision)
         except Declined as error:
-            raise refused(error) from error
+            raise declined_error(error) from error
         finally:
             self._questions -= 1
         return Raw(answer)
 
 
-class _Line:
-    """A channel and the peer on it; `streamable`: the channel where it is Streamable HTTP."""
-
-    def __init__(
-        self,
-        peer: ChannelPeer,
-        channel: Channel,
-        streamable: StreamableHttp | None,
-        http: bool,
-        inside: Servable | None,
-    ) -> None:
-        self.peer = peer
-        self.channel = channel
-        self.streamable = streamable
-        self.http = http
-        self.status: int | None = None
-        if streamable is not None:
-            streamable.on_status = self._answered_with
-        self._exchanges = inside is None and not channel.duplex
-        self._inside = inside
-
-    def _answered_with(self, call: Outgoing, status: int) -> None:
-        self.status = status
-
-    def turn(self, *, stateless: bool) -> None:
-        if self.streamable is not None:
-            self.streamable.stateless = stateless
-            self.channel.duplex = self.streamable.duplex
-        elif self._inside is not None and not stateless:
-            served, self._inside = self._inside, None
-            near, far = pair(self.peer.limits)
-            self.channel = near
-            self.peer.attach(near)
-            served.attach(far)
-        elif self._exchanges:  # a broker's: in a session the server asks and gets answers
-            self.channel.duplex = not stateless
-
-    async def ready(self, revision: Revision) -> None:
-        if self.streamable is not None:
-            # "the client MUST include the `MCP-Protocol-Version` header on all subsequent requests" (basic/transports)
-            self.streamable.version = revision.date if revision.version_header else None
-        self.peer.state = revision  # used to answer the server from here on
-        await self.peer.notify("notifications/initialized")
-        await self.channel.flush()
-        if self.streamable is not None:
-            self.streamable.listen()
-
-    def headers(
-        self, method: str, revision: Revision, name: str | None = None, extra: Mapping[str, str] | None = None
-    ) -> dict[str, str] | None:
-        if self.streamable is None or not revision.routing_headers:
-            return None
-        headers = {"MCP-Protocol-Version": revision.date, "Mcp-Method": method}
-        if name is not None:
-            headers["Mcp-Name"] = encode_value(name)
-        if extra:
-            headers.update(extra)
-        return headers
-
-
 def _method(
     name: str, kind: Literal["inline", "async"], function: Callable[[Any, Any], Any], timeout: float | None = None
 ) -> Method:
-    """A method that takes the whole message, put there by the router as its params."""
+    """Return a method that takes the whole message, put there by the router as its params."""
     passed = Passed(function, "async" if kind == "async" else "plain", wants_context=False)
     return Method(name, passed, kind, timeout=timeout, quick=kind == "inline")

@@ -34,7 +34,7 @@ _SHOWN = 10
 """Tools of one page whose faults the log has."""
 
 
-class Known(Struct):
+class KnownTool(Struct):
     """One tool."""
 
     marked: tuple[HeaderParam, ...]
@@ -46,8 +46,8 @@ class KnownTools:
     """The listed tools, by name."""
 
     def __init__(self) -> None:
-        self._tools: dict[str, Known] = {}
-        self.get: Callable[[str], Known | None] = self._tools.get
+        self._tools: dict[str, KnownTool] = {}
+        self.get: Callable[[str], KnownTool | None] = self._tools.get
         """A tool by its name, or None."""
         self.listed: bool = False
         """Whether the tools were listed since the last notification that they changed."""
@@ -65,7 +65,7 @@ class KnownTools:
             schema = tool.output_schema if isinstance(tool.output_schema, dict) else None
             old = self._tools.get(tool.name)
             check = old.check if old is not None and old.schema == schema else None
-            self._tools[tool.name] = Known(found, schema, check)
+            self._tools[tool.name] = KnownTool(found, schema, check)
             fine.append(tool)
         if bad:
             # "Clients SHOULD log a warning when rejecting a tool definition"
@@ -85,7 +85,7 @@ class KnownTools:
         self.listed = False
 
     def headers(self, name: str, arguments: Mapping[str, Any] | None) -> dict[str, str] | None:
-        """The `Mcp-Param-*` headers of a call; None for none."""
+        """Return the `Mcp-Param-*` headers of a call; None for none."""
         known = self._tools.get(name)
         if known is None or not known.marked:
             return None
@@ -104,8 +104,8 @@ class KnownTools:
             check = known.check = checker(known.schema)
         faults = check(found.structured_content)
         if faults:
-            told = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in faults[:5])
-            raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {told}")
+            texts = "; ".join(f"{one.field}: {one.message}" if one.field else one.message for one in faults[:5])
+            raise BadAnswer(f"tools/call: the structured result of {name} does not fit its output schema: {texts}")
 
 
 class _Structured(Struct, rename="camel"):
@@ -116,9 +116,9 @@ class _Wrapped(Struct, forbid_unknown_fields=True):
     result: Raw
 
 
-def typed(kind: Any, raw: Raw, result: CallToolResult) -> Any:
-    """A tool's result as `kind`: its structured content (also wrapped as `{"result": ...}`), otherwise its text as
-    JSON, otherwise its text. Raises BadAnswer when none fits."""
+def convert_result(kind: Any, raw: Raw, result: CallToolResult) -> Any:
+    """Return a tool's result as `kind`: its structured content (also wrapped as `{"result": ...}`), otherwise its text
+    as JSON, otherwise its text. Raises BadAnswer when none fits."""
     read = result_decoder(kind)
     structured = decode(raw, _Structured).structured_content
     if structured is UNSET:

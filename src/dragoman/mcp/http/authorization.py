@@ -41,7 +41,7 @@ class Expiry:
             self._timer = None
 
 
-def expiry_of(caller: Caller, ended: Callable[[], None]) -> Expiry | None:
-    """What ends a standing stream of this caller; None where its identity does not expire."""
+def start_expiry(caller: Caller, ended: Callable[[], None]) -> Expiry | None:
+    """Start what ends a standing stream of this caller; None where its identity does not expire."""
     identity = caller.identity
     return None if identity is None or identity.expires_at is None else Expiry(identity.expires_at, ended)

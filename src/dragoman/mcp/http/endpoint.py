@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct, field
@@ -35,18 +35,18 @@ from ..protocol import dialect
 from ..protocol.admission import claimed
 from ..protocol.headers import METHOD, NAME, decode_value
 from ..protocol.methods import HEADER_MISMATCH, UNSUPPORTED_VERSION
-from ..session.memory import MemorySessions
+from ..session.backend import McpBackend
+from ..session.refusals import AWAY, NO_BATCHES, NO_SESSION
 from ..session.replica import ReplicaSessions
-from ..session.responder import AWAY, NO_BATCHES, NO_SESSION
-from ..session.session import Session
-from .errors import MEDIA_TYPE, refuse, refused
-from .head import RequestHead, facts
-from .legacy_2024 import beside
-from .readers import HttpReader, unfit
-from .serving import Serving
+from ..session.session import Session, SessionTable
+from .errors import MEDIA_TYPE, refuse, send_refusal
+from .head import RequestHead, read_head
+from .legacy_2024 import endpoints_2024
+from .readers import HttpReader, refuse_malformed
 from .stateless import StatelessExchange
 
-Sessions: TypeAlias = MemorySessions | ReplicaSessions
+if TYPE_CHECKING:
+    from ..session.shared import Replica
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -57,31 +57,32 @@ _NAME: Final = NAME.encode()
 _MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
 
 
-def endpoints(server: Serving, at: str) -> Mapping[str, Endpoint]:
-    """The endpoint of a server at this path, and the endpoints beside it."""
+def endpoints(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
+    """Return the endpoint of a server at this path, and the endpoints beside it."""
     found: dict[str, Endpoint] = {at: McpEndpoint(server)}
     if server.options.sse_2024:
-        found |= beside(server, at)
+        found |= endpoints_2024(server, at)
     return found
 
 
 class McpEndpoint:
     """The MCP endpoint."""
 
-    def __init__(self, server: Serving) -> None:
+    def __init__(self, server: McpBackend) -> None:
         self.server = server
         self._spoken = server.offered.stateful
         """The stateful revisions that this server speaks."""
         self._stateless = bool(server.offered.stateless)
         self._service = server.service
         self._host = server.host
-        self._memory = MemorySessions(server.host, server.options, server.subscriptions)
-        self._replica: ReplicaSessions | None = None
+        self._table = SessionTable(server.host, server.options, server.subscriptions)
+        self._shared: Replica | None = None
+        """What the table's sessions are shared through."""
 
     def __call__(self, request: HttpRequest, reply: Reply) -> None:
         known: RequestHead | None = request.head.memo
         if known is None:
-            known = facts(request.head, request.headers, self._spoken)
+            known = read_head(request.head, request.headers, self._spoken)
         if request.method != "POST":
             self._other(request, known, reply)
         elif not (known.body or self._service._lenient.any_media_type):
@@ -101,7 +102,7 @@ class McpEndpoint:
                 self._misses_version(message, reply)
 
     def scopes_of(self, head: Head) -> frozenset[str]:
-        """As `NamesScopes`, by the headers that repeat what the body says."""
+        """Return the scopes that a call needs, by the headers that repeat what the body says."""
         method = head.headers.get(_METHOD)
         if method is None or head.method != "POST":
             return frozenset()
@@ -129,7 +130,7 @@ class McpEndpoint:
         if type(message) is Request and message.method == "initialize":
             # "SHOULD name the protocol versions it supports in any error it returns to an `initialize`"
             # (basic/versioning)
-            refuse(reply, 400, self.unsupported(_asked(message)), id=message.id)
+            refuse(reply, 400, self.unsupported(_requested_version(message)), id=message.id)
         else:
             refuse(reply, 400, RpcError.of(HEADER_MISMATCH, _MISSING), id=_id(message))
 
@@ -148,7 +149,7 @@ class McpEndpoint:
     def _alone(self, request: HttpRequest, message: Message, known: RequestHead, reply: Reply) -> None:
         kind = type(message)
         if kind is not Request and kind is not Notification:
-            self._unfit(message, reply)
+            self._refuse_unfit(message, reply)
             return
         exchange = StatelessExchange(reply, request.body, request.caller, known, self.server, kind is Request)
         if kind is Request and message.method == _LISTEN:  # type: ignore[union-attr]
@@ -157,38 +158,40 @@ class McpEndpoint:
         if not exchange.over:
             reply.gone = exchange.left
 
-    def _unfit(self, message: Message, reply: Reply) -> None:
+    def _refuse_unfit(self, message: Message, reply: Reply) -> None:
         """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"."""
         if isinstance(message, Malformed):
-            unfit(reply, message, self._service._answers)
+            refuse_malformed(reply, message, self._service._answers)
         elif type(message) is Batch:
-            refused(reply, NO_BATCHES)
+            send_refusal(reply, NO_BATCHES)
         else:
             refuse(reply, 400, "Invalid Request: no request of this server waits for a response")
 
     # -- the stateful era
 
-    def _sessions(self) -> MemorySessions | ReplicaSessions | None:
-        """The table of sessions; None if there are no sessions here."""
+    def _sessions(self) -> SessionTable | None:
+        """Return the table of sessions; None if there are no sessions here."""
         server = self.server
         shared = server.shared
         if not self._spoken or (shared is not None and shared.store is None):
             return None
-        if shared is None:
-            return self._memory
-        if self._replica is None or self._replica.shared is not shared:
-            self._replica = ReplicaSessions(server.host, server.options, shared, server.subscriptions)
-        return self._replica
+        if self._shared is not shared:
+            elsewhere = None if shared is None else ReplicaSessions(shared)
+            self._shared, self._table = (
+                shared,
+                SessionTable(server.host, server.options, server.subscriptions, elsewhere),
+            )
+        return self._table
 
     def _in_session(
-        self, sessions: Sessions, request: HttpRequest, message: Message | None, known: RequestHead, reply: Reply
+        self, sessions: SessionTable, request: HttpRequest, message: Message | None, known: RequestHead, reply: Reply
     ) -> None:
         """An HTTP request that belongs to a session, or begins one. `message`: None except for a POST."""
         asks = type(message) is Request
         identity = request.caller.identity
         principal = None if identity is None else identity.principal
         if self.server.call_limit.draining and (asks or type(message) is Batch or request.method == "GET"):
-            self._draining(reply, _id(message))
+            self._refuse_draining(reply, _id(message))
         elif known.session is None and asks and message.method == "initialize":  # type: ignore[union-attr]
             self._begin(sessions, request, message, known, reply)  # type: ignore[arg-type]
         # "If the server receives a request with an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with
@@ -205,12 +208,12 @@ class McpEndpoint:
                 reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
                 session.request(message, request.body, reader, request.caller)  # type: ignore[arg-type]
             except Exception:
-                self._raised(reply, message.id)  # type: ignore[union-attr]
+                self._refuse_raised(reply, message.id)  # type: ignore[union-attr]
         else:
-            sessions.run(self._served(sessions, known.session, request, message, known, reply))
+            sessions.run(self._serve(sessions, known.session, request, message, known, reply))
 
     def _begin(
-        self, sessions: Sessions, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
+        self, sessions: SessionTable, request: HttpRequest, message: Request, known: RequestHead, reply: Reply
     ) -> None:
         if known.unspoken is not None:
             refuse(reply, 400, self.unsupported(known.unspoken), id=message.id)
@@ -221,7 +224,7 @@ class McpEndpoint:
 
     async def _begin_another(
         self,
-        sessions: Sessions,
+        sessions: SessionTable,
         id: str,
         request: HttpRequest,
         message: Request,
@@ -231,18 +234,18 @@ class McpEndpoint:
         """An `initialize` that names a session begins another: its client has begun anew, and kept the header."""
         try:
             if await sessions.find(id, request.caller.principal, request.caller) is None:
-                refused(reply, NO_SESSION, id=message.id, null=known.null)
+                send_refusal(reply, NO_SESSION, id=message.id, null=known.null)
             else:
                 self._begin(sessions, request, message, known, reply)
         except BusLost as lost:
             logger.warning("%s: %s", self.server.name, lost)
-            refused(reply, AWAY, id=message.id)
+            send_refusal(reply, AWAY, id=message.id)
         except Exception:
-            self._raised(reply, message.id)
+            self._refuse_raised(reply, message.id)
 
-    async def _served(
+    async def _serve(
         self,
-        sessions: Sessions,
+        sessions: SessionTable,
         id: str,
         request: HttpRequest,
         message: Message | None,
@@ -253,7 +256,7 @@ class McpEndpoint:
         try:
             session = await sessions.find(id, request.caller.principal, request.caller)
             if session is None:
-                refused(reply, NO_SESSION, id=_id(message), null=known.null)
+                send_refusal(reply, NO_SESSION, id=_id(message), null=known.null)
                 return
             # an error without an id is said as the session's revision has it
             reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, server)
@@ -272,27 +275,28 @@ class McpEndpoint:
                 reply.respond(204)
         except BusLost as lost:
             repeats.warning("%s: %s", server.name, lost)
-            refused(reply, AWAY, id=_id(message))
+            send_refusal(reply, AWAY, id=_id(message))
         except Exception:
-            self._raised(reply, _id(message))
+            self._refuse_raised(reply, _id(message))
 
-    def _raised(self, reply: Reply, id: Any) -> None:
+    def _refuse_raised(self, reply: Reply, id: Any) -> None:
         logger.exception("a request of a session raised")
         refuse(reply, 500, InternalError("Internal error"), id=id)
 
-    def _draining(self, reply: Reply, id: Any = UNSET) -> None:
+    def _refuse_draining(self, reply: Reply, id: Any = UNSET) -> None:
         refusal = self.server.call_limit.refusal()
         assert refusal is not None
         refuse(reply, 503, dialect.MCP.error(refusal), id=id, lines=retry_after(refusal))
 
 
 def _id(message: Message | None) -> Any:
-    """The id of a request, for an error: it "MUST include the same ID as the request" (basic); UNSET for others."""
+    """Return the id of a request, for an error: it "MUST include the same ID as the request" (basic); UNSET for
+    others."""
     return message.id if type(message) is Request else UNSET
 
 
 def _names_revision(message: Message) -> bool:
-    """Whether a request names its revision in `_meta`: "served statelessly" (2026's basic/versioning)."""
+    """Return whether a request names its revision in `_meta`: "served statelessly" (2026's basic/versioning)."""
     return type(message) is Request and claimed(message.params) is not UNSET
 
 
@@ -303,8 +307,8 @@ class _Initialize(Struct):
 _initialize = msgspec.json.Decoder(_Initialize).decode
 
 
-def _asked(message: Request) -> str:
-    """The version that an `initialize` requests."""
+def _requested_version(message: Request) -> str:
+    """Return the version that an `initialize` requests."""
     try:
         return "" if message.params is UNSET else _initialize(message.params).version
     except (msgspec.DecodeError, RecursionError):

@@ -13,7 +13,7 @@ from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
 from ...transports.http.messages import JSON_LINES, STATUSES, Lines, Reply, retry_after
 from ..protocol.dialect import MCP
 from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from ..session.responder import Refused, failed
+from ..session.refusals import SessionRefusal, is_error
 
 _STATUS: Final = {
     METHOD_NOT_FOUND: 404,  # "it MUST respond with 404 Not Found" (2026's basic/transports/streamable-http)
@@ -53,7 +53,7 @@ _code = msgspec.json.Decoder(_Failure).decode
 
 
 def status_of(answer: bytes, refusal: Refusal | None) -> int:
-    """The HTTP status of a stateless request's answer that is an error or a refusal."""
+    """Return the HTTP status of a stateless request's answer that is an error or a refusal."""
     if refusal is not None and refusal.kind in STATUSES:
         return STATUSES[refusal.kind]
     code = _code(answer).error.code
@@ -64,18 +64,18 @@ def status_of(answer: bytes, refusal: Refusal | None) -> int:
 
 
 def status_in_session(answer: bytes) -> int:
-    """The HTTP status of a session's answer.
+    """Return the HTTP status of a session's answer.
 
     "If the server cannot accept the input, it MUST return an HTTP error status code (e.g., 400 Bad Request)"
     (basic/transports)
     """
-    return 400 if failed(answer) and _code(answer).error.code in _NOT_ACCEPTED else 200
+    return 400 if is_error(answer) and _code(answer).error.code in _NOT_ACCEPTED else 200
 
 
 def refuse(
     reply: Reply, status: int, error: RpcError | str, *, id: Any = UNSET, null: bool = False, lines: Lines = ()
 ) -> None:
-    """An HTTP refusal as a JSON-RPC error; a text alone is -32600. Without `id`: none could be read.
+    """Refuse an HTTP request with a JSON-RPC error; a text alone is -32600. Without `id`: none could be read.
 
     `null`: for revisions without errors that have no id; they have null there.
     """
@@ -85,16 +85,16 @@ def refuse(
     reply.respond(status, (*JSON_LINES, *lines), failure(None if id is UNSET and null else id, error))
 
 
-def refused(reply: Reply, refusal: Refused, *, id: Any = UNSET, null: bool = False) -> None:
-    """A session's refusal in HTTP."""
+def send_refusal(reply: Reply, refusal: SessionRefusal, *, id: Any = UNSET, null: bool = False) -> None:
+    """Send a session's refusal over HTTP."""
     status = _REFUSED[refusal.why]
     lines: Lines = (("Retry-After", "1"),) if status == 503 else ()
     refuse(reply, status, refusal.error, id=id, null=null, lines=lines)
 
 
-def turned_away(reply: Reply, answer: bytes | None, refusal: Refusal, *, null: bool = False) -> None:
-    """A message that was not accepted, in either era: 503 while the server is busy or drains and 429 above a rate, with
-    the time to come back; 413 for what is too large, otherwise 400.
+def turn_away(reply: Reply, answer: bytes | None, refusal: Refusal, *, null: bool = False) -> None:
+    """Refuse a message that was not accepted, in either era: 503 while the server is busy or drains and 429 above a
+    rate, with the time to come back; 413 for what is too large, otherwise 400.
 
     "If the server cannot accept it, it MUST return an HTTP error status code" is said of notifications (2026's
     basic/transports/streamable-http); of requests, that the body is JSON. `answer`: None for a notification.

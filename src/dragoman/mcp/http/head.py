@@ -45,8 +45,8 @@ class RequestHead(Struct):
         return self.revision is not None and self.revision.null_error_id
 
 
-def facts(head: Head, headers: Mapping[str, str], spoken: Container[str]) -> RequestHead:
-    """The contents of this head; cached with it. `spoken`: the stateful revisions that the server speaks."""
+def read_head(head: Head, headers: Mapping[str, str], spoken: Container[str]) -> RequestHead:
+    """Return the contents of this head; cached with it. `spoken`: the stateful revisions that the server speaks."""
     if head.memo is not None:
         known: RequestHead = head.memo
         return known
@@ -71,7 +71,7 @@ def facts(head: Head, headers: Mapping[str, str], spoken: Container[str]) -> Req
 
 
 def accepted(accept: str | None) -> tuple[bool, bool]:
-    """Whether a caller accepts JSON, and a stream of events. Without `Accept` anything is accepted (RFC 9110,
+    """Return whether a caller accepts JSON, and a stream of events. Without `Accept` anything is accepted (RFC 9110,
     12.5.1)."""
     if accept is None:
         return True, True

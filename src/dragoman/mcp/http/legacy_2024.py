@@ -19,20 +19,20 @@ from ...net.sending import Waiters
 from ...rpc.dispatch import MessageOrigin, forbidden_batch
 from ...rpc.peering.channel_peer import ChannelPeer
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
-from ...transports.http.sse import comment, event
+from ...transports.http.sse import event
 from ..protocol.dialect import of
 from ..protocol.revisions import R2024_11
-from .authorization import Expiry, expiry_of
-from .errors import MEDIA_TYPE, refuse, turned_away
-from .head import facts
-from .readers import SSE_LINES
-from .serving import Serving
+from ..session.backend import McpBackend
+from .authorization import Expiry, start_expiry
+from .errors import MEDIA_TYPE, refuse, turn_away
+from .head import read_head
+from .sse_reply import SseReply
 
 _PARAMETER: Final = "session"
 
 
-def beside(server: Serving, at: str) -> Mapping[str, Endpoint]:
-    """The two endpoints, next to the path of the current endpoint."""
+def endpoints_2024(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
+    """Return the two endpoints, next to the path of the current endpoint."""
     parent = at.rpartition("/")[0]
     wire = OldWire(server)
     return {f"{parent}/sse": wire.listen, f"{parent}/messages": wire.post}
@@ -41,13 +41,13 @@ def beside(server: Serving, at: str) -> Mapping[str, Endpoint]:
 class OldWire:
     """The channels of this transport on one server, by their secrets."""
 
-    def __init__(self, server: Serving) -> None:
+    def __init__(self, server: McpBackend) -> None:
         self.server = server
         self.channels: dict[str, OldChannel] = {}
 
     def listen(self, request: HttpRequest, reply: Reply) -> None:
         """GET: open a channel."""
-        known = facts(request.head, request.headers, self.server.offered.stateful)
+        known = read_head(request.head, request.headers, self.server.offered.stateful)
         if request.method != "GET":
             refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
         elif not known.sse:
@@ -58,14 +58,14 @@ class OldWire:
             channel = OldChannel(self, request.caller, reply)
             peer = ChannelPeer(self.server.host, limits=self.server.limits, dialect=of(R2024_11))
             channel.principal = request.caller.principal
-            channel.expiry = expiry_of(request.caller, peer.lapse)
+            channel.expiry = start_expiry(request.caller, peer.lapse)
             channel.peer = peer
             self.channels[channel.secret] = channel
             peer.attach(channel)
 
     def post(self, request: HttpRequest, reply: Reply) -> None:
         """POST: take one message of a channel."""
-        known = facts(request.head, request.headers, self.server.offered.stateful)
+        known = read_head(request.head, request.headers, self.server.offered.stateful)
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
             return
@@ -84,7 +84,7 @@ class OldWire:
             return
         peer = channel.peer
         if (refusal := forbidden_batch(message, peer, request.caller, request.body)) is not None:
-            turned_away(reply, None, refusal, null=True)
+            turn_away(reply, None, refusal, null=True)
             return
         reply.respond(202)
         peer.origin = MessageOrigin(
@@ -98,6 +98,7 @@ class OldChannel:
 
     __slots__ = (
         "_reply",
+        "_sse",
         "_waiters",
         "_why",
         "_wire",
@@ -122,6 +123,7 @@ class OldChannel:
         self._wire = wire
         self.writable: bool = True
         self._reply: Reply | None = reply
+        self._sse: SseReply | None = None
         self._why: ChannelError | None = None
         self._waiters = Waiters()
 
@@ -131,12 +133,10 @@ class OldChannel:
         self.receiver = receiver
         reply.gone = self._gone
         reply.resumed = self._resumed
-        reply.doubted = self._comment
-        reply.start(200, SSE_LINES)
+        self._sse = SseReply(reply, self._wire.server)
         # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"; a
         # relative one holds wherever this is mounted
-        reply.write(event(f"messages?{_PARAMETER}={self.secret}".encode(), event="endpoint"))
-        self._wire.server.host.clock.set(self, self._wire.server.options.keep_alive)
+        self._sse.write(event(f"messages?{_PARAMETER}={self.secret}".encode(), event="endpoint"))
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
         reply = self._reply
@@ -176,15 +176,6 @@ class OldChannel:
             self.expiry.cancel()
         self._waiters.wake()
         self._wire.channels.pop(self.secret, None)
-        self._wire.server.host.clock.drop(self)
+        if self._sse is not None:
+            self._sse.stop()
         self.receiver.ended(why)
-
-    def expired(self) -> None:
-        """The stream was quiet for a while: send a comment."""
-        self._comment()
-        if self._reply is not None:
-            self._wire.server.host.clock.set(self, self._wire.server.options.keep_alive)
-
-    def _comment(self) -> None:
-        if self._reply is not None and self._reply.writable:
-            self._reply.write(comment())

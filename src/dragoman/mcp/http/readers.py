@@ -1,6 +1,6 @@
 """The HTTP responses that carry a session's messages: one answer as JSON, or a stream as Server-Sent Events.
 
-A quiet stream carries a comment now and then. Statuses and header fields are decided here, and nowhere in the session.
+Statuses and header fields are decided here, and nowhere in the session.
 """
 
 from __future__ import annotations
@@ -15,33 +15,27 @@ from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
 from ...rpc.responses import ErrorAnswers
-from ...transports.http.messages import JSON_LINES, CommonLines, Lines, Reply
-from ...transports.http.sse import comment, event
+from ...transports.http.messages import JSON_LINES, Lines, Reply
+from ...transports.http.sse import event
 from ..protocol import dialect
-from ..session.responder import FAILED, NO_STREAM, Refused
-from .authorization import Expiry, expiry_of
-from .errors import refuse, refused, status_in_session, turned_away
-from .serving import Serving
+from ..session.backend import McpBackend
+from ..session.refusals import FAILED, NO_STREAM, SessionRefusal
+from .authorization import Expiry, start_expiry
+from .errors import refuse, send_refusal, status_in_session, turn_away
+from .sse_reply import SSE_LINES, SseReply
 
 SESSION: Final = "Mcp-Session-Id"
-SSE: Final = "text/event-stream"
-SSE_LINES: Final = CommonLines(
-    ("Content-Type", SSE),
-    ("Cache-Control", "no-store"),
-    # "servers SHOULD include the `X-Accel-Buffering: no` header" (2026's basic/transports/streamable-http)
-    ("X-Accel-Buffering", "no"),
-)
 
 
 class HttpReader(Struct, eq=False):
-    """One HTTP response of a session: an `Answering`."""
+    """One HTTP response of a session: a `SessionReply`."""
 
     reply: Reply
     whole: bool
     streams: bool
     null: bool
     """Whether an error without an id has `"id": null`."""
-    server: Serving
+    server: McpBackend
     gone: Callable[[], None] | None = None
     resumed: Callable[[], None] | None = None
     left: bool = False
@@ -49,6 +43,7 @@ class HttpReader(Struct, eq=False):
     standing: Caller | None = None
     """For a stream that is open for as long as this caller is admitted."""
     expiry: Expiry | None = None
+    sse: SseReply | None = None
 
     def wait(self) -> None:
         """The answer is not ready: notice it if the far end goes."""
@@ -69,22 +64,22 @@ class HttpReader(Struct, eq=False):
         else:
             self.reply.respond(200, (*SSE_LINES, *lines), event(answer))
 
-    def turned_away(self, answer: bytes | None, refusal: Refusal) -> None:
-        turned_away(self.reply, answer, refusal, null=self.null)
+    def turn_away(self, answer: bytes | None, refusal: Refusal) -> None:
+        turn_away(self.reply, answer, refusal, null=self.null)
 
-    def accepted(self) -> None:
+    def accept(self) -> None:
         """ "If the server accepts the input, the server MUST return HTTP status code 202 Accepted with no body"."""
         self.reply.respond(202)
 
-    def nothing(self) -> None:
+    def end_unanswered(self) -> None:
         """End the stream without a response."""
         self.reply.respond(200, SSE_LINES)
 
-    def refused(self, refusal: Refused, id: Any = UNSET) -> None:
-        refused(self.reply, refusal, id=id, null=self.null)
+    def send_refusal(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
+        send_refusal(self.reply, refusal, id=id, null=self.null)
 
-    def unfit(self, message: Malformed) -> None:
-        unfit(self.reply, message, self.server.host.service._answers, null=self.null)
+    def refuse_malformed(self, message: Malformed) -> None:
+        refuse_malformed(self.reply, message, self.server.host.service._answers, null=self.null)
 
     # -- a stream
 
@@ -100,13 +95,11 @@ class HttpReader(Struct, eq=False):
             return
         reply = self.reply
         reply.gone, reply.resumed = self._gone, self._resumed
-        reply.doubted = self._comment
-        reply.start(200, SSE_LINES)
+        self.sse = SseReply(reply, self.server)
         if id is not None:
-            reply.write(event(b"", id=id, retry=self.server.options.retry))
+            self.sse.write(event(b"", id=id, retry=self.server.options.retry))
         if self.standing is not None:  # from here on: what is refused before has nothing to end
-            self.expiry = expiry_of(self.standing, self._expired)
-        self.server.host.clock.set(self, self.server.options.keep_alive)
+            self.expiry = start_expiry(self.standing, self._expired)
 
     def send(self, message: bytes, id: str | None) -> None:
         self.reply.write(event(message, id=id))
@@ -118,23 +111,23 @@ class HttpReader(Struct, eq=False):
         self._end(event(message, id=id) if message else b"")
 
     def complete(self, message: bytes, id: str | None, first: str | None) -> None:
-        if self.left:  # who returns for it gets it from the log
+        if self.left:  # a client that returns for it gets it from the log
             return
         begun = b"" if first is None else event(b"", id=first, retry=self.server.options.retry)
         self.reply.respond(200, SSE_LINES, begun + event(message, id=id))
 
-    def missing(self) -> None:
-        self.refused(NO_STREAM)
+    def refuse_unknown_stream(self) -> None:
+        self.send_refusal(NO_STREAM)
 
     def _end(self, last: bytes) -> None:
         self._over()
-        self.server.host.clock.drop(self)
-        self.reply.finish(last)
+        self.reply.finish(last) if self.sse is None else self.sse.finish(last)
 
     def _gone(self) -> None:
         self.left = True
         self._over()
-        self.server.host.clock.drop(self)
+        if self.sse is not None:
+            self.sse.stop()
         if self.gone is not None:
             self.gone()
 
@@ -146,17 +139,8 @@ class HttpReader(Struct, eq=False):
         if self.resumed is not None:
             self.resumed()
 
-    def expired(self) -> None:
-        """The stream was quiet for a while: send a comment."""
-        self._comment()
-        self.server.host.clock.set(self, self.server.options.keep_alive)
 
-    def _comment(self) -> None:
-        if self.reply.writable:
-            self.reply.write(comment())
-
-
-def unfit(reply: Reply, message: Malformed, answers: ErrorAnswers, *, null: bool = False) -> None:
+def refuse_malformed(reply: Reply, message: Malformed, answers: ErrorAnswers, *, null: bool = False) -> None:
     """400 for a body that is not a message."""
     if message.answerable:
         spoken = msgspec.structs.replace(dialect.MCP, null_id=null)

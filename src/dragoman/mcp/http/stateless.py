@@ -10,13 +10,13 @@ from msgspec import Struct
 from ...channel import Caller
 from ...jsonrpc.errors import Refusal
 from ...transports.http.messages import JSON_LINES, STATUSES, Reply, retry_after
-from ...transports.http.sse import comment, event
-from ..session.responder import FAILED, failed
-from .authorization import Expiry, expiry_of
-from .errors import status_of, turned_away
+from ...transports.http.sse import event
+from ..session.backend import McpBackend
+from ..session.refusals import FAILED, is_error
+from .authorization import Expiry, start_expiry
+from .errors import status_of, turn_away
 from .head import RequestHead
-from .readers import SSE_LINES
-from .serving import Serving
+from .sse_reply import SSE_LINES, SseReply
 
 
 class StatelessExchange(Struct, eq=False):
@@ -26,12 +26,12 @@ class StatelessExchange(Struct, eq=False):
     request: bytes
     caller: Caller
     known: RequestHead
-    server: Serving
+    server: McpBackend
     owed: bool
     """It is a request."""
     gone: Callable[[], None] | None = None
     over: bool = False
-    streams: bool = False
+    sse: SseReply | None = None
     """Messages were sent ahead of the answer."""
     expiry: Expiry | None = None
     acknowledges: ClassVar[bool] = True
@@ -39,11 +39,11 @@ class StatelessExchange(Struct, eq=False):
 
     def standing(self, caller: Caller) -> None:
         """It is open for as long as its caller is admitted."""
-        self.expiry = expiry_of(caller, self._expired)
+        self.expiry = start_expiry(caller, self._expired)
 
     def _expired(self) -> None:
         if not self.over:
-            self.reply.finish()
+            self.reply.finish() if self.sse is None else self.sse.finish()
             self.left()
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
@@ -52,10 +52,9 @@ class StatelessExchange(Struct, eq=False):
         self.over = True
         if self.expiry is not None:
             self.expiry.cancel()
-        if self.streams:
-            self.server.host.clock.drop(self)
+        if self.sse is not None:
             # "The final JSON-RPC response SHOULD terminate the stream"
-            self.reply.finish(b"" if answer is None else event(answer))
+            self.sse.finish(b"" if answer is None else event(answer))
         elif answer is None:
             self._nothing(refusal)
         elif refusal is None and self.known.json and not answer.startswith(FAILED):
@@ -70,10 +69,10 @@ class StatelessExchange(Struct, eq=False):
             # "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"
             self.reply.respond(202)
         else:
-            turned_away(self.reply, None, refusal)
+            turn_away(self.reply, None, refusal)
 
     def _other(self, answer: bytes, refusal: Refusal | None) -> None:
-        status = 200 if refusal is None and not failed(answer) else status_of(answer, refusal)
+        status = 200 if refusal is None and not is_error(answer) else status_of(answer, refusal)
         if status == 200 and not self.known.json:
             self.reply.respond(200, SSE_LINES, event(answer))
         else:
@@ -84,28 +83,17 @@ class StatelessExchange(Struct, eq=False):
         """Send a message ahead of the answer. False if the caller accepts no stream, or reads too slowly."""
         if self.over or not self.known.sse or not self.reply.writable:
             return False
-        if not self.streams:
-            self.streams = True
-            self.reply.start(200, SSE_LINES)
-            self.reply.doubted = self._comment
-            self.server.host.clock.set(self, self.server.options.keep_alive)
-        self.reply.write(event(message))
+        if self.sse is None:
+            self.sse = SseReply(self.reply, self.server)
+        self.sse.write(event(message))
         return True
-
-    def expired(self) -> None:
-        """The stream was quiet for a while: send a comment."""
-        self._comment()
-        self.server.host.clock.set(self, self.server.options.keep_alive)
-
-    def _comment(self) -> None:
-        if self.reply.writable:
-            self.reply.write(comment())
 
     def left(self) -> None:
         """The caller left: "The server MUST treat a client disconnect as cancellation" (basic/patterns)."""
         self.over = True
         if self.expiry is not None:
             self.expiry.cancel()
-        self.server.host.clock.drop(self)
+        if self.sse is not None:
+            self.sse.stop()
         if self.gone is not None:
             self.gone()

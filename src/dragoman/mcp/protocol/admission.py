@@ -1,7 +1,7 @@
 """The caller, its revision and what it can do: the handshake of the stateful era, the envelope of the
 stateless one. Pure.
 
-A request whose `_meta` names its revision is stateless, whatever came before it on its channel; any other belongs to
+A request whose `_meta` names its revision is stateless, also after others on its channel; any other belongs to
 the `SessionState` that `initialize` began there. All messages go through `admit`. Over HTTP it compares the headers
 with the same `_meta` and params that are served, so that a message cannot show a proxy one thing and its method
 another. Then the URIs in the params take their normal form (`uri`), so that nothing behind this sees another spelling.
@@ -19,6 +19,7 @@ from ...jsonrpc.condensed import LONG, Condensed
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
 from .encoding import READERS, decode
+from .entry_versions import Order, requested
 from .headers import VERSION, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
 from .params import (
@@ -90,6 +91,8 @@ class Admitted(Struct, gc=False):
     """Long arguments of a tool, without the long strings in them."""
     version: str = ""
     """Of the tool, resource or prompt that answers, once it is found; "" for one without versions."""
+    surroundings: Any = None
+    """What the function that answers finds around it (`server.surroundings`), once the message is routed."""
     opened: Any = None
     """What sealed state came with it, once it is opened; see `asking.ask.opened`."""
 
@@ -97,6 +100,12 @@ class Admitted(Struct, gc=False):
     def method(self) -> str:
         """The method's name."""
         return self.row.name
+
+    @property
+    def requested_version(self) -> Order | None:
+        """The version of a tool, resource or prompt that is requested; None: the highest. Raises InvalidParams for one
+        that cannot be."""
+        return requested(self.raw)
 
 
 class Offer(Struct, frozen=True):
@@ -112,7 +121,7 @@ class Offer(Struct, frozen=True):
 
 
 def offer(revisions: Iterable[Revision]) -> Offer:
-    """An offer of these revisions."""
+    """Return an offer of these revisions."""
     ordered = by_age(revisions)
     return Offer(
         {one.date: one for one in ordered if not one.stateful}, {one.date: one for one in ordered if one.stateful}
@@ -179,7 +188,7 @@ def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Conden
     if whole is not None and whole.raw is message.params:
         try:
             params = read(whole.text)
-        except UNREADABLE:  # the whole text tells what is wrong
+        except UNREADABLE:  # the whole text says what is wrong
             return read(message.params), None
         if type(params) is CallToolRequestParams and (short := whole.member(params.arguments)) is not None:
             return structs.replace(params, arguments=short.raw), short
@@ -189,8 +198,8 @@ def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Conden
 def _spoken(
     message: Any, row: Row | None, offered: Offer, headers: Mapping[str, str] | None, channel: bool
 ) -> Revision | None:
-    """The stateless revision that a message names, for messages that cannot be served. Raises RpcError if it is not
-    offered, or if the headers disagree."""
+    """Return the stateless revision that a message names, for messages that cannot be served. Raises RpcError if it is
+    not offered, or if the headers disagree."""
     version = claimed(message.params)
     if headers is not None and not (channel and version is UNSET):  # otherwise it belongs to a session
         _agree(message, row, None, version, headers)
@@ -213,7 +222,7 @@ def _agree(message: Any, row: Row | None, params: Any, version: str | UnsetType,
 
 
 def claimed(raw: Any) -> str | UnsetType:
-    """The revision that the `_meta` of any params names; UNSET without one."""
+    """Return the revision that the `_meta` of any params names; UNSET without one."""
     try:
         return decode(_EMPTY if raw is UNSET else raw, _Enveloped).meta.version
     except UNREADABLE:
@@ -229,7 +238,7 @@ class _Enveloped(Struct):
 
 
 def _known(version: str | UnsetType, offered: Offer) -> Revision | None:
-    """The stateless revision of this date; None without a date. Raises RpcError (-32022) for one that is not
+    """Return the stateless revision of this date; None without a date. Raises RpcError (-32022) for one that is not
     offered."""
     if version is UNSET:
         return None
@@ -256,7 +265,7 @@ def _served(
     channel: bool,
     short: Condensed | None,
 ) -> Admitted | None:
-    """The message as its revision has it: the one that it names itself, or else that of its session."""
+    """Return the message as its revision has it: the one that it names itself, or else that of its session."""
     version: Any = meta.protocol_version
     client: Any
     level: Any
@@ -273,7 +282,7 @@ def _served(
     elif session is not None and row.name != "initialize":
         revision, client, level = session.revision, session.client, session.log_level
         capabilities = session.capabilities
-    else:  # `initialize` begins a session, and on a channel also a new one in the place of another
+    else:  # `initialize` begins a session, and on a channel also a new one instead of another
         session = None
         revision, client, level, capabilities = _unbegun(row, params, meta, offered, channel), None, None, NOTHING
     if revision is None or not row.within(revision):
@@ -297,8 +306,8 @@ def _served(
 
 
 def _unbegun(row: Row, params: Any, meta: RequestMeta, offered: Offer, channel: bool) -> Revision | None:
-    """The revision of a message when there is no session yet and it belongs to no stateless revision; None: there is no
-    such method. Raises InvalidParams for a request that has to name its revision."""
+    """Return the revision of a message when there is no session yet and it belongs to no stateless revision; None:
+    there is no such method. Raises InvalidParams for a request that has to name its revision."""
     if row.name == "initialize" and offered.stateful:
         return negotiated(params, offered)
     if row.name == "ping" and offered.stateful and channel:
@@ -314,7 +323,7 @@ def _levels() -> str:
 
 
 def _strange(meta: RequestMeta, offered: Offer) -> tuple[str, Any]:
-    """The text for a request that belongs to no session and does not name its revision."""
+    """Return the text for a request that belongs to no session and does not name its revision."""
     missing = [
         name
         for name, value in (
@@ -330,7 +339,7 @@ def _strange(meta: RequestMeta, offered: Offer) -> tuple[str, Any]:
 
 
 def negotiated(params: InitializeRequestParams, offered: Offer) -> Revision:
-    """The revision of a new session.
+    """Return the revision of a new session.
 
     "If the server supports the requested protocol version, it MUST respond with the same version. Otherwise [...]
     This SHOULD be the latest version supported by the server." (basic/lifecycle)
@@ -340,7 +349,7 @@ def negotiated(params: InitializeRequestParams, offered: Offer) -> Revision:
 
 
 def begun(admitted: Admitted) -> SessionState:
-    """The session that an admitted `initialize` begins."""
+    """Return the session that an admitted `initialize` begins."""
     params: InitializeRequestParams = admitted.params
     return SessionState(admitted.revision, params.client_info, params.capabilities, principal=admitted.principal)
 
@@ -376,7 +385,7 @@ _WITH_URIS: Mapping[type[Struct], Callable[[Any], Any]] = {
     SubscriptionsListenRequestParams: _listened,
     CompleteRequestParams: _completed,
 }
-"""By their type, what gives the URIs in some params their normal form."""
+"""By the type of some params, the function that normalises their URIs."""
 
 
 class _MetaAlone(Struct):
@@ -384,7 +393,7 @@ class _MetaAlone(Struct):
 
 
 def _meta_apart(row: Row, raw: Any) -> RequestMeta:
-    """The envelope of a method of an extension, whose params say nothing of it. Raises InvalidParams."""
+    """Return the envelope of a method of an extension, whose params say nothing of it. Raises InvalidParams."""
     try:
         found = decode(_EMPTY if raw is UNSET else raw, _MetaAlone).meta
     except UNREADABLE as error:
@@ -416,7 +425,7 @@ def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
 
 
 def _shown(value: Raw) -> Any:
-    """A value as a fault shows it: complete if it is short, otherwise the beginning of its JSON text."""
+    """Return a value as a fault shows it: complete if it is short, otherwise the beginning of its JSON text."""
     text = bytes(value)
     return value if len(text) <= SHOWN else text[:SHOWN].decode("utf-8", "ignore") + "..."
 

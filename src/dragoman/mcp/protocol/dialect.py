@@ -2,7 +2,7 @@
 
 The revisions share one vocabulary. Of the codes, -32000 to -32019 should not be used at all and
 -32020 to -32099 belong to the specification (2026's basic/index, "Error Codes"), so our own
-refusals are standard errors, told apart by their text and data.
+refusals are standard errors, distinguished by their text and data.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ MCP: Final = Dialect(
 
 @cache
 def of(revision: Revision) -> Dialect:
-    """The dialect of a revision."""
+    """Return the dialect of a revision."""
     return msgspec.structs.replace(MCP, null_id=revision.null_error_id, batches=revision.batches)

@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Readers(dict[Any, Callable[[bytes | Raw], Any]]):
-    """By type, what reads it: made when it is first asked for."""
+    """By type, its decoder, made at its first use."""
 
     def __missing__(self, type: Any) -> Callable[[bytes | Raw], Any]:
         made = self[type] = msgspec.json.Decoder(type).decode
@@ -42,7 +42,7 @@ _fits: tuple[dict[type, Fit | None], ...] = tuple({} for _ in REVISIONS)
 def encode(value: Any, revision: Revision) -> bytes:
     """`value` as JSON for a peer of `revision`: what `fit` makes of it.
 
-    Raises LocalError when the revision requires what is not set or cannot be told what is.
+    Raises LocalError when the revision requires what is not set or has no form for what is.
     """
     return _encode(fit(value, revision))
 
@@ -64,27 +64,27 @@ def decode(raw: bytes | Raw, type: type[T]) -> T:
     """`raw` as a value of `type`; members it has not are ignored.
 
     `type` may be any hint that msgspec takes (then cast what comes out). Raises msgspec.DecodeError;
-    of its kind ValidationError where it is JSON and does not fit, with the path to the place.
+    of its kind ValidationError where it is JSON and does not fit, with the path to it.
     """
     found: T = READERS[type](raw)
     return found
 
 
 def _extra(hint: Any) -> dict[str, Any]:
-    """The history on a field."""
+    """Return the history on a field."""
     if get_origin(hint) is not Annotated:
         return {}
     return {key: value for meta in hint.__metadata__ for key, value in (meta.extra or {}).items()}
 
 
 def knows(hint: Any, revision: Revision) -> bool:
-    """Whether `revision` has the field with this annotation."""
+    """Return whether `revision` has the field with this annotation."""
     extra = _extra(hint)
     return revision.within(extra.get("since"), extra.get("until"))
 
 
 def requires(hint: Any, revision: Revision) -> bool:
-    """Whether the field with this annotation must not be UNSET in `revision`."""
+    """Return whether the field with this annotation must not be UNSET in `revision`."""
     extra = _extra(hint)
     since = extra.get("required_since")
     if since is not None and revision.within(since):
@@ -93,7 +93,7 @@ def requires(hint: Any, revision: Revision) -> bool:
 
 
 def _older(hint: Any, revision: Revision) -> Fit | None:
-    """The conversion for revisions older than the value's present form."""
+    """Return the conversion for revisions older than the value's present form."""
     before, change = _extra(hint).get("older", (None, None))
     return cast(Fit, change) if before is not None and not revision.within(before) else None
 
@@ -197,7 +197,7 @@ def _unborn(revision: Revision) -> Fit:
     def change(value: Any) -> Any:
         instead = stand_in(value)
         if instead is None:
-            raise LocalError(f"{type(value).__name__} cannot be told to a peer of {revision.date}")
+            raise LocalError(f"{type(value).__name__} cannot be sent to a peer of {revision.date}")
         return fit(instead, revision)
 
     return change

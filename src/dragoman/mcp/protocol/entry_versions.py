@@ -1,4 +1,4 @@
-"""Versions of an entry: their order, how a request asks for one, and how a list tells them. Pure.
+"""Versions of an entry: their order, how a request names one, and how a list shows them. Pure.
 
 The field is that of FastMCP, so that its clients and ours ask alike: `_meta.fastmcp.version` of a request, and
 `_meta.fastmcp` of what is listed, `{"version": "2", "versions": ["2", "1"]}`.
@@ -33,8 +33,8 @@ VERSION: Final = Rule(
 
 @lru_cache(256)
 def order(version: str) -> Order:
-    """What to compare a version by: numbers as numbers, a word before the end ("2.0-beta" before "2.0"), "1" as "1.0",
-    "v1" as "1"."""
+    """Return what to compare a version by: numbers as numbers, a word before the end ("2.0-beta" before "2.0"), "1" as
+    "1.0", "v1" as "1"."""
     parts = re.findall("[0-9]+|[a-z]+", version.lower())
     if len(parts) > 1 and parts[0] == "v":
         del parts[0]
@@ -49,8 +49,8 @@ def order(version: str) -> Order:
     return tuple(found)
 
 
-def asked(params: Raw | UnsetType) -> Order | None:
-    """The version that a request with these params asks for; None: the highest. InvalidParams for one that cannot
+def requested(params: Raw | UnsetType) -> Order | None:
+    """Return the version that a request with these params names; None: the highest. InvalidParams for one that cannot
     be."""
     meta = b"{}" if params is UNSET else _members(params).get("_meta", b"{}")
     given = _members(meta).get("fastmcp")
@@ -72,14 +72,15 @@ def _members(text: Raw | bytes) -> dict[str, Raw]:
 
 
 def asking(version: str | None) -> dict[str, Any]:
-    """The members of `_meta` that ask for a version. LocalError for what can be none."""
+    """Return the members of `_meta` that ask for a version. LocalError for what can be none."""
     if not VERSION.fits(version):
         raise LocalError(f"version is {VERSION.words}, not {version!r:.100}")
     return {} if version is None else {"fastmcp": {"version": version}}
 
 
 def with_versions(meta: Mapping[str, Any] | UnsetType, version: str, versions: tuple[str, ...]) -> dict[str, Any]:
-    """The `_meta` of what is listed: `version` is its own, `versions` are all that are there, the highest first."""
+    """Return the `_meta` of what is listed: `version` is its own, `versions` are all that are there, the highest
+    first."""
     given = {} if meta is UNSET else dict(meta)
     there = given.get("fastmcp")
     own = dict(there) if isinstance(there, Mapping) else {}

@@ -65,12 +65,12 @@ def _not_told(result: type[Struct], kind: str) -> str | None:
         return "it is an array in JSON"
     if config.tag is not None and config.tag_field == "resultType":
         return None if config.tag == kind else f"its tag is {config.tag!r}"
-    told = next((one for one in msgspec.structs.fields(result) if one.encode_name == "resultType"), None)
-    if told is None:
+    tag = next((one for one in msgspec.structs.fields(result) if one.encode_name == "resultType"), None)
+    if tag is None:
         return None
-    if told.default not in (NODEFAULT, kind):
-        return f"its {told.name} is {told.default!r}"
-    return "omit_defaults leaves it out" if config.omit_defaults and told.default == kind else None
+    if tag.default not in (NODEFAULT, kind):
+        return f"its {tag.name} is {tag.default!r}"
+    return "omit_defaults leaves it out" if config.omit_defaults and tag.default == kind else None
 
 
 def _has(kind: type[Struct] | None, what: str, *names: str) -> None:
@@ -102,7 +102,7 @@ class Extensions:
                 self.results[kind] = result
 
     def of_method(self, name: str) -> Extension | None:
-        """The extension that has a method; None: the protocol, or none has it."""
+        """Return the extension that has a method; None: the protocol, or none has it."""
         return self._by_method.get(name)
 
     @property

@@ -60,7 +60,7 @@ class HeaderParam(Struct, frozen=True):
 
 
 def marked(schema: Any) -> tuple[HeaderParam, ...]:
-    """The marked parameters of a tool's input schema, in its order.
+    """Return the marked parameters of a tool's input schema, in its order.
 
     Raises ValueError with the reason when an annotation breaks the rules ("Schema Extension"): then clients must
     not offer the tool, and a server refuses it.
@@ -144,7 +144,7 @@ def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], bool, dict[str, Any]]
 
 
 def encode_value(value: str) -> str:
-    """A text as a header's value: itself, or `=?base64?...?=` if it cannot be carried or would be misread."""
+    """Return a text as a header's value: itself, or `=?base64?...?=` if it cannot be carried or would be misread."""
     if (
         _PLAIN.fullmatch(value) is not None
         and value == value.strip(" \t")
@@ -155,7 +155,7 @@ def encode_value(value: str) -> str:
 
 
 def decode_value(value: str) -> str:
-    """The text that a header's value carries, without white space around it.
+    """Return the text that a header's value carries, without white space around it.
 
     Raises ValueError with the reason for characters that a value may not have and for invalid base64.
     """
@@ -172,7 +172,7 @@ def decode_value(value: str) -> str:
 
 
 def _text(value: Any) -> str | None:
-    """An argument in the form of a header; None if it has no header: null, absent, or not a primitive."""
+    """Return an argument in the form of a header; None if it has no header: null, absent, or not a primitive."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -201,7 +201,7 @@ def _read(arguments: Raw | Mapping[str, Any] | UnsetType | None) -> Any:
 def mirror(
     parameters: tuple[HeaderParam, ...], arguments: Raw | Mapping[str, Any] | UnsetType | None
 ) -> dict[str, str]:
-    """The `Mcp-Param-*` headers of a call. Raises LocalError for an integer beyond `SAFE_INTEGER`."""
+    """Return the `Mcp-Param-*` headers of a call. Raises LocalError for an integer beyond `SAFE_INTEGER`."""
     if not parameters:
         return {}
     values = _read(arguments)
@@ -257,7 +257,7 @@ def check_arguments(
     try:
         values = _read(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # the reader of the arguments may pass over the place
+        # the reader of the arguments may pass over it
         return f"Header mismatch: no header can agree with arguments that cannot be read: {error}"
     for one in parameters:
         if fault := _parameter(one, _at(values, one.path), headers.get(PARAM + one.name.lower())):
@@ -274,29 +274,29 @@ def _parameter(one: HeaderParam, value: Any, header: str | None) -> str | None:
     if abs(value) > SAFE_INTEGER:
         return f"Header mismatch: {one.header}: the body's value is beyond the integers that a header carries safely"
     try:
-        told = decode_value(header)
+        found = decode_value(header)
     except ValueError as error:
         return f"Header mismatch: {one.header} header value {error}"
     # "servers SHOULD compare the header value and the body value numerically rather than as strings"
-    match = re.fullmatch(_INTEGER, told)
-    return None if match is not None and int(match[1]) == value else _differs(one.header, told, text)
+    match = re.fullmatch(_INTEGER, found)
+    return None if match is not None and int(match[1]) == value else _differs(one.header, found, text)
 
 
 def _compared(label: str, header: str | None, body: str | None, sentinel: bool) -> str | None:
     if header is None:
         return f"Header mismatch: {label} header is missing"
     try:
-        told = decode_value(header)
+        found = decode_value(header)
     except ValueError as error:
         return f"Header mismatch: {label} header value {error}"
-    if (told if sentinel else header.strip(" \t")) == body:
+    if (found if sentinel else header.strip(" \t")) == body:
         return None
-    return _differs(label, told, body)
+    return _differs(label, found, body)
 
 
 def _differs(label: str, header: str, body: str | None) -> str:
-    told = f"Header mismatch: {label} header value {_short(header)}"
-    return f"{told} is not in the body" if body is None else f"{told} does not match body value {_short(body)}"
+    start = f"Header mismatch: {label} header value {_short(header)}"
+    return f"{start} is not in the body" if body is None else f"{start} does not match body value {_short(body)}"
 
 
 def _short(text: str) -> str:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def decode(raw: Raw, kind: type[T]) -> T:
-    """As `encoding.decode`; it raises what that raises."""
+    """Decode params leniently. Raises what `encoding.decode` raises."""
     try:
         return strictly(raw, kind)
     except msgspec.ValidationError as error:
@@ -55,7 +55,7 @@ def without_nulls(params: Raw, kind: type[Struct]) -> Raw:
 
 
 def _inside(value: Raw, kind: types.Type) -> Any:
-    """A member of params without the nulls in it."""
+    """Return a member of params without the nulls in it."""
     if isinstance(kind, types.RawType) or (
         isinstance(kind, types.UnionType) and any(isinstance(one, types.RawType) for one in kind.types)
     ):
@@ -67,7 +67,7 @@ def _inside(value: Raw, kind: types.Type) -> Any:
 
 
 def _without(value: Any, kind: types.Type) -> Any:
-    """The value without its optional members that are null."""
+    """Return the value without its optional members that are null."""
     if isinstance(kind, types.Metadata):
         return _without(value, kind.type)
     if isinstance(kind, types.UnionType):

@@ -65,7 +65,7 @@ class Row(Struct, frozen=True):
     """The member of the params that the header `Mcp-Name` repeats."""
 
     def within(self, revision: Revision) -> bool:
-        """Whether `revision` has this method."""
+        """Return whether `revision` has this method."""
         return self.since.order <= revision.order <= self.until.order
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...jsonrpc.options import check_struct, rules_of
 
 ArgumentErrors: TypeAlias = Literal["result", "revision"]
-"""How wrong arguments of a tool are told: in a result that the model reads, or as the revision has it, which up to
+"""How wrong arguments of a tool are reported: in a result that the model reads, or as the revision has it, which up to
 2025-06-18 is a JSON-RPC error."""
 
 
@@ -17,7 +17,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """The limits of Streamable HTTP, with their defaults and reasons. Times in seconds, sizes in bytes."""
 
     sessions: int = 10_000
-    """Sessions (`Mcp-Session-Id`) at once, on all replicas together. Above it another one ends for each new one, first
+    """Sessions (`Mcp-Session-Id`) at once, in each process. Above it another one ends for each new one, first
     such whose client sent nothing after `initialize`: of a caller with more than a tenth, then of the address without
     an identity that has most, then of the identity that has most; the one that was silent longest. Callers without an
     identity are refused where all belong to identities with less. Behind a broker, the mailboxes that have one, where
@@ -27,7 +27,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     log_messages: int = 256
     """Messages that one stream keeps for a client that resumes it, or has not connected yet."""
     log_bytes: int = 1024 * 1024
-    """Bytes of these messages; the newest is kept whatever its size."""
+    """Bytes of these messages; the newest is kept in any size."""
     resume: float = 300.0
     """How long a stream that broke or ended can be resumed."""
     streams: int = 64

@@ -29,17 +29,21 @@ class Stamp(Struct, frozen=True):
     """The beginning of a result's JSON text, `_meta` included."""
     meta: Raw
     """The `_meta` alone."""
+    text_prefix: bytes
+    """The beginning of a tool's result with one text."""
 
 
 def stamp(info: Implementation) -> Stamp:
-    """The stamp of a server."""
+    """Return the stamp of a server."""
     meta = msgspec.json.encode({SERVER_INFO: Raw(encode(info, NEWEST))})
-    return Stamp(info, b'{"_meta":' + meta + b",", Raw(meta))
+    prefix = b'{"_meta":' + meta + b","
+    text_prefix = prefix + b'"resultType":"complete","content":[{"type":"text","text":'
+    return Stamp(info, prefix, Raw(meta), text_prefix)
 
 
 def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = None) -> Raw:
-    """A result as JSON text for this revision. `kind`: the `resultType` of a type that is not the protocol's, where
-    that has none.
+    """Return a result as JSON text for this revision. `kind`: the `resultType` of a type that is not the protocol's,
+    where that has none.
 
     Raises LocalError for a value that the revision cannot express.
     """
@@ -49,11 +53,11 @@ def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = Non
         return _of_extension(result, revision, stamp, kind)
     if result.meta is not UNSET:
         return Raw(encode(msgspec.structs.replace(result, meta=_with_info(result.meta, revision, stamp)), revision))
-    return stamped(encode(result, revision), stamp)
+    return stamp_text(encode(result, revision), stamp)
 
 
 def _of_extension(result: Struct, revision: Revision, stamp: Stamp, kind: str) -> Raw:
-    """A result of a type that says for itself which members it has on the wire."""
+    """Return a result of a type that says for itself which members it has on the wire."""
     names = members_of(type(result))
     own = getattr(result, names["_meta"]) if "_meta" in names else UNSET
     if own is not UNSET:
@@ -61,7 +65,7 @@ def _of_extension(result: Struct, revision: Revision, stamp: Stamp, kind: str) -
     text = encode(result, revision)
     if "resultType" not in names:
         text = b'{"resultType":' + msgspec.json.encode(kind) + (b"," + text[1:] if len(text) > 2 else b"}")
-    return stamped(text, stamp) if own is UNSET else Raw(text)
+    return stamp_text(text, stamp) if own is UNSET else Raw(text)
 
 
 def _with_info(meta: Mapping[str, Any], revision: Revision, stamp: Stamp) -> dict[str, Any]:
@@ -77,14 +81,14 @@ def members_of(kind: type[Struct]) -> dict[str, str]:
 
 
 def read_back(value: S) -> S:
-    """A value of the protocol's types that a user made, as a client reads it. Raises LocalError for what no client can
-    read: a Struct takes whatever it is given."""
+    """Return a value of the protocol's types that a user made, as a client reads it. Raises LocalError for what no
+    client can read: a Struct takes any value."""
     try:
         return decode(encode(value, NEWEST), type(value))
     except msgspec.DecodeError as error:
         raise LocalError(f"no client could read this {type(value).__name__}: {error}") from None
 
 
-def stamped(text: bytes, stamp: Stamp) -> Raw:
-    """The JSON text of a result that has members, but no `_meta`, stamped."""
+def stamp_text(text: bytes, stamp: Stamp) -> Raw:
+    """Return the JSON text of a result that has members, but no `_meta`, stamped."""
     return Raw(stamp.prefix + text[1:])

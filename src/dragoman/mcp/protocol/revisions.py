@@ -57,7 +57,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     """A call may fail with -32042 to send the user to a URL first."""
 
     def within(self, since: Revision | None, until: Revision | None = None) -> bool:
-        """Whether it is in the range from `since` to `until`, both included; None: no bound."""
+        """Return whether it is in the range from `since` to `until`, both included; None: no bound."""
         return (since is None or since.order <= self.order) and (until is None or self.order <= until.order)
 
 

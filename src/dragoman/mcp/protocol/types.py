@@ -20,7 +20,7 @@ Members that many types have are explained here and not in each of them:
 * `name`: the identifier that calls use; `title`: a name for people, shown instead of it where there is one;
   `description`: what it is for, written for a model; `icons`: pictures for people, in any order;
 * `uri`: a URI (RFC 3986) as text; `mime_type`: a media type such as "text/plain";
-* `annotations`: hints for whom a content is and how much it matters; `type`: the tag that tells content blocks apart;
+* `annotations`: hints for whom a content is and how much it matters; `type`: the tag that distinguishes content blocks;
 * `meta`: a JSON object for clients, servers and extensions, by keys with a prefix; the protocol's own keys are the
   constants below PREFIX.
 
@@ -122,7 +122,7 @@ class Implementation(Struct, frozen=True, rename="camel"):
 
 
 class RootsCapability(Struct, frozen=True, rename="camel"):
-    """The client lists its roots; `list_changed`: and tells when they change."""
+    """The client lists its roots; `list_changed`: and notifies when they change."""
 
     list_changed: Annotated[bool | UnsetType, UNTIL_2025_11] = UNSET
 
@@ -159,20 +159,20 @@ class ClientCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PromptsCapability(Struct, frozen=True, rename="camel"):
-    """The server has prompts; `list_changed`: and tells when they change."""
+    """The server has prompts; `list_changed`: and notifies when they change."""
 
     list_changed: bool | UnsetType = UNSET
 
 
 class ResourcesCapability(Struct, frozen=True, rename="camel"):
-    """The server has resources; `subscribe`: it tells when one changes; `list_changed`: when the list does."""
+    """The server has resources; `subscribe`: it notifies when one changes; `list_changed`: when the list does."""
 
     subscribe: bool | UnsetType = UNSET
     list_changed: bool | UnsetType = UNSET
 
 
 class ToolsCapability(Struct, frozen=True, rename="camel"):
-    """The server has tools; `list_changed`: and tells when they change."""
+    """The server has tools; `list_changed`: and notifies when they change."""
 
     list_changed: bool | UnsetType = UNSET
 
@@ -249,7 +249,7 @@ class ImageContent(Struct, frozen=True, rename="camel", tag_field="type", tag="i
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The bytes of the picture. Raises ValueError when `data` is not base64."""
+        """Return the bytes of the picture. Raises ValueError when `data` is not base64."""
         return b64decode(self.data)
 
 
@@ -263,7 +263,7 @@ class AudioContent(Struct, frozen=True, rename="camel", tag_field="type", tag="a
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The bytes of the sound. Raises ValueError when `data` is not base64."""
+        """Return the bytes of the sound. Raises ValueError when `data` is not base64."""
         return b64decode(self.data)
 
 
@@ -277,7 +277,7 @@ class ResourceContents(Struct, frozen=True, kw_only=True, rename="camel"):
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
     def decoded(self) -> bytes:
-        """The content as bytes, whichever of the two it is. Raises ValueError when `blob` is not base64."""
+        """Return the content as bytes, whichever of the two it is. Raises ValueError when `blob` is not base64."""
         if isinstance(self.text, str):
             return self.text.encode()
         return b64decode(self.blob) if isinstance(self.blob, str) else b""
@@ -344,7 +344,7 @@ BORN: Final[dict[type[Struct], Revision]] = {
 
 
 def stand_in(block: Struct) -> TextContent | None:
-    """The text that replaces a block for a revision without its kind; None if no text can."""
+    """Return the text that replaces a block for a revision without its kind; None if no text can."""
     if isinstance(block, ResourceLink):
         about = f" ({block.description})" if block.description else ""
         return TextContent(f"{block.title or block.name}: {block.uri}{about}", block.annotations)
@@ -457,7 +457,7 @@ class PromptMessage(Struct, frozen=True, rename="camel"):
 
 
 class Root(Struct, frozen=True, rename="camel"):
-    """A place the client lets the server work in. `uri`: file:."""
+    """A folder in which the client lets the server work. `uri`: file:."""
 
     uri: str
     name: str | UnsetType = UNSET

@@ -1,7 +1,7 @@
 """The normal form of a URI (RFC 3986, section 6.2.2). Pure.
 
 A URI has many spellings: `Config://App`, `config://%61pp`, `config://app`. Each that comes in, from a peer or from the
-server's own code, is normalised once, and only its normal form is matched, compared, kept and told: what one spelling
+server's own code, is normalised once, and only its normal form is matched, compared, kept and shown: what one spelling
 is refused, no other gets.
 
 Rules:
@@ -46,15 +46,15 @@ def _looks_normal() -> Callable[[str], Any]:
 
 def normal(uri: str) -> str:
     """Return the normal form of a URI; the same object where that is what came."""
-    return uri if _looks_normal()(uri) else _with_case(escaped(uri))
+    return uri if _looks_normal()(uri) else _with_case(escape(uri))
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return a part of a URI with its percent-encoding in normal form; letters keep their case."""
     return re.sub(_ODD, _octets, text)
 
 
-def lowered(text: str) -> str:
+def lowercase(text: str) -> str:
     """Return a part of a URI in lower case; what is percent-encoded keeps its digits."""
     return re.sub(_CASED, lambda found: found[0] if found[0][0] == "%" else found[0].lower(), text)
 
@@ -74,13 +74,13 @@ def _with_case(uri: str) -> str:
     scheme, user, host = begins[1].lower(), begins[2], begins[3]
     if host is None:
         return scheme + uri[begins.end() :]
-    return f"{scheme}//{user}{lowered(host)}{uri[begins.end() :]}"
+    return f"{scheme}//{user}{lowercase(host)}{uri[begins.end() :]}"
 
 
 def unescaped(uri: str) -> str:
     """Return a normal URI, or template, with the delimiters in its path that are percent-encoded as they are.
 
-    RFC 3986 tells `a%2Bb` and `a+b` apart, and a function that gets values decoded cannot.
+    RFC 3986 distinguishes `a%2Bb` and `a+b`, and a function that gets values decoded cannot.
     """
     if "%" not in uri:
         return uri

@@ -7,9 +7,9 @@ Rules:
 - `match` gives text for each name, percent-decoded once. Names in `{?...}` and `{&...}` may be absent, in any order;
   all others must be there and have at least one character. Where a URI can be cut in several ways, the first names
   take as much as they can.
-- A value cannot leave its place ("Servers MUST sanitize file paths to prevent directory traversal attacks", resources).
-  What is looked at is the decoded value, which is what the function gets: it has no backslash and no NUL, no segment
-  that is ".." (outside of the query "." neither), and no drive letter in front.
+- A value cannot leave its position ("Servers MUST sanitize file paths to prevent directory traversal attacks",
+  resources). What is looked at is the decoded value, which is what the function gets: it has no backslash and no NUL,
+  no segment that is ".." (outside of the query "." neither), and no drive letter in front.
 - `{+a}`, `{#a}` and `{/a*}` are *wide*: they take several segments. Their "/" is one in the URI, never `%2F`, and none
   is in front. No other value has a "/", however it is spelled.
 - `any_path`: values of wide names and of the query may be absolute paths, drive letters and URLs.
@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from ...jsonrpc.errors import LocalError
-from .uri import escaped, lowered, normal, unescaped
+from .uri import escape, lowercase, normal, unescaped
 
 LONGEST: Final = 65_536
 """A longer URI matches nothing."""
@@ -94,7 +94,7 @@ class Template(Struct, frozen=True):
     rank: tuple[int, ...]
     """Sorts the more specific template first, where two match one URI."""
     pieces: tuple[_Piece, ...]
-    asked: tuple[Variable, ...]
+    query: tuple[Variable, ...]
     """The variables of the query."""
     marked: bool
     """The query begins with "?"; else it goes on with "&"."""
@@ -114,7 +114,7 @@ class Template(Struct, frozen=True):
         if not uri.startswith(self.lead) or len(uri) > LONGEST:
             return None
         found: dict[str, str] = {}
-        if self.asked:
+        if self.query:
             uri, mark, query = uri.partition("?" if self.marked else "&")
             if mark and not self._query(query, found):
                 return None
@@ -123,21 +123,19 @@ class Template(Struct, frozen=True):
             return None
         for piece, value in cut:
             wide = piece.wide
-            text = _decoded(value, wide, piece.kind == _ASKED, self.any_path and (wide or piece.kind == _ASKED))
-            if not _taken(found, piece.name, text, piece.longest):
+            text = _decode(value, wide, piece.kind == _ASKED, self.any_path and (wide or piece.kind == _ASKED))
+            if not _take(found, piece.name, text, piece.longest):
                 return None
         return found
 
     def _query(self, query: str, found: dict[str, str]) -> bool:
-        known = {variable.name: variable for variable in self.asked}
+        known = {variable.name: variable for variable in self.query}
         if _run(_ANY).fullmatch(query) is None or "#" in query:
             return False
         for pair in query.split("&"):
             name, _, value = pair.partition("=")
             variable = known.pop(name, None)
-            if variable is None or not _taken(
-                found, name, _decoded(value, False, True, self.any_path), variable.longest
-            ):
+            if variable is None or not _take(found, name, _decode(value, False, True, self.any_path), variable.longest):
                 return False
         return True
 
@@ -171,23 +169,23 @@ def parse(text: str, *, any_path: bool = False) -> Template:
     tail = next((i for i, p in enumerate(parts) if isinstance(p, Expression) and p.way in "?&" and p.way), len(parts))
     if any(isinstance(part, str) or part.way not in ("?", "&") for part in parts[tail:]):
         raise LocalError(f"{text!r}: {{?...}} and {{&...}} come last, since their names come in any order")
-    asked = tuple(v for part in parts[tail:] if isinstance(part, Expression) for v in part.variables)
+    query = tuple(v for part in parts[tail:] if isinstance(part, Expression) for v in part.variables)
     pieces = tuple(_pieces(parts[:tail]))
     if not any_path and len(pieces) > 1 and pieces[0].text == "file://" and pieces[1].wide:
         raise LocalError(
             f"{text!r}: each of its values would begin with a slash, so nothing matches: write "
             f"file:///{{+{pieces[1].name}}} for a path below a folder, or any_path=True for one anywhere"
         )
-    names = [piece.name for piece in pieces if piece.name] + [variable.name for variable in asked]
-    first = parts[tail] if asked else None
+    names = [piece.name for piece in pieces if piece.name] + [variable.name for variable in query]
+    first = parts[tail] if query else None
     lead = pieces[0].text if pieces and not pieces[0].name else ""
     return Template(
         text,
         tuple(dict.fromkeys(names)),
-        frozenset(variable.name for variable in asked) - {piece.name for piece in pieces},
-        _rank(pieces, asked),
+        frozenset(variable.name for variable in query) - {piece.name for piece in pieces},
+        _rank(pieces, query),
         pieces,
-        asked,
+        query,
         isinstance(first, Expression) and first.way == "?",
         lead,
         any_path,
@@ -195,8 +193,8 @@ def parse(text: str, *, any_path: bool = False) -> Template:
 
 
 def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
-    """The parts in the normal form of the URIs that they make. LocalError for a letter that would be in the host of
-    some of these and in the path of others."""
+    """Return the parts in the normal form of the URIs that they make. LocalError for a letter that would be in the host
+    of some of these and in the path of others."""
     found: list[str | Expression] = []
     hosts: list[int] = []  # the literals of the authority: what is behind an "@" is the host
     where: Literal["scheme", "host", "path"] = "scheme"
@@ -208,7 +206,7 @@ def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
                 where = "path"
             unsure = unsure or (part.way == "+" and where != "path")
             continue
-        part = escaped(part)
+        part = escape(part)
         if where == "scheme":
             scheme, colon, part = part.partition(":")
             found.append(scheme.lower() + colon)
@@ -221,7 +219,7 @@ def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
         if where == "host":
             ends = re.search(_STEP, part)
             host = part if ends is None else part[: ends.start()]
-            if unsure and host != lowered(host):
+            if unsure and host != lowercase(host):
                 raise LocalError(f"{text!r}: {host!r} may be in the host of a URI, so write it in lower case")
             hosts.append(len(found))
             found.append(host)
@@ -232,12 +230,12 @@ def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
     for at in hosts:
         user, mark, host = str(found[at]).rpartition("@")
         if at >= after:
-            found[at] = user + mark + lowered(host)
-    return _joined(found)
+            found[at] = user + mark + lowercase(host)
+    return _join_literals(found)
 
 
-def _joined(parts: list[str | Expression]) -> list[str | Expression]:
-    """The parts, with each run of literals as one."""
+def _join_literals(parts: list[str | Expression]) -> list[str | Expression]:
+    """Return the parts, with each run of literals as one."""
     found: list[str | Expression] = []
     for part in parts:
         last = found[-1] if found else None
@@ -249,7 +247,7 @@ def _joined(parts: list[str | Expression]) -> list[str | Expression]:
 
 
 def is_template(text: str) -> bool:
-    """Whether a text has expressions, or what should be one."""
+    """Return whether a text has expressions, or what should be one."""
     return "{" in text or "}" in text
 
 
@@ -260,7 +258,7 @@ def normal_reference(text: str) -> str:
     try:
         return parse(text, any_path=True).text
     except LocalError:
-        return escaped(text)
+        return escape(text)
 
 
 def _expression(inner: str, text: str) -> Expression:
@@ -308,17 +306,17 @@ def _kind(way: Way, variable: Variable, asking: bool) -> str:
     return _ASKED if asking else _SIMPLE
 
 
-def _rank(pieces: tuple[_Piece, ...], asked: tuple[Variable, ...]) -> tuple[int, ...]:
+def _rank(pieces: tuple[_Piece, ...], query: tuple[Variable, ...]) -> tuple[int, ...]:
     wide = sum(piece.wide for piece in pieces)
     names = sum(bool(piece.name) for piece in pieces)
-    return wide, min(names, 1), -sum(len(piece.text) for piece in pieces), names, len(asked)
+    return wide, min(names, 1), -sum(len(piece.text) for piece in pieces), names, len(query)
 
 
 # -- matching -------------------------------------------------------------------------------------
 
 
 def _cut(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | None:
-    """The URI cut into the values of these pieces; None when it cannot be."""
+    """Return the URI cut into the values of these pieces; None when it cannot be."""
     if not pieces:
         return None if uri else []
     begin, end = 0, len(uri)
@@ -342,10 +340,10 @@ def _cut(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | Non
 def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | None:
     """From the end, find the positions at which the rest can begin. Then from the front, take each value as long as
     possible."""
-    places = [bytearray(len(uri) + 1) for _ in range(len(pieces) + 1)]
-    places[-1][len(uri)] = 1
+    reachable = [bytearray(len(uri) + 1) for _ in range(len(pieces) + 1)]
+    reachable[-1][len(uri)] = 1
     for index in range(len(pieces) - 1, -1, -1):
-        piece, after, here = pieces[index], places[index + 1], places[index]
+        piece, after, here = pieces[index], reachable[index + 1], reachable[index]
         if not piece.name:
             at = uri.find(piece.text)
             while at >= 0:
@@ -356,11 +354,11 @@ def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str
             last = after.rfind(1, run.start() + 1, run.end() + 1)
             if last > run.start():
                 here[run.start() : last] = b"\x01" * (last - run.start())
-    if not places[0][0]:
+    if not reachable[0][0]:
         return None
     cut: list[tuple[_Piece, str]] = []
     at = 0
-    for piece, after in zip(pieces, places[1:], strict=True):
+    for piece, after in zip(pieces, reachable[1:], strict=True):
         if not piece.name:
             at += len(piece.text)
             continue
@@ -372,9 +370,9 @@ def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str
     return cut
 
 
-def _decoded(text: str, wide: bool, asked: bool, any_path: bool) -> str | None:
-    """Return a value decoded; None for one that leaves its place or is not text. `wide`: of several segments; `asked`:
-    in the query."""
+def _decode(text: str, wide: bool, query: bool, any_path: bool) -> str | None:
+    """Return a value decoded; None for one that leaves its position or is not text. `wide`: of several segments;
+    `query`: in the query."""
     value = text
     if "%" in text:
         if wide and "%2F" in text:
@@ -391,22 +389,22 @@ def _decoded(text: str, wide: bool, asked: bool, any_path: bool) -> str | None:
         return None  # "C:" leads out of every folder (Windows)
     if "/" in value and not any_path and (not wide or value[0] == "/"):
         return None
-    if "." in value and any(_leads(segment.strip(), asked) for segment in value.split("/")):
+    if "." in value and any(_leads(segment.strip(), query) for segment in value.split("/")):
         return None
     return value
 
 
-def _leads(segment: str, asked: bool) -> bool:
-    return segment == ".." or (segment == "." and not asked)
+def _leads(segment: str, query: bool) -> bool:
+    return segment == ".." or (segment == "." and not query)
 
 
-def _taken(found: dict[str, str], name: str, value: str | None, longest: int) -> bool:
+def _take(found: dict[str, str], name: str, value: str | None, longest: int) -> bool:
     """Store a value; False if it is invalid, too long, or another one has that name."""
     return value is not None and not (longest and len(value) > longest) and found.setdefault(name, value) == value
 
 
 def above(uri: str) -> Iterator[str]:
-    """The URI and its ancestors: `x://a` and `x://a/` for `x://a/b`, `x://a` for `x://a?b` and `x://a#b`.
+    """Return the URI and its ancestors: `x://a` and `x://a/` for `x://a/b`, `x://a` for `x://a?b` and `x://a#b`.
 
     A subscriber of one of them is notified: "This might be a sub-resource of the one that the client actually
     subscribed to" (`ResourceUpdatedNotificationParams`).

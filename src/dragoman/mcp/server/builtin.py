@@ -1,59 +1,29 @@
 """The methods that a server answers itself: the handshake, lists, log levels, subscriptions.
 
 Each is a `Method` like any other, whose function takes `(admitted, context)` and returns a result as
-JSON text. Tools, resources, prompts and completions have methods of their own, see `handlers`.
+JSON text. Tools, resources, prompts and completions have methods of their own (`handlers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
-from ...channel import Caller
 from ...jsonrpc.errors import INVALID_REQUEST, InvalidParams, MethodNotFound, Refusal, RpcError
 from ...rpc.context import Context
 from ...rpc.method import Method, Passed
 from ..protocol import dialect
-from ..protocol.admission import LEVELS, Admitted, Offer, begun
-from ..protocol.params import CacheScope, CompleteResult, Completion, DiscoverResult, EmptyResult, InitializeResult
-from ..protocol.results import Stamp, finish
-from ..protocol.revisions import NEWEST_STATEFUL, Revision
-from ..protocol.types import Implementation, ServerCapabilities
+from ..protocol.admission import EVERYTHING, LEVELS, Admitted, Offer, begun
+from ..protocol.params import CompleteResult, Completion, DiscoverResult, EmptyResult, InitializeResult
+from ..protocol.results import finish
+from ..protocol.revisions import NEWEST_STATEFUL
 from ..session.client_info import keep_client
 from .listing import Listing
+from .registry import Capabilities, Registry
 from .subscriptions import Subscriptions
-
-
-class Pages(Protocol):
-    """Gives the pages of lists."""
-
-    def page(self, listing: Listing, revision: Revision, caller: Caller, cursor: str | UnsetType = UNSET) -> Raw:
-        """The result of a list method. Raises InvalidParams for a cursor that the server did not give."""
-
-
-class Answering(Protocol):
-    """The part of a server that these methods use."""
-
-    @property
-    def info(self) -> Implementation: ...
-    @property
-    def instructions(self) -> str | None: ...
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def offered(self) -> Offer: ...
-    @property
-    def ttl(self) -> float: ...
-    @property
-    def cache_scope(self) -> CacheScope: ...
-    @property
-    def catalog(self) -> Pages: ...
-    @property
-    def subscriptions(self) -> Subscriptions: ...
-    def capabilities(self) -> ServerCapabilities: ...
-    def stateless_capabilities(self) -> ServerCapabilities: ...
+from .surroundings import Surroundings
 
 
 def method(
@@ -69,7 +39,7 @@ def method(
     return Method(name, passed, kind, quick=quick, runs_inline=quick, **more)
 
 
-def raising(name: str, error: RpcError) -> Method:
+def error_method(name: str, error: RpcError) -> Method:
     """A method of that name that answers with this error."""
 
     def fail(admitted: Admitted, context: Context) -> Any:
@@ -78,17 +48,30 @@ def raising(name: str, error: RpcError) -> Method:
     return method(name, fail)
 
 
-_REPLACED: Final = Refusal("cancelled", "Request cancelled: `initialize` began a new session on this channel")
+_NEW_SESSION: Final = Refusal("cancelled", "Request cancelled: `initialize` began a new session on this channel")
 
 
 class _Builtin:
     """What the server's own methods do."""
 
-    def __init__(self, server: Answering) -> None:
-        self._server = server
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        registry: Registry,
+        subscriptions: Subscriptions,
+        capabilities: Capabilities,
+        offered: Offer,
+        instructions: str | None,
+    ) -> None:
+        self._surroundings, self._stamp = surroundings, surroundings.stamp
+        self._registry = registry
+        self._subscriptions = subscriptions
+        self._capabilities = capabilities
+        self._offered = offered
+        self._instructions = UNSET if instructions is None else instructions
 
     def _empty(self, admitted: Admitted) -> Raw:
-        return finish(EmptyResult(), admitted.revision, self._server.stamp)
+        return finish(EmptyResult(), admitted.revision, self._stamp)
 
     def initialize(self, admitted: Admitted, context: Context) -> Raw:
         peer: Any = context.peer
@@ -105,35 +88,35 @@ class _Builtin:
         peer.dialect = dialect.of(session.revision)
         result = InitializeResult(
             protocol_version=session.revision.date,
-            capabilities=self._server.capabilities(),
-            server_info=self._server.info,
-            instructions=UNSET if self._server.instructions is None else self._server.instructions,
+            capabilities=self._capabilities.stateful(),
+            server_info=self._stamp.info,
+            instructions=self._instructions,
         )
-        return finish(result, session.revision, self._server.stamp)
+        return finish(result, session.revision, self._stamp)
 
     def _begin_again(self, peer: Any) -> None:
         """The client of a channel begins anew, as behind a bridge that keeps one server for many clients: nothing of
-        the session before is left, and who waits for something of it is told."""
+        the session before is kept, and calls that wait for it are answered."""
         before = peer.state
-        self._server.subscriptions.leave(peer)
-        peer.begin_again(lambda message: getattr(message.params, "session", None) is before, _REPLACED)
+        self._subscriptions.leave(peer)
+        peer.begin_again(lambda message: getattr(message.params, "session", None) is before, _NEW_SESSION)
 
     def initialized(self, admitted: Admitted, context: Context) -> None:
         if admitted.session is not None:
-            self._server.subscriptions.join(context.peer)
+            self._subscriptions.join(context.peer)
 
     def discover(self, admitted: Admitted, context: Context) -> Raw:
         result = DiscoverResult(
-            supported_versions=self._server.offered.dates,
-            capabilities=self._server.stateless_capabilities(),
-            instructions=UNSET if self._server.instructions is None else self._server.instructions,
-            ttl_ms=int(self._server.ttl * 1000),
-            cache_scope=self._server.cache_scope,
+            supported_versions=self._offered.dates,
+            capabilities=self._capabilities.stateless(),
+            instructions=self._instructions,
+            ttl_ms=int(self._surroundings.ttl * 1000),
+            cache_scope=self._surroundings.cache_scope,
         )
-        return finish(result, admitted.revision, self._server.stamp)
+        return finish(result, admitted.revision, self._stamp)
 
     def listing(self, kind: Listing) -> Callable[[Admitted, Context], Raw]:
-        return lambda admitted, context: self._server.catalog.page(
+        return lambda admitted, context: self._registry.page(
             kind, admitted.revision, context.caller, admitted.params.cursor
         )
 
@@ -147,27 +130,34 @@ class _Builtin:
         return self._empty(admitted)
 
     def subscribe(self, admitted: Admitted, context: Context) -> Raw:
-        self._server.subscriptions.subscribe(admitted, context.peer, admitted.params.uri, context.caller)
+        self._subscriptions.subscribe(admitted, context.peer, admitted.params.uri, context.caller)
         return self._empty(admitted)
 
     def unsubscribe(self, admitted: Admitted, context: Context) -> Raw:
-        self._server.subscriptions.unsubscribe(admitted, context.peer, admitted.params.uri)
+        self._subscriptions.unsubscribe(admitted, context.peer, admitted.params.uri)
         return self._empty(admitted)
 
     def nothing_to_complete(self, admitted: Admitted, context: Context) -> Raw:
-        if self._server.capabilities().completions is UNSET:
+        if self._capabilities.stateful().completions is UNSET:
             # "Method not found: `-32601` (Capability not supported)" (server/utilities/completion)
             raise MethodNotFound
-        return finish(CompleteResult(completion=Completion([])), admitted.revision, self._server.stamp)
+        return finish(CompleteResult(completion=Completion([])), admitted.revision, self._stamp)
 
     async def listen(self, admitted: Admitted, context: Context) -> Raw:
-        return await self._server.subscriptions.listen(admitted, context)
+        return await self._subscriptions.listen(admitted, context)
 
 
-def methods(server: Answering) -> dict[str, Method]:
-    """The server's own methods by name."""
-    pong = finish(EmptyResult(), NEWEST_STATEFUL, server.stamp)
-    own = _Builtin(server)
+def methods(
+    surroundings: Surroundings,
+    registry: Registry,
+    subscriptions: Subscriptions,
+    capabilities: Capabilities,
+    offered: Offer = EVERYTHING,
+    instructions: str | None = None,
+) -> dict[str, Method]:
+    """The server's own methods by name. `offered`: the revisions that it speaks."""
+    pong = finish(EmptyResult(), NEWEST_STATEFUL, surroundings.stamp)
+    own = _Builtin(surroundings, registry, subscriptions, capabilities, offered, instructions)
     found = (
         method("initialize", own.initialize),
         method("notifications/initialized", own.initialized),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from ...channel import Caller, Exchange
+from ...channel import Caller
 from ...jsonrpc.codec import read
 from ...jsonrpc.errors import Refusal, RpcError
 from ...jsonrpc.leniency import STRICT
-from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Failure, Result
 from ...rpc.binding.results import to_json
 from ..protocol.encoding import decode
@@ -21,6 +20,7 @@ from ..protocol.entry_versions import asking
 from ..protocol.params import ListToolsResult
 from ..protocol.revisions import NEWEST
 from ..protocol.types import Tool
+from .served import ServedServer
 
 T = TypeVar("T")
 
@@ -30,14 +30,6 @@ _META: Final = {
     "io.modelcontextprotocol/clientInfo": {"name": "in this process", "version": "0"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-
-
-class Called(Protocol):
-    """The part of a server that is called."""
-
-    @property
-    def limits(self) -> Limits: ...
-    def exchange(self, x: Exchange) -> None: ...
 
 
 class _Exchange:
@@ -58,7 +50,7 @@ class _Exchange:
 
 
 async def request(
-    server: Called,
+    server: ServedServer,
     method: str,
     params: Mapping[str, Any],
     caller: Caller,
@@ -82,7 +74,7 @@ async def request(
     return decode(answer.result, result)
 
 
-async def list_all(server: Called, caller: Caller) -> list[Tool]:
+async def list_all(server: ServedServer, caller: Caller) -> list[Tool]:
     """The tools on all pages."""
     found: list[Tool] = []
     params: dict[str, Any] = {}

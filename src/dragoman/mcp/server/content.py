@@ -50,7 +50,7 @@ class _Media(Struct, frozen=True):
 
     data: bytes | bytearray | memoryview | str | os.PathLike[str]
     mime_type: str | None = None
-    """The media type; None: told by the name of the file or the first bytes."""
+    """The media type; None: by the name of the file or the first bytes."""
     annotations: Annotations | None = None
     meta: Mapping[str, Any] | None = None
 
@@ -77,7 +77,7 @@ class File(Struct, frozen=True):
     path: str | os.PathLike[str]
     """Of the file, absolute or relative to the working directory."""
     mime_type: str | None = None
-    """The media type; None: told by the name."""
+    """The media type; None: by the file's name."""
     uri: str | None = None
 
 
@@ -111,7 +111,7 @@ _BEGINNINGS: Final = (
 )
 
 
-def told_by_bytes(data: bytes) -> str | None:
+def type_by_bytes(data: bytes) -> str | None:
     """The media type of an image or audio, by its first bytes."""
     if data[:4] == b"RIFF":
         return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(data[8:12])
@@ -129,7 +129,7 @@ def _uri_of(path: str | os.PathLike[str]) -> str:
     return Path(path).absolute().as_uri()
 
 
-def told_by_name(name: str | os.PathLike[str]) -> str | None:
+def type_by_name(name: str | os.PathLike[str]) -> str | None:
     """The media type of a file, by its name."""
     from mimetypes import guess_type  # noqa: PLC0415  (start-up: files alone need it)
 
@@ -149,12 +149,12 @@ _TEXTS = frozenset(
 )
 
 
-def _kind(media: _Media, data: bytes, what: str) -> str:
-    named = told_by_name(media.data) if isinstance(media.data, str | os.PathLike) else None
-    kind = media.mime_type or named or told_by_bytes(data)
+def _media_type(media: _Media, data: bytes, what: str) -> str:
+    named = type_by_name(media.data) if isinstance(media.data, str | os.PathLike) else None
+    kind = media.mime_type or named or type_by_bytes(data)
     if kind is None or (media.mime_type is None and not kind.startswith(what)):
         name = "Image" if what == "image/" else "Audio"
-        raise LocalError(f"{name}: the media type cannot be told; say it: {name}(data, {what + '...'!r})")
+        raise LocalError(f"{name}: the media type is not known; give it: {name}(data, {what + '...'!r})")
     return kind
 
 
@@ -163,25 +163,25 @@ def base64(data: bytes | bytearray | memoryview) -> str:
     return b2a_base64(data, newline=False).decode()
 
 
-def sound(value: S) -> S:
-    """A value of the protocol's types that a function made. Raises LocalError for what no client could read."""
+def check_readable(value: S) -> S:
+    """Return a value of the protocol's types that a function made. Raises LocalError for what no client could read."""
     read_back(value)
-    for held in _within(value):
+    for held in _contents_in(value):
         if held.text is UNSET and held.blob is UNSET:
             raise LocalError(f"ResourceContents of {held.uri}: they have a text or a blob")
     return value
 
 
-def _within(value: Any) -> Iterator[ResourceContents]:
+def _contents_in(value: Any) -> Iterator[ResourceContents]:
     """The contents in a value of the protocol's types."""
     if isinstance(value, ResourceContents):
         yield value
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from _within(one)
+            yield from _contents_in(one)
     else:
         for name in ("resource", "content", "contents", "messages"):
-            yield from _within(getattr(value, name, ()))
+            yield from _contents_in(getattr(value, name, ()))
 
 
 # -- of tools -------------------------------------------------------------------------------------
@@ -200,19 +200,19 @@ def _block(value: Any) -> Block:
     if isinstance(value, str):
         return TextContent(value)
     if isinstance(value, BLOCKS):
-        return sound(value)
+        return check_readable(value)
     if isinstance(value, Image | Audio):
-        return _shown(value)
+        return _media_block(value)
     if isinstance(value, ResourceContents):
-        return sound(EmbeddedResource(value))
+        return check_readable(EmbeddedResource(value))
     if isinstance(value, File):
-        return _of_file(value)
+        return _file_block(value)
     if isinstance(value, os.PathLike):
         return TextContent(os.fspath(value))
     if isinstance(value, bytes | bytearray):
-        kind = told_by_bytes(bytes(value[:16]))
+        kind = type_by_bytes(bytes(value[:16]))
         if kind is not None:
-            return _shown(Image(value, kind) if kind.startswith("image/") else Audio(value, kind))
+            return _media_block(Image(value, kind) if kind.startswith("image/") else Audio(value, kind))
         return EmbeddedResource(ResourceContents(uri=RESULT_URI, mime_type=BINARY, blob=base64(value)))
     return TextContent(text(value))
 
@@ -222,20 +222,20 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else write(value).decode()
 
 
-def _shown(media: Image | Audio) -> ImageContent | AudioContent:
+def _media_block(media: Image | Audio) -> ImageContent | AudioContent:
     data = media.read()
-    kind = _kind(media, data, "image/" if isinstance(media, Image) else "audio/")
+    kind = _media_type(media, data, "image/" if isinstance(media, Image) else "audio/")
     make = ImageContent if isinstance(media, Image) else AudioContent
     notes = UNSET if media.annotations is None else media.annotations
     return make(base64(data), kind, notes, UNSET if media.meta is None else dict(media.meta))
 
 
-def _of_file(file: File) -> Block:
-    kind = file.mime_type or told_by_name(file.path)
+def _file_block(file: File) -> Block:
+    kind = file.mime_type or type_by_name(file.path)
     if kind is not None and kind.startswith("image/") and not is_text(kind):
-        return _shown(Image(file.path, kind))
+        return _media_block(Image(file.path, kind))
     if kind is not None and kind.startswith("audio/"):
-        return _shown(Audio(file.path, kind))
+        return _media_block(Audio(file.path, kind))
     return EmbeddedResource(_read(file, file.uri or _uri_of(file.path), kind))
 
 
@@ -265,33 +265,33 @@ def contents(value: Any, uri: str, mime_type: str | None, meta: Free | UnsetType
     """
     if isinstance(value, list | tuple) and any(isinstance(one, _MIXED) for one in value):
         return [part for one in value for part in contents(one, uri, mime_type, meta)]
-    made = _content(value, uri, mime_type)
+    made = _contents_of(value, uri, mime_type)
     if meta is not UNSET and made.meta is UNSET and not isinstance(value, ResourceContents | EmbeddedResource):
         made = msgspec.structs.replace(made, meta=meta)
     return [made]
 
 
-def _content(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
+def _contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
     if isinstance(value, str):
         return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
     if isinstance(value, ResourceContents):
-        return sound(value)
+        return check_readable(value)
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
-        kind = mime_type or told_by_bytes(data) or BINARY
+        kind = mime_type or type_by_bytes(data) or BINARY
         return ResourceContents(uri=uri, mime_type=kind, blob=base64(data))
     if isinstance(value, EmbeddedResource):
-        return sound(value).resource
+        return check_readable(value).resource
     if isinstance(value, TextContent):
         return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value.text)
     if isinstance(value, Image | Audio):
-        shown = _shown(value)
+        shown = _media_block(value)
         return ResourceContents(uri=uri, mime_type=shown.mime_type, blob=shown.data)
     if isinstance(value, ImageContent | AudioContent):
         return ResourceContents(uri=uri, mime_type=value.mime_type, blob=value.data)
     if isinstance(value, File):
         try:
-            return _read(value, value.uri or uri, value.mime_type or mime_type or told_by_name(value.path))
+            return _read(value, value.uri or uri, value.mime_type or mime_type or type_by_name(value.path))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ResourceNotFound from error
     if isinstance(value, os.PathLike):
@@ -308,7 +308,7 @@ def messages(value: Any) -> list[PromptMessage]:
     """The messages of a prompt: text and content are the user's; a `PromptMessage`, or a dict with `role` and
     `content`, states its role; a list is several messages. Raises LocalError for an unknown role."""
     if isinstance(value, PromptMessage):
-        return [sound(value)]
+        return [check_readable(value)]
     if isinstance(value, dict) and value.keys() == {"role", "content"}:
         if value["role"] not in ("user", "assistant"):
             raise LocalError(f"a prompt's message is the user's or the assistant's, not {value['role']!r}")

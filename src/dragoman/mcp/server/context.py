@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -22,8 +22,7 @@ from ...jsonrpc.options import elsewhere
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
-from ..asking.ask import PATIENCE, Sealing, ask, ask_blocking, completed, require_url
-from ..asking.by_hand import own_state
+from ..asking.ask import PATIENCE, ask, completed, own_state, require_url
 from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
 from ..protocol.admission import LEVELS, UNREADABLE, Admitted
 from ..protocol.encoding import decode, encode
@@ -54,35 +53,28 @@ _ELSEWHERE: Final = {
     "session": "elicit, sample and progress themselves",
     "list_roots": "roots()",
 }
-"""What other libraries call otherwise."""
-UNSAID = "info"
+"""Names in other libraries, and what to write here."""
+DEFAULT_LEVEL = "info"
 """The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to
 choose."""
 _SAFE = 2**53
 """Larger integers are sent as a double."""
 
 
-class Home(Sealing, Protocol):
-    """The part of a server that a call's context uses."""
-
-    def notify_resource_updated(self, uri: str) -> None: ...
-
-
 class Context(Generic[State]):
     """One call of a tool, a resource, a prompt or a completion, for its function. `Context[AppState]`
     says of which type the value of the server's lifespan is."""
 
-    __slots__ = ("_admitted", "_server", "_told", "rpc")
+    __slots__ = ("_admitted", "_progress", "rpc")
 
     _context_of = "an MCP server's tools, resources and prompts", "from dragoman.mcp import Context"
-    """As `dragoman.Context._context_of`."""
+    """What has such a context, and how it is imported, for error texts."""
 
-    def __init__(self, rpc: RpcContext, admitted: Admitted, server: Home) -> None:
+    def __init__(self, rpc: RpcContext, admitted: Admitted) -> None:
         self.rpc: RpcContext[Any] = rpc
         """The JSON-RPC side: headers, time left, cancelled, peer."""
         self._admitted: Admitted = admitted
-        self._server: Home = server
-        self._told: float | None = None
+        self._progress: float | None = None
 
     def __repr__(self) -> str:
         return f"<mcp.Context of {self.rpc.message.method}, {self.revision.date}>"
@@ -129,7 +121,8 @@ class Context(Generic[State]):
 
     @property
     def store(self) -> CallStore:
-        """As `dragoman.Context.store`; an anonymous caller has that of its session, on every replica."""
+        """What the function keeps for its caller between calls (docs/services.md); an anonymous caller has a store of
+        its session, on every replica."""
         session = self.rpc.headers.get("mcp-session-id", "") if self.rpc.caller.scheme in ("http", "https") else ""
         return store_of(self.rpc, session if self._admitted.session is not None else "")
 
@@ -166,18 +159,18 @@ class Context(Generic[State]):
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Done:
         """Report progress (basic/utilities/progress): `value` of `total`, and a text. Progress that grows begins the
-        call's time-out again, whether its caller asked for it or not.
+        call's time-out again, whether or not its caller requests it.
 
         Awaited in `async def`; elsewhere it is done at once. Returns False when nothing was sent: the caller did not
-        ask for progress or reads too slowly, or `value` has not grown ("The progress value MUST increase with each
+        request progress or reads too slowly, or `value` has not grown ("The progress value MUST increase with each
         notification") or is not finite. Raises LocalError if it is not a number.
         """
         admitted = self._admitted
         number, whole = _number(value), None if total is None else _number(total)
-        if not (isfinite(number) and (self._told is None or number > self._told)):
-            logger.debug("progress of %r must grow: %r after %r is not sent", admitted.method, value, self._told)
+        if not (isfinite(number) and (self._progress is None or number > self._progress)):
+            logger.debug("progress of %r must grow: %r after %r is not sent", admitted.method, value, self._progress)
             return Done(False)
-        self._told = number
+        self._progress = number
         self.rpc.renew()
         if admitted.token is None:
             return Done(False)
@@ -187,7 +180,7 @@ class Context(Generic[State]):
             total=whole if whole is not None and isfinite(whole) else UNSET,
             message=UNSET if message is None else str(message),
         )
-        return Done(self._tell("notifications/progress", params))
+        return Done(self._notify("notifications/progress", params))
 
     def log(self, level: str, data: object, logger: str | None = None) -> Done:
         """Send a log message to the client (server/utilities/logging): `level` is "debug", "info", "notice", "warning",
@@ -203,7 +196,7 @@ class Context(Generic[State]):
         least = self._admitted.log_level
         session = self._admitted.session
         if session is not None:  # it may have changed since the call began
-            least = session.log_level or UNSAID
+            least = session.log_level or DEFAULT_LEVEL
         if least is None or weight < LEVELS[least]:
             return Done(False)
         params = LoggingMessageNotificationParams(
@@ -211,7 +204,7 @@ class Context(Generic[State]):
             data=_loggable(data),
             logger=UNSET if logger is None else logger,
         )
-        return Done(self._tell("notifications/message", params))
+        return Done(self._notify("notifications/message", params))
 
     def debug(self, data: object) -> Done:
         """`log("debug", data)`."""
@@ -229,17 +222,17 @@ class Context(Generic[State]):
         """`log("error", data)`."""
         return self.log("error", data)
 
-    def _tell(self, method: str, params: Any) -> bool:
+    def _notify(self, method: str, params: Any) -> bool:
         return self.rpc.speak(to_json(CallMessage(method, Raw(encode(params, self._admitted.revision)))), method)
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell every client that subscribed to a resource that it has changed."""
-        self._server.notify_resource_updated(uri)
+        """Notify every client that subscribed to a resource that it has changed."""
+        self._admitted.surroundings.notify_resource_updated(uri)
 
     def close_stream(self, retry: float | None = None) -> Done:
         """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds
         (basic/transports of the revisions that prime their streams). False if that is not possible."""
-        from ..session.responder import Responder  # noqa: PLC0415  (start-up: sessions)
+        from ..session.session import Responder  # noqa: PLC0415  (start-up: sessions)
 
         site: Any = self.rpc._site
         stream = site.reply_stream
@@ -280,14 +273,13 @@ class Context(Generic[State]):
         used only once (default: the server's `once`). Raises CannotAsk if the client did not declare the capability,
         QuestionFailed if it answered with an error, CallTimeout, BadAnswer, ChannelError.
         """
-        if self.rpc._where == "async":
-            return ask(self, *questions, once=once, timeout=timeout)
-        self._may_wait()
-        return ask_blocking(self, *questions, once=once, timeout=timeout)
+        if self.rpc._where == "inline":
+            raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
+        return ask(self, *questions, once=once, timeout=timeout)
 
     @property
     def input_responses(self) -> dict[str, Any]:
-        """The answers to questions that the function asked by returning an `InputRequiredResult`, by key, undecoded; {}
+        """The answers to the questions that the function returned in an `InputRequiredResult`, by key, undecoded; {}
         in its first run. The client may send an answer without a question: check its form. Raises InvalidParams as
         `meta`."""
         given = getattr(self._admitted.params, "input_responses", UNSET)
@@ -304,21 +296,12 @@ class Context(Generic[State]):
         require_url(self, *questions)
 
     def completed(self, elicitation_id: str) -> Awaitable[None]:
-        """Tell the client that the user has finished at the URL of the `ElicitUrl` with this `id`."""
+        """Notify the client that the user has finished at the URL of the `ElicitUrl` with this `id`."""
         return cast("Awaitable[None]", completed(self, elicitation_id))  # in a plain function it is done, and None
 
     def _one(self, question: Any) -> Any:
-        if self.rpc._where == "async":
-            return self._first(question)
-        self._may_wait()
-        return ask_blocking(self, question)[0]
-
-    async def _first(self, question: Any) -> Any:
-        return (await ask(self, question))[0]
-
-    def _may_wait(self) -> None:
-        if self.rpc._where == "inline":
-            raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
+        answers = self.ask(question)
+        return _first(answers) if self.rpc._where == "async" else answers[0]
 
     @overload
     def elicit(self, message: str, schema: type[T], *, key: str | None = None) -> Decision[T]: ...
@@ -378,6 +361,10 @@ class Context(Generic[State]):
         return folders
 
 
+async def _first(answers: Awaitable[Sequence[Any]]) -> Any:
+    return (await answers)[0]
+
+
 def _number(value: Any) -> float:
     """A number of any type (numpy's, Decimal) for JSON. Raises LocalError if it is not a number."""
     if type(value) is float:
@@ -400,7 +387,7 @@ def _loggable(data: object) -> Raw:
         pass
     try:
         said = repr(data)
-    except Exception:  # whatever a class of the user's raises
+    except Exception:  # a class of the user's may raise anything
         said = object.__repr__(data)
     return Raw(to_json(said.encode("utf-8", "replace").decode()))
 

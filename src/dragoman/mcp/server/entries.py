@@ -1,8 +1,4 @@
-"""A function as an entry of a server: what is listed of it, and the method that runs it.
-
-An entry can be made again for another server and under another key, since a server that includes another one gives the
-other's functions its own stamp, seal and extensions.
-"""
+"""A function as an entry of a server: what is listed of it, and the method that runs it."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.options import Rule, among, check, unknown_option
-from ...rpc.method import Method
+from ...rpc.method import RUNNING, Method
 from ..protocol.types import (
     Prompt,
     PromptArgument,
@@ -27,14 +22,12 @@ from ..protocol.types import (
 )
 from ..protocol.uri import normal
 from ..protocol.uri_template import Template, is_template, parse
-from .completions import completion_method
-from .handlers import PLAIN, Making, Options
 from .listing import Entry
-from .prompts import prompt_method
-from .registering import COMPLETION, PROMPT, RESOURCE, TOOL
-from .resources import resource_method
+from .registering import DEFAULTS, PROMPT, RESOURCE, TOOL, options_of
 from .schema import description as described
-from .tools import MadeTool, included_method, tool_method
+from .surroundings import Surroundings
+from .text_methods import completion_method, prompt_method, resource_method
+from .tools import ToolParts, included_method, tool_method
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
@@ -47,41 +40,47 @@ _EXPLODED: Final = r"\{([A-Za-z0-9_.]+)\*\}"
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 
-def tool_entry(server: Making, name: str, function: Callable[..., Any], **given: Any) -> Entry:
+def tool_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be one."""
-    options = _options("@server.tool", f"tool {name}", TOOL, given | {"name": name})
+    options = options_of("@server.tool", f"tool {name}", TOOL, given | {"name": name})
     written = {"input": options["input_schema"], "output": options["output_schema"]}
-    return _tool(name, tool_method(name, function, server, among(Options, options), **written), options)
+    return _tool(server, name, tool_method(name, function, server, options, **written), options)
 
 
-def method_entry(server: Making, name: str, method: Method, tags: frozenset[str]) -> Entry:
+def method_entry(server: Surroundings, name: str, method: Method, tags: frozenset[str]) -> Entry:
     """The entry of a tool that is a JSON-RPC method of a service; `tags`: besides the method's. Raises LocalError for
     arguments without names."""
     hints = ToolAnnotations(idempotent_hint=True) if method.idempotent else None
     options = {"annotations": hints, "tags": method.tags | tags}
-    entry = _tool(name, included_method(name, method, server), dict.fromkeys(TOOL) | _DEFAULTS | options)
+    entry = _tool(server, name, included_method(name, method), dict.fromkeys(TOOL) | {**DEFAULTS} | options)
     entry.enabled = method.enabled
     return entry
 
 
-def _tool(name: str, made: MadeTool, options: Mapping[str, Any]) -> Entry:
-    if _NAME.fullmatch(name) is None:
-        # server/tools, Tool Names: each rule is a SHOULD, so clients may still take it
-        logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
-    elif _HOSTS.fullmatch(name) is None:
-        logger.warning("tool %r: many hosts take 1 to 64 of A-Z a-z 0-9 _ and - alone", name)
+def _tool(server: Surroundings, name: str, made: ToolParts, options: Mapping[str, Any]) -> Entry:
+    warn_of_name(name)
     _warn_of_arguments(name, made.input)
     result = made.output
     listed = Tool(
         input_schema=made.input,
         output_schema=UNSET if result.schema is None else result.schema,
         annotations=_unset(options["annotations"]),
-        **_presented(name, options, made.documentation),
+        **_presentation(name, options, made.documentation),
     )
     older = None
     if result.older is not result.schema:
         older = msgspec.structs.replace(listed, output_schema=UNSET if result.older is None else result.older)
-    return Entry("tool", name, listed, made.method, older=older, marked=made.marked, **_common(options))
+    common = _common(server, name, options)
+    return Entry("tool", name, listed, made.method, older=older, marked=made.marked, **common)
+
+
+def warn_of_name(name: str) -> None:
+    """Warn of a tool's name that a host refuses."""
+    if _NAME.fullmatch(name) is None:
+        # server/tools, Tool Names: each rule is a SHOULD, so clients may still take it
+        logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
+    elif _HOSTS.fullmatch(name) is None:
+        logger.warning("tool %r: many hosts take 1 to 64 of A-Z a-z 0-9 _ and - alone", name)
 
 
 def _warn_of_arguments(name: str, schema: Mapping[str, Any]) -> None:
@@ -98,77 +97,63 @@ def _warn_of_arguments(name: str, schema: Mapping[str, Any]) -> None:
         )
 
 
-def resource_entry(server: Making, uri: str, function: Callable[..., Any], **given: Any) -> Entry:
+def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a resource, or of a template where the URI has `{...}`, with `ResourceOptions`. Its key is the
     normal form of the URI.
 
     Raises LocalError for a URI that is invalid, and for variables that the function does not take.
     """
-    options = _options("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
+    options = options_of("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
     template, size = _template(uri, options["any_path"]), options["size"]
     uri = normal(uri) if template is None else template.text
     caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope", "meta")}
-    method, text = resource_method(uri, function, server, among(Options, options), template=template, **caching)
-    shown = _presented(named(options["name"], function, uri), options, text) | {
+    method, text = resource_method(uri, function, server.dependencies, options, template=template, **caching)
+    shown = _presentation(name_for(options["name"], function, uri), options, text) | {
         "mime_type": options["mime_type"] or UNSET,
         "annotations": _unset(options["annotations"]),
     }
     if template is None:
         plain = Resource(uri=uri, size=_unset(size), **shown)
-        return Entry("resource", uri, plain, method, **_common(options))
+        return Entry("resource", uri, plain, method, **_common(server, uri, options))
     if size is not None:
         raise LocalError(f"{uri}: the resources of a template have no size in common")
     listed = ResourceTemplate(uri_template=uri, **shown)
-    return Entry("template", uri, listed, method, template=template, **_common(options))
+    common = _common(server, uri, options, template)
+    return Entry("template", uri, listed, method, template=template, **common)
 
 
-def prompt_entry(server: Making, name: str, function: Callable[..., Any], **given: Any) -> Entry:
+def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
-    options = _options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
-    made = prompt_method(name, function, server, among(Options, options))
-    listed = Prompt(arguments=made.arguments or UNSET, **_presented(name, options, made.documentation))
-    return Entry("prompt", name, listed, made.method, **_common(options))
+    options = options_of("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
+    made = prompt_method(name, function, server.dependencies, options)
+    listed = Prompt(arguments=made.arguments or UNSET, **_presentation(name, options, made.documentation))
+    return Entry("prompt", name, listed, made.method, **_common(server, name, options))
 
 
-def completion_of(server: Making, where: str, function: Callable[..., Any], **given: Any) -> Method:
+def completion_for(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
     """The method that completes an argument, with `RunOptions`; `where`: of what. Raises LocalError for a function that
     cannot."""
-    options = _options("@server.completion", f"completion of {where}", COMPLETION, given)
-    return completion_method(where, function, server, among(Options, options))
-
-
-# -- options --------------------------------------------------------------------------------------
-
-_DEFAULTS: Final = {"icons": (), "tags": (), "any_path": False} | msgspec.structs.asdict(PLAIN)
-"""Of the options whose default is not None."""
-
-
-def _options(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options that have rules, as they were given or by default. Raises LocalError for others, and for one that
-    breaks its rule."""
-    for name in given:
-        if name not in rules:
-            raise LocalError(f"{decorator}: {unknown_option(name, rules)}")
-    given = {name: value for name, value in given.items() if value is not UNSET}  # as `list_tools` gives it
-    options = {name: given.get(name, _DEFAULTS.get(name)) for name in rules}
-    check(what, rules, options)
-    return options
+    options = options_of("@server.completion", f"completion of {where}", RUNNING, given)
+    return completion_method(where, function, server.dependencies, options)
 
 
 def _unset(value: Any) -> Any:
     return UNSET if value is None else value
 
 
-def _common(options: Mapping[str, Any]) -> dict[str, Any]:
+def _common(
+    server: Surroundings, name: str, options: Mapping[str, Any], template: Template | None = None
+) -> dict[str, Any]:
     """What every entry has besides what is listed of it."""
     return {
+        "surroundings": msgspec.structs.replace(server, name=name, template=template),
         "visible": options["visible"],
         "tags": frozenset(options["tags"]),
         "version": options["version"] or "",
     }
 
 
-def _presented(name: str, options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
+def _presentation(name: str, options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
     """What is shown of every entry; without a description what its function's documentation says."""
     description, meta = options["description"], options["meta"]
     return {
@@ -199,7 +184,7 @@ def _template(uri: str, any_path: bool) -> Template | None:
     return parse(uri, any_path=any_path)
 
 
-def named(name: str | None, function: Callable[..., Any], otherwise: str = "") -> str:
+def name_for(name: str | None, function: Callable[..., Any], otherwise: str = "") -> str:
     name = name or getattr(function, "__name__", "")
     if name == "<lambda>":
         name = ""

@@ -1,4 +1,4 @@
-"""How a user's function may fail, and what its caller gets.
+"""How a user's function may fail, and what its caller receives.
 
 Rules:
 
@@ -7,11 +7,11 @@ Rules:
   in the log beside the traceback.
 - A resource, a prompt or a completion fails by a JSON-RPC error: exceptions for the caller (`ToolError`,
   `ResourceNotFound`) with their text, any other exception masked.
-- What a function needs of its caller and this one lacks (`UnfitCaller`) is told in plain words, and logged in full.
+- What a function needs of its caller and this one lacks (`UnfitCaller`) is reported in plain words, and logged in full.
 - An `RpcError` is a JSON-RPC error from all of them, but not with a code that the protocol reserves.
 - Wrong arguments of a tool are a result too, in every revision unless `argument_errors` is "revision": a model must
   read them.
-- Wrong arguments are reported all at once, each with its field, what is wrong, and what came.
+- Wrong arguments are reported all at once, each with its field, what is wrong, and what was received.
 - A question that must go through the client is not a failure: it ends the call in `input_required`.
 """
 
@@ -22,7 +22,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Raw
 
@@ -42,9 +42,8 @@ from ..asking.ask import QuestionFailed, input_required
 from ..protocol.admission import Admitted
 from ..protocol.errors import ResourceNotFound, ToolError
 from ..protocol.methods import MISSING_CAPABILITY, RESERVED_CODES, RESOURCE_NOT_FOUND, URL_ELICITATION_REQUIRED
-from ..protocol.options import ArgumentErrors
 from ..protocol.params import CallToolResult
-from ..protocol.results import Stamp, finish
+from ..protocol.results import finish
 from ..protocol.revisions import Revision
 from ..protocol.types import TextContent
 
@@ -52,41 +51,28 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
 
-class Masking(Protocol):
-    """The part of a server that failures use."""
-
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def debug(self) -> bool:
-        """Whether exceptions' texts cross the wire."""
-
-    @property
-    def argument_errors(self) -> ArgumentErrors:
-        """Whether wrong arguments are a result in each revision."""
-
-
-Failed: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
+FailureHandler: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
 """(error, admitted, whether the function ran at all) -> the result; raises if the failure is not a result."""
 
 
-class Malformed(InvalidParams):
-    """The request itself is invalid, whatever the function takes."""
+class MalformedCall(InvalidParams):
+    """The request itself is invalid, for every function."""
 
 
-def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = ()) -> Failed:
-    """How a tool fails. `declared`: further errors that the model may read."""
+def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
+    """Return what makes a result of a tool's failure. `declared`: further errors that the model may read."""
 
-    def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
-        asked = _asked(error, admitted, server.stamp)
-        if asked is not None:
-            return asked
-        error = _alone(error)
-        if isinstance(error, Malformed):
+    def handle_failure(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
+        questions = _questions(error, admitted)
+        if questions is not None:
+            return questions
+        name, server = admitted.surroundings.name, admitted.surroundings
+        error = _only_error(error)
+        if isinstance(error, MalformedCall):
             raise error
         faults = None if ran else _faults(error)
         if faults is not None:
-            unfit = unfitting(name, faults)
+            unfit = invalid_arguments(name, faults)
             # 2025-11-25, server/tools, Error Handling: "Input validation errors" are tool execution errors, which a
             # model can read and correct; before, "Invalid arguments" were protocol errors
             if server.argument_errors == "revision" and not admitted.revision.argument_results:
@@ -101,74 +87,76 @@ def of_tool(name: str, server: Masking, declared: tuple[type[RpcError], ...] = (
             text = error.message
         elif isinstance(error, RpcError):
             if not isinstance(error, declared):
-                raise _crossing(error, admitted)
+                raise _error_for_callers(error, admitted)
             text = error.message if error.data is None else f"{error.message}\n{write(sendable_data(error)).decode()}"
         else:
-            text = _masked(name, error, server.debug)
+            text = _masked_text(name, error, server.debug)
         return finish(CallToolResult(content=[TextContent(text)], is_error=True), admitted.revision, server.stamp)
 
-    return failed
+    return handle_failure
 
 
-def of_others(name: str, server: Masking) -> Failed:
-    """How a resource, a prompt or a completion fails: by a JSON-RPC error, masked (-32603) for other exceptions."""
+def failures(what: str = "") -> FailureHandler:
+    """Return what raises a failure of a resource, a prompt or a completion: a JSON-RPC error, masked (-32603) for
+    others. `what`: its name in error texts; by default the entry's name or URI."""
 
-    def failed(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
-        asked = _asked(error, admitted, server.stamp)
-        if asked is not None:
-            return asked
-        error = _alone(error)
+    def handle_failure(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
+        questions = _questions(error, admitted)
+        if questions is not None:
+            return questions
+        name = what or admitted.surroundings.name
+        error = _only_error(error)
         faults = None if ran else _faults(error)
         if faults is not None:
-            raise unfitting(name, faults) from None
+            raise invalid_arguments(name, faults) from None
         if isinstance(error, RpcError):
-            raise _crossing(error, admitted)
+            raise _error_for_callers(error, admitted)
         if isinstance(error, ResourceNotFound):
             uri = getattr(admitted.params, "uri", None)
             if uri is None:  # a prompt or a completion, of an argument that names no resource
                 raise InvalidParams(str(error) or f"{name}: there is no such resource") from error
-            raise missing(uri, admitted.revision, str(error)) from error
+            raise missing_resource(uri, admitted.revision, str(error)) from error
         if isinstance(error, ToolError):
             raise RpcError.of(INTERNAL_ERROR, str(error) or f"{name} failed") from error
         raise error  # `rpc.responses` masks it
 
-    return failed
+    return handle_failure
 
 
-def missing(uri: str, revision: Revision, why: str = "", near: str = "") -> RpcError:
+def missing_resource(uri: str, revision: Revision, why: str = "", near: str = "") -> RpcError:
     """The error for an unknown resource (server/resources, Error Handling). `near`: a proposal."""
     text = "; ".join(part for part in (f"Resource not found: {why}" if why else "Resource not found", near) if part)
     return RpcError.of(revision.missing_resource, text, {"uri": uri})
 
 
-def unfitting(what: str, faults: list[dict[str, Any]]) -> InvalidParams:
+def invalid_arguments(what: str, faults: list[dict[str, Any]]) -> InvalidParams:
     """The error for wrong arguments."""
-    return InvalidParams(f"Invalid arguments for {what}:\n{told(faults)}", {"errors": faults})
+    return InvalidParams(f"Invalid arguments for {what}:\n{describe_faults(faults)}", {"errors": faults})
 
 
-def told(faults: Iterable[Mapping[str, Any]]) -> str:
-    """Faults as text, one per line: field, what is wrong, what came."""
+def describe_faults(faults: Iterable[Mapping[str, Any]]) -> str:
+    """Return faults as text, one per line: the field, what is wrong, what was received."""
     lines = []
     for one in faults:
-        place = f"{one['field']}: " if one["field"] else ""
+        field = f"{one['field']}: " if one["field"] else ""
         came = f" (received {write(one['received']).decode()})" if "received" in one else ""
-        lines.append(f"- {place}{one['message']}{came}")
+        lines.append(f"- {field}{one['message']}{came}")
     return "\n".join(lines)
 
 
-def _asked(error: BaseException, admitted: Admitted, stamp: Stamp) -> Raw | None:
-    """The result that asks the client, if the function ended so. Raises exceptions that are not failures of the
+def _questions(error: BaseException, admitted: Admitted) -> Raw | None:
+    """The result with questions to the client, if the function ended so. Raises exceptions that are not failures of the
     function."""
-    asked = input_required(error)
-    if asked is not None:
-        return finish(asked.result(), admitted.revision, stamp)
+    required = input_required(error)
+    if required is not None:
+        return finish(required.result(), admitted.revision, admitted.surroundings.stamp)
     # cancelled (where a thread waited for an answer, too), or the end of the program
     if isinstance(error, CancelledError) or not isinstance(error, Exception | SystemExit):
         raise error
     return None
 
 
-def _alone(error: BaseException) -> BaseException:
+def _only_error(error: BaseException) -> BaseException:
     """The only error of a group: a handler's TaskGroup wraps every exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -185,20 +173,20 @@ def _faults(error: BaseException) -> list[dict[str, Any]] | None:
     return None
 
 
-def _crossing(error: RpcError, admitted: Admitted) -> RpcError:
+def _error_for_callers(error: RpcError, admitted: Admitted) -> RpcError:
     """The error as it goes out. basic/index, Error Codes: "Implementations MUST NOT emit any code from this
     sub-range that is not defined by this specification and MUST use defined codes only with their specified
     meanings"."""
     if isinstance(error, CallRefused):
         return error  # its code is the one that MCP has for it
     code = error.code
-    if code == PARSE_ERROR or (code in RESERVED_CODES and not _defined(code, admitted.revision)):
+    if code == PARSE_ERROR or (code in RESERVED_CODES and not _is_defined(code, admitted.revision)):
         repeats.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)
         return RpcError.of(INTERNAL_ERROR, error.message, sendable_data(error))
     return error
 
 
-def _defined(code: int, revision: Revision) -> bool:
+def _is_defined(code: int, revision: Revision) -> bool:
     return (
         (code == MISSING_CAPABILITY and not revision.stateful)
         or (code == URL_ELICITATION_REQUIRED and revision.url_elicitation_error)
@@ -206,7 +194,7 @@ def _defined(code: int, revision: Revision) -> bool:
     )
 
 
-def _masked(name: str, error: BaseException, debug: bool) -> str:
+def _masked_text(name: str, error: BaseException, debug: bool) -> str:
     reference = os.urandom(6).hex()
     logger.error("tool %r failed, reference %s", name, reference, exc_info=error)
     text = f"{name} failed (reference {reference})"

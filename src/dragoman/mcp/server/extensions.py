@@ -1,7 +1,7 @@
 """The server's side of extensions: the functions that answer their methods.
 
-What it declares is an `Extension`: the server's table of methods has its rows, its capabilities its settings. What its
-functions may return is told in `outcomes`.
+What it declares is an `Extension`: the server's table of methods has its rows, its capabilities its settings.
+`outcomes` has what its functions may return.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ...jsonrpc.errors import LocalError
-from ...rpc.context import Context as RpcContext
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import Row
 from .context import Context
-from .errors import of_others
-from .handlers import Making, Options, method_for, running
-from .outcomes import finisher_of
+from .errors import failures
+from .handlers import handler_of, method_for
+from .outcomes import result_writer
+from .registering import CallOptions
 
 
 @runtime_checkable
@@ -35,7 +35,7 @@ class ServerExtension(Protocol):
         """The functions that answer its methods, by name, as `Server.method` takes them."""
 
 
-def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
+def declarations_of(given: Iterable[Extension | ServerExtension]) -> Extensions:
     """The declarations of extensions. Raises LocalError for an invalid one, and for two that conflict."""
     found = []
     for one in given:
@@ -45,15 +45,10 @@ def declared_by(given: Iterable[Extension | ServerExtension]) -> Extensions:
     return Extensions(found)
 
 
-def extension_method(row: Row, function: Callable[..., Any], server: Making, options: Options) -> Method:
+def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:
     """The method for an extension: `function(params, context)`, which returns the row's result."""
-    finished, failed = finisher_of(row, server.stamp, server.ttl, server.cache_scope), of_others(row.name, server)
     kind: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
-
-    def give(rpc: RpcContext, admitted: Admitted) -> Context:
-        return Context(rpc, admitted, server)
-
-    handler = running(function, kind, _params_and_context, finished, failed, give, server.outcomes)
+    handler = handler_of(function, kind, _params_and_context, result_writer(row), failures(row.name), Context)
     return method_for(row.name, kind, function, handler, options)
 
 

@@ -7,89 +7,43 @@ revision. As much as possible is prepared at registration; the function's own `B
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw
 
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.leniency import Leniency
-from ...jsonrpc.limits import Limits
 from ...rpc.binding.annotations import result_tree
 from ...rpc.binding.binding import Binding, bind
 from ...rpc.binding.dependencies import Dependencies
 from ...rpc.binding.projection import projection
-from ...rpc.binding.schema import Parameter
 from ...rpc.context import Context as RpcContext
-from ...rpc.method import NO_CONTEXT, Allow, LongResult, Method, Passed, bounded, by_name, demands, may_wait
+from ...rpc.method import NO_CONTEXT, LongResult, Method, Passed, bounded, by_name, demands, may_wait
 from ..protocol.admission import Admitted
-from ..protocol.params import CacheScope
 from .content import CONTENT
-from .context import Context, Home
-from .errors import Failed, Masking
-from .outcomes import Finished
+from .context import Context
+from .errors import FailureHandler
+from .outcomes import ResultWriter
+from .registering import CallOptions
 
 Handler: TypeAlias = Callable[[Admitted, RpcContext], Any]
-Giver: TypeAlias = Callable[[RpcContext, Admitted], Any]
-Reader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
+ContextMaker: TypeAlias = Callable[[RpcContext, Admitted], Any]
+"""(the JSON-RPC context, admitted) -> the function's context."""
+ArgumentReader: TypeAlias = Callable[[Admitted, Any], tuple[Any, ...]]
 """(admitted, context) -> the function's arguments."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Making(Masking, Home, Protocol):
-    """The part of a server that the methods of its functions use."""
-
-    @property
-    def ttl(self) -> float:
-        """Seconds for which clients may cache a result without a `ttl` of its own."""
-
-    @property
-    def cache_scope(self) -> CacheScope: ...
-    @property
-    def lenient(self) -> Leniency:
-        """What is accepted beyond the specifications."""
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds that a message is held to."""
-
-    @property
-    def outcomes(self) -> Mapping[type, Finished]:
-        """Other results that a function may return, by type."""
-
-    def own_uri(self, uri: str) -> str:
-        """The URI as the functions know it, of one that a client asks for."""
-
-    @property
-    def dependencies(self) -> Dependencies:
-        """Those of all its functions."""
-
-
-class Options(Struct, frozen=True):
-    """How a function runs, and who may call it; as for `Service.method`."""
-
-    inline: bool = False
-    timeout: float | UnsetType | None = UNSET
-    concurrency: int | None = None
-    queue: int | None = None
-    scopes: str | Collection[str] = ()
-    roles: str | Collection[str] = ()
-    allow: Allow | None = None
-
-
-PLAIN: Final = Options()
-
-
-def bound(function: Callable[..., Any], server: Making, options: Options = PLAIN) -> Binding:
-    """The binding of a function of this server: it takes arguments by name."""
+def bind_function(function: Callable[..., Any], dependencies: Dependencies, options: CallOptions) -> Binding:
+    """Return the binding of a function of this server: it takes arguments by name."""
     binding = bind(function, context_type=Context, by_position=False, result=False)
     if binding.injection is not None:
-        if options.inline:
+        if options["inline"]:
             binding.injection.run_inline()
-        server.dependencies.add(binding.injection)
+        dependencies.add(binding.injection)
     return binding
 
 
@@ -98,29 +52,29 @@ def method_for(
     kind: Literal["async", "plain"],
     function: Callable[..., Any],
     handler: Handler,
-    options: Options,
+    options: CallOptions,
     *,
     wants_context: bool = True,
     arguments: Callable[[Admitted], Mapping[str, Any]] | None = None,
 ) -> Method:
-    """The method that runs a function through this handler, with these options. `arguments`: of a call, by their names;
-    by default its params alone. Raises LocalError for options that conflict."""
-    if options.inline and kind == "async":
+    """Return the method that runs a function through this handler, with these options. `arguments`: of a call, by their
+    names; by default its params alone. Raises LocalError for options that conflict."""
+    if options["inline"] and kind == "async":
         raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
-    bounded(name, options.concurrency, options.queue)
+    bounded(name, options["concurrency"], options["queue"])
     runs: Literal["inline", "thread", "async"] = (
-        "async" if kind == "async" else "inline" if options.inline else "thread"
+        "async" if kind == "async" else "inline" if options["inline"] else "thread"
     )
     return Method(
         name,
         Passed(handler, kind, wants_context=wants_context),
         runs,
-        timeout=options.timeout,
-        concurrency=options.concurrency,
-        queue=options.queue,
-        quick=runs == "inline" and options.concurrency is None,
+        timeout=options["timeout"],
+        concurrency=options["concurrency"],
+        queue=options["queue"],
+        quick=runs == "inline" and options["concurrency"] is None,
         waits=may_wait(function),
-        access=demands(name, options.scopes, options.roles, options.allow, arguments or _params),
+        access=demands(name, options["scopes"], options["roles"], options["allow"], arguments or _params),
     )
 
 
@@ -128,8 +82,8 @@ def _params(admitted: Admitted) -> dict[str, Any]:
     return {"params": admitted.params}
 
 
-def method_of(name: str, binding: Binding, handler: Handler, options: Options, read: Reader) -> Method:
-    """`method_for` a function's binding, whose arguments `read` gives."""
+def method_of(name: str, binding: Binding, handler: Handler, options: CallOptions, read: ArgumentReader) -> Method:
+    """Return the method of a function's binding, whose arguments `read` returns."""
 
     def arguments(admitted: Admitted) -> dict[str, Any]:
         return by_name(binding, read(admitted, NO_CONTEXT))
@@ -141,89 +95,48 @@ def method_of(name: str, binding: Binding, handler: Handler, options: Options, r
 
 
 def handler_of(
-    binding: Binding,
-    read: Reader,
-    finished: Finished,
-    failed: Failed,
-    give: Giver | None,
-    outcomes: Mapping[type, Finished],
-) -> Handler:
-    """`running` for a function with a binding."""
-    return running(binding.function, binding.kind, read, finished, failed, give, outcomes)
-
-
-def running(
     function: Callable[..., Any],
     kind: Literal["async", "plain"],
-    read: Reader,
-    finished: Finished,
-    failed: Failed,
-    give: Giver | None,
-    outcomes: Mapping[type, Finished],
+    read: ArgumentReader,
+    write_result: ResultWriter,
+    handle_failure: FailureHandler,
+    make_context: ContextMaker | None,
 ) -> Handler:
-    """Read the arguments, run the function, make the result. `give` makes the context that the function wants;
-    `outcomes`: the other results that it may return."""
-    other = outcomes.get
+    """Return what reads the arguments, runs the function and makes the result. `make_context`: makes the context that
+    the function wants."""
 
-    async def awaited(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
+    async def run_async(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
         try:
-            values = read(admitted, None if give is None else give(rpc, admitted))
+            values = read(admitted, None if make_context is None else make_context(rpc, admitted))
             value = await function(*values)
-            return (other(type(value)) or finished)(value, admitted)
+            return (admitted.surroundings.outcomes.get(type(value)) or write_result)(value, admitted)
         except BaseException as error:
-            return failed(error, admitted, values is not None)
+            return handle_failure(error, admitted, values is not None)
 
-    def called(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
+    def run_plain(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
         try:
-            values = read(admitted, None if give is None else give(rpc, admitted))
+            values = read(admitted, None if make_context is None else make_context(rpc, admitted))
             value = function(*values)
-            return (other(type(value)) or finished)(value, admitted)
+            return (admitted.surroundings.outcomes.get(type(value)) or write_result)(value, admitted)
         except BaseException as error:
-            return failed(error, admitted, values is not None)
+            return handle_failure(error, admitted, values is not None)
 
-    return awaited if kind == "async" else called
-
-
-def leaving(binding: Binding, finished: Finished) -> Finished:
-    """`finished`, restricted to what the function's results declare."""
-    leave = projection(result_tree(binding.result_type, "result", CONTENT), CONTENT)
-    return finished if leave is None else lambda value, admitted: finished(leave(value), admitted)
+    return run_async if kind == "async" else run_plain
 
 
-def giver(binding: Binding, server: Making) -> Giver | None:
-    """Makes the context that a function wants; None if it wants none."""
-    return (lambda rpc, admitted: Context(rpc, admitted, server)) if binding.wants_context else None
+def restrict_result(binding: Binding, write_result: ResultWriter) -> ResultWriter:
+    """Return `write_result` for the members alone that the function's result type declares."""
+    project = projection(result_tree(binding.result_type, "result", CONTENT), CONTENT)
+    return write_result if project is None else lambda value, admitted: write_result(project(value), admitted)
+
+
+def context_maker(binding: Binding) -> ContextMaker | None:
+    """Return what makes the context that a function wants; None if it wants none."""
+    return Context if binding.wants_context else None
 
 
 def rpc_context(rpc: RpcContext, admitted: Admitted) -> Any:
     """The context of a method of a service that became a tool: it keeps its own."""
     return rpc
-
-
-def texts_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any, ...]]:
-    """Makes arguments of values that are all text (of a URI, of a prompt): text if the parameter takes text, otherwise
-    the text is decoded as JSON."""
-    decode = binding.arguments
-    others = {p.name: p for p in binding.parameters if p.annotation.type is not str}
-    if not others:
-        return lambda values, context: decode(Raw(_encode(values)), context)
-
-    def arguments(values: dict[str, str], context: Any) -> tuple[Any, ...]:
-        given: dict[str, Any] = {name: _given(others.get(name), text) for name, text in values.items()}
-        return decode(Raw(_encode(given)), context)
-
-    return arguments
-
-
-def _given(parameter: Parameter | None, text: str) -> Any:
-    if parameter is None or parameter.kind == "members":
-        return text
-    for raw in (_encode(text), text.encode()):
-        try:
-            parameter.decode(raw)
-        except Exception:  # whatever a type raises: the binding reports it as a fault
-            continue
-        return Raw(raw)
-    return text

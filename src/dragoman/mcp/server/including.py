@@ -1,8 +1,8 @@
-"""What `Server.include` takes: another server, a JSON-RPC service, or an instance, by the marks of its class.
+"""Entries within a namespace: those of a server that another one includes, and of an instance, by its class's marks.
 
-What is included stays in step: an entry that a server or service gets, loses, enables or disables later changes here
-too. Its entries are made again for the server around it, so they have that server's stamp, seal and extensions, and
-keep their own middleware, lifespan, dependencies and caching. A call finds them in one step, as any other entry.
+An included entry is the same entry under another key: its function, its schemas and its arguments are not made again.
+It has the surroundings of the server that answers (its stamp, seal and extensions), and keeps its own middleware,
+lifespan, dependencies and caching. A call finds it in one step, as any other entry.
 
 In a namespace `x` a tool or prompt is called `x_name`, and `notes://today` becomes `notes://x/today` (`a:b` becomes
 `a:x/b`). Its function sees its own URIs.
@@ -10,213 +10,76 @@ In a namespace `x` a tool or prompt is called `x_name`, and `notes://today` beco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final
 
-import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.leniency import Leniency
-from ...jsonrpc.limits import Limits
-from ...rpc.binding.dependencies import Dependencies
-from ...rpc.including import Commit, Mark, guarded, joined, marked
-from ...rpc.lifespan import Lifespan
+from ...rpc.including import guarded, joined, marked
 from ...rpc.method import Method
-from ...rpc.middleware import Middleware
 from ...rpc.service import Service
-from ..protocol.options import ArgumentErrors
-from ..protocol.params import CacheScope
+from ..protocol.types import Resource, ResourceTemplate
 from ..protocol.uri import normal
-from ..protocol.uri_template import normal_reference
-from .entries import method_entry, prompt_entry, resource_entry, tool_entry
-from .handlers import Making
-from .listing import Entry, Listed, Listing, Make, made
-
-LISTINGS: Final[Mapping[str, Listing]] = {
-    "tool": "tools",
-    "resource": "resources",
-    "template": "templates",
-    "prompt": "prompts",
-}
-"""The list of each kind of entry."""
+from ..protocol.uri_template import normal_reference, parse
+from .entries import prompt_entry, resource_entry, tool_entry, warn_of_name
+from .listing import Entry, Listed
+from .surroundings import Surroundings
 
 
-class Including(Protocol):
-    """The part of a registry that what it includes uses."""
+def included_entry(
+    entry: Entry, outer: Surroundings, inner: Service, key: str, namespace: str, tags: frozenset[str]
+) -> Entry:
+    """Return an entry of the server `inner` under its key in the server `outer`, with these tags besides its own.
 
-    @property
-    def making(self) -> Making: ...
-    def planned(self, entries: Iterable[Entry]) -> list[Commit]:
-        """What registers these. LocalError for one that cannot be."""
-
-    def replaced(self, entries: Iterable[Entry]) -> None:
-        """Run these in place of those of their keys."""
-
-    def dropped(self, kind: str, key: str, version: str) -> None:
-        """Remove an entry, if it is still there."""
-
-    def switched(self, kind: str, key: str, version: str, on: bool) -> None:
-        """What an entry is included from has enabled or disabled it, if it is still there."""
-
-    def completes(self, key: str, version: str, argument: str, make: Callable[[Making], Method]) -> None:
-        """Have an argument of this entry completed, if it is still there."""
-
-
-class Includer(Protocol):
-    """Where the entries of an included server are, too."""
-
-    def planned(self, entries: Iterable[Entry]) -> list[Commit]: ...
-    def chained(self) -> None:
-        """The middleware of the included server has changed."""
-
-    def dropped(self, entry: Entry) -> None: ...
-    def switched(self, entry: Entry, on: bool) -> None: ...
-    def completed(self, entry: Entry, argument: str, make: Callable[[Making], Method]) -> None: ...
-    def updated(self, uri: str) -> None:
-        """A resource has changed."""
-
-
-class Inner(Protocol):
-    """The part of an included server that is used here."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ttl(self) -> float: ...
-    @property
-    def cache_scope(self) -> CacheScope: ...
-    @property
-    def dependencies(self) -> Dependencies: ...
-    @property
-    def life(self) -> Lifespan | None: ...
-    @property
-    def around(self) -> tuple[Middleware, ...]:
-        """Its middleware."""
-
-    def everything(self) -> Iterable[Entry]:
-        """Its entries, of all kinds, those of a kind in order."""
-
-    def notify_resource_updated(self, uri: str) -> None: ...
+    Raises LocalError where it is guarded, and `outer` is not.
+    """
+    template = None if entry.template is None else parse(key, any_path=entry.template.any_path)
+    if entry.kind == "tool":
+        warn_of_name(key)
+    own = entry.surroundings
+    return replace(
+        entry,
+        key=key,
+        listed=_listed_within(entry, entry.listed, key, namespace),
+        older=None if entry.older is None else _listed_within(entry, entry.older, key, namespace),
+        method=replace(
+            _method_within(entry.method, inner),
+            name=key,
+            access=guarded(outer.service._guarded, inner._guarded, entry.method),
+        ),
+        surroundings=replace(
+            outer,
+            ttl=own.ttl,
+            cache_scope=own.cache_scope,
+            notify_resource_updated=own.notify_resource_updated,
+            own_uri=lambda uri: own.own_uri(own_uri(uri, namespace)),
+            name=key,
+            template=template,
+        ),
+        template=template,
+        completions={argument: _method_within(one, inner) for argument, one in entry.completions.items()},
+        tags=entry.tags | tags,
+        number=0,
+        versions=(),
+        texts={},
+    )
 
 
-class Within:
-    """A server within another, for its functions: a `Making`."""
-
-    def __init__(self, outer: Making, inner: Inner, own_uri: Callable[[str], str]) -> None:
-        self._outer, self._inner, self._own_uri = outer, inner, own_uri
-        self.stamp, self.seal, self.once, self.outcomes = outer.stamp, outer.seal, outer.once, outer.outcomes
-        self.ttl, self.cache_scope, self.dependencies = inner.ttl, inner.cache_scope, inner.dependencies
-
-    @property
-    def debug(self) -> bool:
-        """It may be changed."""
-        return self._outer.debug
-
-    @property
-    def lenient(self) -> Leniency:
-        """It may be changed."""
-        return self._outer.lenient
-
-    @property
-    def limits(self) -> Limits:
-        """They may be changed."""
-        return self._outer.limits
-
-    @property
-    def argument_errors(self) -> ArgumentErrors:
-        """Those of the server that answers."""
-        return self._outer.argument_errors
-
-    def notify_resource_updated(self, uri: str) -> None:
-        self._inner.notify_resource_updated(uri)
-
-    def own_uri(self, uri: str) -> str:
-        return self._own_uri(self._outer.own_uri(uri))
+def _method_within(method: Method, inner: Service) -> Method:
+    """A method with what is around those of an included server: its middleware and its lifespan."""
+    return replace(method, middleware=inner.middleware + method.middleware, life=method.life or inner._lifespan)
 
 
-class IncludedServer:
-    """A server within another: an `Includer`."""
-
-    def __init__(self, outer: Including, inner: Inner, namespace: str, prefix: str, tags: frozenset[str]) -> None:
-        self._outer, self._inner, self._space, self._tags = outer, inner, namespace, tags
-        self._joined = joined("Server", namespace, prefix, "_")
-
-    def key(self, entry: Entry) -> str:
-        """Its name or URI there."""
-        return self._joined(entry.key) if entry.kind in ("tool", "prompt") else joined_uri(entry.key, self._space)
-
-    def _within(self, outer: Making) -> Making:
-        return Within(outer, self._inner, lambda uri: own_uri(uri, self._space))
-
-    def _there(self, entry: Entry) -> Entry:
-        def make(outer: Making, key: str) -> Entry:
-            assert entry.make is not None
-            one = entry.make(self._within(outer), key)
-            _rename_page(one, self._space)
-            self._surround(one.method)
-            one.method.access = guarded(self._outer.making, self._inner, one.method)
-            one.enabled, one.visible, one.tags = entry.enabled, entry.visible, entry.tags | self._tags
-            one.completing = {argument: self._completing(inner) for argument, inner in entry.completing.items()}
-            one.completions = {argument: complete(outer) for argument, complete in one.completing.items()}
-            return one
-
-        return made(make, self._outer.making, self.key(entry))
-
-    def _completing(self, make: Callable[[Making], Method]) -> Callable[[Making], Method]:
-        """What makes the completion of an argument there."""
-        return lambda outer: self._surround(make(self._within(outer)))
-
-    def _surround(self, method: Method) -> Method:
-        """Give a method what is around those of the included server: its middleware and its lifespan."""
-        method.middleware = self._inner.around + method.middleware
-        method.life = method.life or self._inner.life
-        return method
-
-    def planned(self, entries: Iterable[Entry]) -> list[Commit]:
-        return self._outer.planned([self._there(one) for one in entries])
-
-    def chained(self) -> None:
-        self._outer.replaced([self._there(one) for one in self._inner.everything()])
-
-    def dropped(self, entry: Entry) -> None:
-        self._outer.dropped(entry.kind, self.key(entry), entry.version)
-
-    def switched(self, entry: Entry, on: bool) -> None:
-        self._outer.switched(entry.kind, self.key(entry), entry.version, on)
-
-    def completed(self, entry: Entry, argument: str, make: Callable[[Making], Method]) -> None:
-        self._outer.completes(self.key(entry), entry.version, argument, self._completing(make))
-
-    def updated(self, uri: str) -> None:
-        self._outer.making.notify_resource_updated(joined_uri(uri, self._space))
-
-
-class IncludedMethods:
-    """The methods of a service as tools: a `rpc.including.Includer`."""
-
-    def __init__(self, outer: Including, inner: Service, namespace: str, prefix: str, tags: frozenset[str]) -> None:
-        self._outer, self._inner, self._tags = outer, inner, tags
-        self._joined = joined("Server", namespace, prefix, "_")
-
-    def _there(self, method: Method) -> Entry:
-        access = guarded(self._outer.making, self._inner._guarded, method)
-        tool = method if access is method.access else msgspec.structs.replace(method, access=access)
-        make = partial(method_entry, method=tool, tags=self._tags)
-        return made(make, self._outer.making, self._joined(method.name))
-
-    def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        return self._outer.planned([self._there(one) for one in methods])
-
-    def chained(self) -> None:
-        self._outer.replaced([self._there(one) for one in self._inner._registered.values()])
-
-    def dropped(self, name: str) -> None:
-        self._outer.dropped("tool", self._joined(name), "")
-
-    def switched(self, name: str, on: bool) -> None:
-        self._outer.switched("tool", self._joined(name), "", on)
+def _listed_within(entry: Entry, listed: Listed, key: str, namespace: str) -> Listed:
+    """The description of an entry under another key."""
+    name = key if listed.name == entry.key else listed.name
+    if isinstance(listed, Resource):
+        return replace(listed, uri=key, name=name)
+    if isinstance(listed, ResourceTemplate):
+        return replace(listed, uri_template=key, name=name)
+    return _with_page(replace(listed, name=key), namespace) if entry.kind == "tool" else replace(listed, name=key)
 
 
 _ENTRIES: Final[Mapping[str, Callable[..., Entry]]] = {
@@ -226,41 +89,30 @@ _ENTRIES: Final[Mapping[str, Callable[..., Entry]]] = {
 }
 
 
-def marked_entries(instance: object, outer: Making, namespace: str, prefix: str, tags: frozenset[str]) -> list[Entry]:
+def marked_entries(
+    instance: object, outer: Surroundings, namespace: str, prefix: str, tags: frozenset[str]
+) -> list[Entry]:
     """The entries that the class of an instance marks, with these tags besides their own."""
     name_there, found = joined("Server", namespace, prefix, "_"), []
     for mark, name, function in marked(instance, "Server", "tool", "resource", "prompt"):
         key = joined_uri(str(mark.name), namespace) if mark.kind == "resource" else name_there(mark.name or name)
-        entry = made(_in_namespace(mark, function, namespace), outer, key)
+        entry = _ENTRIES[mark.kind](outer, key, function=function, **mark.options)
         entry.tags |= tags
+        if entry.kind == "tool":
+            entry.listed = _with_page(entry.listed, namespace)
+            entry.older = None if entry.older is None else _with_page(entry.older, namespace)
         found.append(entry)
     return found
-
-
-def _in_namespace(mark: Mark, function: Callable[..., Any], namespace: str) -> Make:
-    def make(outer: Making, key: str) -> Entry:
-        entry = _ENTRIES[mark.kind](outer, key, function=function, **mark.options)
-        _rename_page(entry, namespace)
-        return entry
-
-    return make
 
 
 _PAGES: Final = ("ui/resourceUri", "openai/outputTemplate")
 """Members of a tool's `_meta` that name the resource of its page, beside `resourceUri` of "ui" (MCP Apps)."""
 
 
-def _rename_page(entry: Entry, namespace: str) -> None:
-    """Have the `_meta` of a tool name its page, which is a resource beside it, as it is called in a namespace."""
-    if not namespace or entry.kind != "tool":
-        return
-    entry.listed = _renamed(entry.listed, namespace)
-    entry.older = None if entry.older is None else _renamed(entry.older, namespace)
-
-
-def _renamed(listed: Listed, namespace: str) -> Listed:
+def _with_page(listed: Listed, namespace: str) -> Listed:
+    """The description of a tool whose `_meta` names its page, a resource beside it, as it is called in a namespace."""
     meta = listed.meta
-    if meta is UNSET:
+    if meta is UNSET or not namespace:
         return listed
     there: dict[str, object] = {
         name: joined_uri(meta[name], namespace) for name in _PAGES if isinstance(meta.get(name), str)
@@ -268,7 +120,7 @@ def _renamed(listed: Listed, namespace: str) -> Listed:
     page = meta.get("ui")
     if isinstance(page, Mapping) and isinstance(page.get("resourceUri"), str):
         there["ui"] = {**page, "resourceUri": joined_uri(page["resourceUri"], namespace)}
-    return msgspec.structs.replace(listed, meta={**meta, **there}) if there else listed
+    return replace(listed, meta={**meta, **there}) if there else listed
 
 
 def joined_uri(uri: str, namespace: str) -> str:

@@ -8,8 +8,8 @@ Rules:
 - A list is one page as far as `PAGE_BYTES` go, unless `page_size` says otherwise, since many hosts read no other.
 - Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible to some
   callers only, a page is made for each caller, and its `cacheScope` is private.
-- Of an entry with versions the highest that is there for the caller is listed, at the place of the first that was
-  registered; its `_meta` tells which others there are.
+- Of an entry with versions the highest that is available to the caller is listed, at the position of the first that
+  was registered; its `_meta` names the others.
 """
 
 from __future__ import annotations
@@ -19,34 +19,40 @@ import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal, TypeAlias
 
-from msgspec import UNSET, Raw, Struct, UnsetType, structs
+from msgspec import Raw, Struct, UnsetType, structs
 
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.scanner import too_deep
 from ...rpc.method import Method
+from ..protocol.admission import Admitted
 from ..protocol.encoding import encode
-from ..protocol.entry_versions import Order, asked, order, with_versions
+from ..protocol.entry_versions import Order, order, with_versions
 from ..protocol.headers import HeaderParam
 from ..protocol.revisions import Revision
 from ..protocol.types import Prompt, Resource, ResourceTemplate, Tool
 from ..protocol.uri_template import Template
+from .surroundings import Surroundings
 
 Kind: TypeAlias = Literal["tool", "resource", "template", "prompt"]
 Listing: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
 Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
 
-Make: TypeAlias = Callable[[Any, str], "Entry"]
-"""Makes an entry for a server (a `handlers.Making`), under a key."""
-
+LISTINGS: Final[Mapping[str, Listing]] = {
+    "tool": "tools",
+    "resource": "resources",
+    "template": "templates",
+    "prompt": "prompts",
+}
+"""The list of each kind of entry."""
 DEPTH: Final = Limits().depth - 8
 """Levels of an entry's description: of the default limit for what peers send, without those of the answer around it."""
 PAGE_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of the entries on one page of a list, whatever their number: a fifth of what our clients take as one message,
+"""Bytes of the entries on one page of a list, however many: a fifth of what our clients take as one message,
 and thousands of tools. An entry that is larger has a page of its own."""
 _MEMBER: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
 """Of a list's result."""
@@ -64,6 +70,8 @@ class Entry(Struct, eq=False):
     key: str
     listed: Listed
     method: Method
+    surroundings: Surroundings
+    """What its functions find around them."""
     number: int = 0
     """Its number of registration."""
     enabled: bool = True
@@ -71,10 +79,6 @@ class Entry(Struct, eq=False):
     marked: tuple[HeaderParam, ...] = ()
     template: Template | None = None
     completions: dict[str, Method] = {}
-    completing: dict[str, Callable[[Any], Method]] = {}
-    """Makes each of the completions for a server."""
-    make: Make | None = None
-    """Makes it again, for a server around its own."""
     visible: Callable[[Caller], bool] | None = None
     """Whether a caller has it; None: every caller has it."""
     tags: frozenset[str] = frozenset()
@@ -84,11 +88,11 @@ class Entry(Struct, eq=False):
     versions: tuple[Entry, ...] = ()
     """All of its key, the highest first, where it has a version."""
     texts: dict[tuple[int, tuple[str, ...]], bytes] = {}
-    """`listed` as JSON, by the order of each revision for which it was encoded, and the versions that it tells."""
+    """`listed` as JSON, by the order of each revision for which it was encoded, and the versions that it names."""
 
     @property
     def id(self) -> tuple[Kind, str, str]:
-        """What tells it from all others of a server."""
+        """Its identity among the entries of a server."""
         return self.kind, self.key, self.version
 
     @property
@@ -96,23 +100,23 @@ class Entry(Struct, eq=False):
         """The kind by which it is switched."""
         return "resource" if self.kind == "template" else self.kind
 
-    def there(self, caller: Caller) -> bool:
+    def available(self, caller: Caller) -> bool:
         """Whether it is enabled, and visible to this caller."""
         return self.enabled and (self.visible is None or self.visible(caller))
 
-    def fits(self, wanted: Order | None) -> bool:
-        """Whether it is of the version asked for; what has none always is."""
+    def matches_version(self, wanted: Order | None) -> bool:
+        """Whether it is of the requested version; an entry without versions always is."""
         return wanted is None or not self.version or order(self.version) == wanted
 
     def listed_for(self, caller: Caller) -> bool:
         """Whether lists show it to this caller."""
         access = self.method.access
-        return self.there(caller) and (access is None or access.shown(caller))
+        return self.available(caller) and (access is None or access.shown(caller))
 
-    def reads(self, caller: Caller) -> bool:
+    def permits(self, caller: Caller) -> bool:
         """Whether this caller may have it."""
         access = self.method.access
-        return self.there(caller) and (access is None or access.passed(caller))
+        return self.available(caller) and (access is None or access.passed(caller))
 
     @property
     def personal(self) -> bool:
@@ -121,7 +125,7 @@ class Entry(Struct, eq=False):
 
     @property
     def shown_to(self) -> Callable[[Caller], bool] | None:
-        """What says whether lists show it to a caller while it is enabled; None: they show it to every caller."""
+        """Decides whether lists show it to a caller while it is enabled; None: they show it to every caller."""
         visible, access = self.visible, self.method.access
         if access is None or not access.hides:
             return visible
@@ -129,7 +133,7 @@ class Entry(Struct, eq=False):
         return shown if visible is None else lambda caller: visible(caller) and shown(caller)
 
     def text(self, revision: Revision, versions: tuple[str, ...] = ()) -> bytes:
-        """Its description in a list, as JSON. `versions`: those that it tells, if it has one."""
+        """Its description in a list, as JSON. `versions`: those that it names, if it has one."""
         found = self.texts.get((revision.order, versions))
         if found is None:
             older = self.older is not None and not revision.structured_values
@@ -143,7 +147,7 @@ class Entry(Struct, eq=False):
         return found
 
 
-def apart(entries: list[Entry]) -> None:
+def check_distinct(entries: list[Entry]) -> None:
     """Raise LocalError if two of these have one name, and not each a version of its own."""
     found: dict[tuple[Kind, str], set[Order]] = {}
     for entry in entries:
@@ -151,13 +155,6 @@ def apart(entries: list[Entry]) -> None:
         if there and (not entry.version or order(entry.version) in there or order("") in there):
             raise LocalError(f"{', '.join(entry.key for entry in entries)}: two of these have one name")
         there.add(order(entry.version))
-
-
-def made(make: Make, server: Any, key: str) -> Entry:
-    """The entry that this makes, which can be made so again."""
-    entry = make(server, key)
-    entry.make = make
-    return entry
 
 
 class Entries:
@@ -208,19 +205,19 @@ class Entries:
         those = () if entry is None else entry.versions or (entry,)
         return those if version is None else tuple(one for one in those if one.version == version)
 
-    def find(self, key: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry | None:
-        """The highest version of this key that is there for a caller, or the one that a request asks for. What has no
-        version answers every request."""
+    def find(self, key: str, caller: Caller, admitted: Admitted | None = None) -> Entry | None:
+        """Return the highest version of this key that is available to a caller, or the one that a call requests. An
+        entry without versions answers every call."""
         entry = self.by_key.get(key)
         if entry is None or not entry.versions:
-            return entry if entry is not None and entry.there(caller) else None
-        wanted = asked(params)
-        there = [one for one in entry.versions if one.fits(wanted) and one.there(caller)]
+            return entry if entry is not None and entry.available(caller) else None
+        wanted = None if admitted is None else admitted.requested_version
+        there = [one for one in entry.versions if one.matches_version(wanted) and one.available(caller)]
         # what demands more than the caller has is refused with what is missing, if no version is listed for it
         return next((one for one in there if one.listed_for(caller)), there[0] if there else None)
 
-    def otherwise(self, key: str, caller: Caller) -> str:
-        """What an error says of a key of which a caller has other versions than the one asked for."""
+    def other_versions(self, key: str, caller: Caller) -> str:
+        """The end of an error text for a key of which a caller has other versions than the requested one."""
         there = [one.version for one in self.of(key) if one.version and one.listed_for(caller)]
         return f", in that version; there are {', '.join(there)}" if there else ""
 
@@ -232,17 +229,17 @@ class Entries:
             if not there:
                 self._last += 1
             entry.number = there[0].number if there else self._last
-            self._hold(entry.key, (*there, entry) if entry.version else (entry,))
+            self._set_entries(entry.key, (*there, entry) if entry.version else (entry,))
             self.personal = self.personal or entry.personal
             self.guarded = self.guarded or entry.personal or entry.method.access is not None
 
     def remove(self, entry: Entry) -> None:
         """Remove it."""
         with self._lock:
-            self._hold(entry.key, tuple(one for one in self.of(entry.key) if one is not entry))
+            self._set_entries(entry.key, tuple(one for one in self.of(entry.key) if one is not entry))
             self.personal = any(one.personal for one in self.all())
 
-    def _hold(self, key: str, those: tuple[Entry, ...]) -> None:
+    def _set_entries(self, key: str, those: tuple[Entry, ...]) -> None:
         """Have these alone under a key."""
         those = tuple(sorted(those, key=lambda one: order(one.version), reverse=True))
         for one in those:
@@ -252,7 +249,7 @@ class Entries:
             self.by_key[key] = those[0]
         else:
             del self.by_key[key]
-        self._forget()
+        self._clear_pages()
 
     def switch(self, entry: Entry, on: bool) -> bool:
         """Enable or disable it; False when that changes nothing."""
@@ -260,13 +257,13 @@ class Entries:
             changed = entry.enabled != on
             entry.enabled = on
             if changed:
-                self._forget()
+                self._clear_pages()
         return changed
 
     def visible(self) -> list[Entry]:
         """The enabled entries, in order, of each key the highest version."""
         with self._lock:
-            return list(self._shown())
+            return list(self._enabled())
 
     def page(self, revision: Revision, cursor: str | UnsetType, prefix: bytes, caller: Caller) -> Raw:
         """The result of a list method. `prefix`: its beginning in the stateless era, with its stamp and hints. Raises
@@ -274,10 +271,10 @@ class Entries:
         if self.personal:
             listed = (next((one for one in self.of(key) if one.listed_for(caller)), None) for key in list(self.by_key))
             shown = [entry for entry in listed if entry is not None]
-            return self._page(shown, self._from(shown, cursor), revision, prefix, caller)[0]
+            return self._page(shown, self._start_of(shown, cursor), revision, prefix, caller)[0]
         with self._lock:
-            shown = self._shown()
-            start = self._from(shown, cursor)
+            shown = self._enabled()
+            start = self._start_of(shown, cursor)
             found = self._pages.get((revision.order, start))
             if found is None:
                 found, end = self._page(shown, start, revision, prefix, caller)
@@ -286,19 +283,19 @@ class Entries:
                     self._ends.add(end)
         return found
 
-    def _from(self, shown: list[Entry], cursor: str | UnsetType) -> int:
+    def _start_of(self, shown: list[Entry], cursor: str | UnsetType) -> int:
         if isinstance(cursor, UnsetType):
             return 0
-        return bisect_right(shown, self._opened(cursor), key=lambda entry: entry.number)
+        return bisect_right(shown, self._number_in(cursor), key=lambda entry: entry.number)
 
-    def _shown(self) -> list[Entry]:
+    def _enabled(self) -> list[Entry]:
         shown = self._visible
         if shown is None:
             enabled = (next((one for one in self.of(key) if one.enabled), None) for key in self.by_key)
             shown = self._visible = [entry for entry in enabled if entry is not None]
         return shown
 
-    def _forget(self) -> None:
+    def _clear_pages(self) -> None:
         self._visible = None
         self._pages, self._ends = {}, {0}
 
@@ -317,20 +314,20 @@ class Entries:
             end += 1
         text = b'"%s":[%s]' % (_MEMBER[self.name].encode(), b",".join(texts))
         if end < len(shown):
-            text += b',"nextCursor":"%s"' % self._closed(shown[end - 1].number).encode()
+            text += b',"nextCursor":"%s"' % self._cursor_for(shown[end - 1].number).encode()
         return Raw((b"{" if revision.stateful else prefix) + text + b"}"), end
 
-    def _closed(self, number: int) -> str:
+    def _cursor_for(self, number: int) -> str:
         return urlsafe_b64encode(f"{self.name}.{number}".encode()).rstrip(b"=").decode()
 
-    def _opened(self, cursor: str) -> int:
+    def _number_in(self, cursor: str) -> int:
         """The number in a cursor."""
         try:
             text = urlsafe_b64decode(cursor[:64].encode("ascii") + b"==").decode("ascii")
         except (Base64Error, ValueError):
             text = ""
         match = re.fullmatch(_CURSOR, text)
-        if match is None or int(match[2]) > self._last or self._closed(int(match[2])) != cursor:
+        if match is None or int(match[2]) > self._last or self._cursor_for(int(match[2])) != cursor:
             # "Invalid cursors SHOULD result in an error with code -32602" (server/utilities/pagination)
             raise InvalidParams(f"Invalid cursor: {cursor[:64]!r} is none that this server gave for {self.name}")
         return int(match[2])
@@ -347,7 +344,7 @@ def demands_more(entry: Entry, other: Entry) -> bool:
 LISTEN: Final = "subscriptions/listen"
 
 
-def subscribing(method: Method, entries: Iterable[Entry | None], caller: Caller) -> Method | None:
+def subscription_method(method: Method, entries: Iterable[Entry | None], caller: Caller) -> Method | None:
     """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
     from ...access import together  # noqa: PLC0415  (start-up: for resources that are not for every caller)
 

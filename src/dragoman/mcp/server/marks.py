@@ -29,14 +29,14 @@ def prompt(function: F, /) -> F: ...
 @overload
 def prompt(name: str | None = None, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
 def prompt(name: Any = None, **options: Unpack[PromptOptions]) -> Any:
-    """As `tool`, a prompt with the options of `Server.prompt`."""
+    """Mark a function of a class as a prompt, with the options of `Server.prompt`."""
     if name is None or isinstance(name, str):
         return lambda function: mark(function, "prompt", name, {**options})
     return mark(name, "prompt", None, {**options})
 
 
 def resource(uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-    """As `tool`, a resource or template with the options of `Server.resource`."""
+    """Mark a function of a class as a resource or template, with the options of `Server.resource`."""
     if not isinstance(uri, str):
         raise LocalError('a resource has a URI: @resource("file:///notes.txt")')
     return lambda function: mark(function, "resource", uri, {**options})

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...jsonrpc.errors import LocalError, RpcError
 from ...rpc.method import LongResult
-from ..asking.ask import Sealing
-from ..asking.by_hand import by_hand
+from ...rpc.middleware import Call, Middleware, Next
+from ..asking.ask import asker_of
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, Row
@@ -25,7 +25,7 @@ from ..protocol.params import COMPLETE, EmptyResult, InputRequiredResult
 from ..protocol.results import Stamp, finish
 from ..protocol.types import ClientCapabilities
 
-Finished: TypeAlias = Callable[[Any, Admitted], Raw | LongResult]
+ResultWriter: TypeAlias = Callable[[Any, Admitted], Raw | LongResult]
 """(what a function returned, its call) -> the result for the caller's revision, nearly always as JSON text."""
 
 
@@ -41,47 +41,62 @@ def demand(admitted: Admitted, extension: Extension) -> None:
     raise RpcError.of(MISSING_CAPABILITY, text, data)
 
 
-def finisher_of(row: Row, stamp: Stamp, ttl: float, cache_scope: str) -> Finished:
+def result_writer(row: Row) -> ResultWriter:
     """Encodes the result of a method of an extension, by its row's type; a notification has none.
 
     If the row is cacheable, a result without caching hints gets those of the server.
     """
     kind = row.result
 
-    def finished(value: Any, admitted: Admitted) -> Raw:
+    def write_result(value: Any, admitted: Admitted) -> Raw:
         if kind is None:
             return Raw(b"null")
         if value is None and kind is EmptyResult:
             value = EmptyResult()
         if type(value) is not kind:
             raise LocalError(f"{row.name}: its result is a {kind.__name__}, and {value!r:.100} is none")
-        if row.cacheable and ttl and getattr(value, "ttl_ms", None) == 0:
-            value = msgspec.structs.replace(value, ttl_ms=int(ttl * 1000), cache_scope=cache_scope)
-        return finish(value, admitted.revision, stamp, COMPLETE)
+        server = admitted.surroundings
+        if row.cacheable and server.ttl and getattr(value, "ttl_ms", None) == 0:
+            value = msgspec.structs.replace(value, ttl_ms=int(server.ttl * 1000), cache_scope=server.cache_scope)
+        return finish(value, admitted.revision, server.stamp, COMPLETE)
 
-    return finished
+    return write_result
 
 
-def outcomes(server: Sealing, stamp: Stamp, extensions: Extensions) -> dict[type, Finished]:
+def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
     """The other results that a function may return, by type: questions of its own, and the results of extensions."""
 
     def input_required(value: Any, admitted: Admitted) -> Raw:
-        return finish(by_hand(value, admitted, server), admitted.revision, stamp)
+        sealed = asker_of(admitted).seal_result(value, admitted)
+        return finish(sealed, admitted.revision, admitted.surroundings.stamp)
 
-    def of_extension(extension: Extension, kind: str) -> Finished:
-        def finished(value: Any, admitted: Admitted) -> Raw:
+    def writer_of(extension: Extension, kind: str) -> ResultWriter:
+        def write_result(value: Any, admitted: Admitted) -> Raw:
             if admitted.revision.stateful:
                 raise LocalError(f"{admitted.method}: revision {admitted.revision.date} has no resultType {kind!r}")
             demand(admitted, extension)
-            return finish(value, admitted.revision, stamp, kind)
+            return finish(value, admitted.revision, admitted.surroundings.stamp, kind)
 
-        return finished
+        return write_result
 
-    found: dict[type, Finished] = {InputRequiredResult: input_required}
+    found: dict[type, ResultWriter] = {InputRequiredResult: input_required}
     for extension in extensions.all:
         for kind, result in extension.results.items():
-            found[result] = of_extension(extension, kind)
+            found[result] = writer_of(extension, kind)
     return found
+
+
+def write_values(stamp: Stamp) -> Middleware:
+    """Return what runs around all middleware: a value that it returns in place of JSON text is written for the caller's
+    revision."""
+
+    async def write_result(call: Call, next: Next) -> Any:
+        value = await next(call)
+        if isinstance(value, Struct) and not isinstance(value, LongResult) and hasattr(value, "meta"):
+            return finish(value, call.params.revision, stamp)
+        return value
+
+    return write_result
 
 
 def answers_of(hint: Any, others: Iterable[type]) -> Any:

@@ -26,16 +26,15 @@ from ...rpc.binding.results import result_check, write
 from ...rpc.method import LongResult
 from ..protocol.admission import Admitted
 from ..protocol.params import COMPLETE, CallToolResult
-from ..protocol.results import Stamp, finish
-from ..protocol.revisions import Revision
-from .content import CONTENT, blocks, sound
-from .errors import told
+from ..protocol.results import finish
+from .content import CONTENT, blocks, check_readable
+from .errors import describe_faults
 from .schema import RESULT, Schema, is_object, is_structured, output_schema, wrapped
 
 LARGEST_TEXT: Final = 65_536
 """Bytes of JSON up to which structured content is repeated as text ("a tool that returns structured content SHOULD
 also return the serialized JSON in a TextContent block", for clients that read nothing else); above, clients whose
-revision has structured content are only told that it is there."""
+revision has structured content only read that there is some."""
 
 _quoted = msgspec.json.Encoder().encode
 
@@ -52,28 +51,29 @@ class _LongText(LongResult):
     result_type: str | UnsetType = msgspec.field(default=UNSET, name="resultType")
 
 
-class Returned(Struct, frozen=True, eq=False):
-    """What a tool returns. `schema`: None where results are content. `older`: to peers without `structured_values`, of
-    an object; `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text; `sound`: the class whose
-    instances have no faults, and nothing to escape in their text."""
+class ToolOutput(Struct, frozen=True, eq=False):
+    """The results of a tool. `schema`: None where results are content. `older`: to peers without `structured_values`,
+    of an object; `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text; `exact`: the class
+    whose instances have no faults, and nothing to escape in their text."""
 
     schema: Schema | None = None
     older: Schema | None = None
     wrap: bool = False
     faults: Callable[[bytes], list[ValueFault]] | None = None
-    sound: type | None = None
+    exact: type | None = None
 
 
-_CONTENT = Returned()
+_CONTENT = ToolOutput()
 
 
-def returned(name: str, hint: Any, written: Mapping[str, Any] | None) -> Returned:
-    """What a tool returns whose function has this return type. `written`: an output schema that takes precedence."""
+def tool_output(name: str, hint: Any, written: Mapping[str, Any] | None) -> ToolOutput:
+    """Return what the results of a function with this return type become. `written`: an output schema that takes
+    precedence."""
     if written is not None:
         schema = dict(written)
         validate = validator(schema, where=f"{name}, output schema")
-        older = schema if is_object(schema) else None if _rooted(schema) else wrapped(schema)
-        return Returned(schema, older, older is not schema, lambda text: validate(msgspec.json.decode(text)))
+        older = schema if is_object(schema) else None if _refers_to_root(schema) else wrapped(schema)
+        return ToolOutput(schema, older, older is not schema, lambda text: validate(msgspec.json.decode(text)))
     if not is_structured(result_tree(hint, name, CONTENT), CONTENT):
         return _CONTENT
     try:
@@ -85,25 +85,25 @@ def returned(name: str, hint: Any, written: Mapping[str, Any] | None) -> Returne
 
 
 @functools.lru_cache(1024)
-def _of_type(hint: Any) -> Returned:
+def _of_type(hint: Any) -> ToolOutput:
     tree = translate_result(hint, "result").tree
     schema = output_schema(tree.shown)
     if not schema:
         return _CONTENT
     whole = is_object(schema)
-    sound = hint if hint is int or hint is bool else None
-    return Returned(schema, schema if whole else wrapped(schema), not whole, result_check(tree), sound)
+    exact = hint if hint is int or hint is bool else None
+    return ToolOutput(schema, schema if whole else wrapped(schema), not whole, result_check(tree), exact)
 
 
-def _rooted(schema: Schema) -> bool:
+def _refers_to_root(schema: Schema) -> bool:
     """Whether a user's schema refers to its root, so that it cannot be put into another."""
     refs = str(schema).split("'$ref': '#")[1:]
     return any(not ref.startswith(("/$defs/", "/definitions/")) for ref in refs)
 
 
-def _unfit(name: str, wrong: list[ValueFault], value: Any) -> LocalError:
+def _misfit_error(name: str, wrong: list[ValueFault], value: Any) -> LocalError:
     """The error for a result that does not fit. A number that is not finite is named: as JSON it is null."""
-    text = f"{name} returned what its output schema does not allow:\n{told(msgspec.to_builtins(wrong))}"
+    text = f"{name} returned what its output schema does not allow:\n{describe_faults(msgspec.to_builtins(wrong))}"
     if any(one.received is None for one in wrong) and (odd := _not_finite(value)) is not None:
         text += f"\nJSON has no {odd!r}, which is written as null: return None for it, or text"
     return LocalError(text)
@@ -123,52 +123,59 @@ def _not_finite(value: Any) -> float | None:
     return None
 
 
-def _whole(name: str, value: CallToolResult, result: Returned, revision: Revision) -> CallToolResult:
+def _checked_result(value: CallToolResult, result: ToolOutput, admitted: Admitted) -> CallToolResult:
     """A whole result that a tool returned, for this revision. Raises LocalError for one that no client could read, and
     for structured content that the output schema does not allow."""
-    sound(value)
+    check_readable(value)
+    name, revision = admitted.surroundings.name, admitted.revision
     if result.schema is None or value.is_error is True:
         return value
     # "Servers MUST provide structured results that conform to this schema" (server/tools, Output Schema)
     if value.structured_content is UNSET:
         raise LocalError(f"{name} has an output schema, and returned a CallToolResult without structured_content")
     if result.faults is not None and (wrong := result.faults(write(value.structured_content))):
-        raise _unfit(name, wrong, value.structured_content)
+        raise _misfit_error(name, wrong, value.structured_content)
     if result.wrap and not revision.structured_values:
         return msgspec.structs.replace(value, structured_content={RESULT: value.structured_content})
     return value
 
 
-def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, Admitted], Raw | LongResult]:
-    """Makes a tool's result of what its function returned.
+_STATEFUL: Final = b'{"content":[{"type":"text","text":'
+_BETWEEN: Final = b'}],"structuredContent":'
+
+
+def result_encoder(result: ToolOutput) -> Callable[[Any, Admitted], Raw | LongResult]:
+    """Return what makes a tool's result of what its function returned.
 
     It raises LocalError for a value that its output schema does not allow.
     """
-    faults, wraps, exact = result.faults, result.wrap, result.sound
-    begin_stateful = b'{"content":[{"type":"text","text":'
-    begin_stateless = stamp.prefix + b'"resultType":"complete",' + begin_stateful[1:]
-    between = b'}],"structuredContent":'
+    faults, wraps, exact = result.faults, result.wrap, result.exact
 
     def unstructured(value: Any, admitted: Admitted) -> Raw | LongResult:
         if type(value) is str:
             stateful = admitted.revision.stateful
             if len(value) <= LARGEST_TEXT or not value.isascii():  # it may hold halves of surrogate pairs
-                return Raw(b"".join((begin_stateful if stateful else begin_stateless, _quoted(value), b"}]}")))
-            return _LongText([_Text(value)]) if stateful else _LongText([_Text(value)], stamp.meta, COMPLETE)
-        if isinstance(value, CallToolResult):
-            return finish(_whole(name, value, result, admitted.revision), admitted.revision, stamp)
-        return finish(CallToolResult(content=blocks(value)), admitted.revision, stamp)
+                begins = _STATEFUL if stateful else admitted.surroundings.stamp.text_prefix
+                return Raw(b"".join((begins, _quoted(value), b"}]}")))
+            if stateful:
+                return _LongText([_Text(value)])
+            return _LongText([_Text(value)], admitted.surroundings.stamp.meta, COMPLETE)
+        if not isinstance(value, CallToolResult):
+            value = CallToolResult(content=blocks(value))
+        else:
+            value = _checked_result(value, result, admitted)
+        return finish(value, admitted.revision, admitted.surroundings.stamp)
 
     def structured(value: Any, admitted: Admitted) -> Raw:
         revision = admitted.revision
         plain = type(value) is exact
         if not plain and isinstance(value, CallToolResult):
-            return finish(_whole(name, value, result, revision), revision, stamp)
+            return finish(_checked_result(value, result, admitted), revision, admitted.surroundings.stamp)
         text = write(value)
         if plain:
             shown = b'"' + text + b'"'
         elif faults is not None and (wrong := faults(text)):
-            raise _unfit(name, wrong, value)
+            raise _misfit_error(admitted.surroundings.name, wrong, value)
         elif len(text) > LARGEST_TEXT and revision.structured:
             shown = _quoted(
                 f"The result is in structuredContent ({len(text):,} bytes of JSON); it is not repeated here."
@@ -176,11 +183,11 @@ def result_encoder(name: str, stamp: Stamp, result: Returned) -> Callable[[Any, 
         else:  # as a JSON string
             shown = text if isinstance(value, str) else _quoted(text.decode())
         if not revision.stateful:
-            return Raw(b"".join((begin_stateless, shown, between, text, b"}")))
+            return Raw(b"".join((admitted.surroundings.stamp.text_prefix, shown, _BETWEEN, text, b"}")))
         if not revision.structured:
-            return Raw(begin_stateful + shown + b"}]}")
+            return Raw(_STATEFUL + shown + b"}]}")
         if wraps and not revision.structured_values:
             text = b'{"result":' + text + b"}"
-        return Raw(b"".join((begin_stateful, shown, between, text, b"}")))
+        return Raw(b"".join((_STATEFUL, shown, _BETWEEN, text, b"}")))
 
     return unstructured if result.schema is None else structured

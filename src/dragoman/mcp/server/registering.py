@@ -1,6 +1,7 @@
-"""The options of a `Server`, of its decorators and its `add_` methods, and their rules. Pure.
+"""The options of a `Server`, of its decorators and its `add_` methods: types, rules and defaults. Pure.
 
-Their defaults are in `entries`.
+An option is a parameter of `Server`, or a key of the TypedDict that a decorator unpacks. Its rule stands in the table
+beside it. What registers a function gets all its options as one dict, from `options_of`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from ...jsonrpc.options import (
     TEXT,
     TIME,
     Rule,
+    check,
     instance,
     many,
     mapping,
     one_of,
+    unknown_option,
     whole,
 )
 from ...rpc.method import AUTH, DEMANDS, RUNNING, Allow
@@ -56,8 +59,8 @@ _WORDS: Final = {
     "version": VERSION,
 }
 
-COMPLETION: Final = RUNNING
-PROMPT: Final = _WORDS | RUNNING | DEMANDS
+METHOD: Final = RUNNING | DEMANDS
+PROMPT: Final = _WORDS | METHOD
 TOOL: Final = PROMPT | {
     "annotations": instance(ToolAnnotations, "ToolAnnotations(read_only_hint=True)") | NONE,
     "input_schema": _META,
@@ -73,6 +76,28 @@ RESOURCE: Final = PROMPT | {
     "any_path": FLAG,
 }
 """What the options may be."""
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "icons": (),
+    "tags": (),
+    "any_path": False,
+    "inline": False,
+    "timeout": UNSET,
+    "scopes": (),
+    "roles": (),
+}
+"""Of the options whose default is not None."""
+
+
+def options_of(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> Any:
+    """Return all options that have rules, and all of `CallOptions`, as they were given or by default. Raises LocalError
+    for others, and for one that breaks its rule."""
+    for name in given:
+        if name not in rules:
+            raise LocalError(f"{decorator}: {unknown_option(name, rules)}")
+    given = {name: value for name, value in given.items() if value is not UNSET}  # as `list_tools` returns it
+    options = {name: given.get(name, DEFAULTS.get(name)) for name in (*METHOD, *rules)}
+    check(what, rules, options)
+    return options
 
 
 SERVER_OPTIONS: Final = {
@@ -109,7 +134,7 @@ SERVER_OPTIONS: Final = {
 
 
 class RunOptions(TypedDict, total=False):
-    """How a function runs: as those of `Service.method`."""
+    """How a function runs; `Server.tool` describes them."""
 
     inline: bool
     timeout: float | UnsetType | None
@@ -118,7 +143,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class CallOptions(RunOptions, total=False):
-    """How a function runs, and who may call it: as those of `Service.method`."""
+    """How a function runs, and who may call it; `Server.tool` describes them."""
 
     scopes: str | Collection[str]
     roles: str | Collection[str]
@@ -126,11 +151,7 @@ class CallOptions(RunOptions, total=False):
 
 
 class PromptOptions(CallOptions, total=False):
-    """Of a prompt. `title`, `description`, `icons` and `meta` (its `_meta`) are shown in lists; `visible(caller)`:
-    whether it is there for a caller, in lists and calls alike, a plain function that is asked each time; `tags`: what
-    `Server.enable` and `Server.disable` may name in place of it, shown in no list; `version`: several may have one
-    name, each with a version; without one in the request the highest answers; `inline`,
-    `timeout`, `concurrency`, `queue`, `scopes`, `roles` and `allow` are those of `Service.method`."""
+    """Of a prompt; `Server.tool` describes them."""
 
     title: str | UnsetType | None
     description: str | UnsetType | None
@@ -142,8 +163,7 @@ class PromptOptions(CallOptions, total=False):
 
 
 class ToolOptions(PromptOptions, total=False):
-    """Of a tool. `input_schema`: the function takes one dict, which this schema checks; `output_schema` checks what it
-    returns."""
+    """Of a tool; `Server.tool` describes them."""
 
     annotations: ToolAnnotations | UnsetType | None
     input_schema: Mapping[str, Any] | None
@@ -151,9 +171,7 @@ class ToolOptions(PromptOptions, total=False):
 
 
 class ResourceOptions(PromptOptions, total=False):
-    """Of a resource or a template. `size`: bytes, when known. `ttl` (seconds), `cache_scope`: the server's by
-    default. `any_path`: values of `{+x}`, `{#x}`, `{/x*}` and of the query may be absolute paths and URLs; the function
-    itself looks at where they lead."""
+    """Of a resource or a template; `Server.resource` describes them."""
 
     name: str | None
     mime_type: str | None

@@ -7,7 +7,7 @@ Entries can be added, removed, enabled and disabled at any time, from any thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -19,27 +19,28 @@ from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
 from ...jsonrpc.options import nearest, nearest_name
 from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
-from ...rpc.including import Commit, guarded
+from ...rpc.including import Commit, guarded, joined
 from ...rpc.method import Method
 from ...rpc.service import Service
 from ...rpc.switching import Switches
 from ..protocol.admission import Admitted
 from ..protocol.encoding import decode
-from ..protocol.entry_versions import asked
+from ..protocol.extension import Extensions
 from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, Revision
+from ..protocol.types import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..protocol.uri import normal, plain, unescaped, without_query
 from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
-from .entries import arguments_of, completion_of, named, prompt_entry, resource_entry, tool_entry
-from .errors import missing
-from .handlers import Making
-from .including import LISTINGS, IncludedMethods, IncludedServer, Includer, Inner, marked_entries
-from .listing import Entries, Listing, Make, apart, demands_more, made, subscribing
+from .entries import arguments_of, completion_for, method_entry, name_for, prompt_entry, resource_entry, tool_entry
+from .errors import missing_resource
+from .including import included_entry, joined_uri, marked_entries
+from .listing import LISTINGS, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry
 from .registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
+from .surroundings import Surroundings
 from .table import Lookup
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -50,40 +51,31 @@ MOST_TOOLS: Final = 128
 MOST_URIS: Final = 1_000
 """Resources of one subscription that are looked up: with more it is refused."""
 GONE: Final = 1_000
-"""Removed entries of which it is known who might see them: those are told when another replica removes them later."""
+"""Removed entries whose callers are remembered: they are notified when another replica removes these later."""
 TO_ALL: Final = 256
-"""Characters of a name or URI that is looked up for strangers, whom it costs nothing to ask: to compare one of 16 KB
+"""Characters of a name or URI that is looked up for strangers, whom requests cost nothing: to compare one of 16 KB
 with templates takes 28 ms."""
 PROPOSED: Final = 100
 """Entries among which the nearest to an unknown name is looked for."""
 _SHORT: Final = 128
 """Characters of a name that an error repeats whole, and for which a near one is looked for."""
+_CALLED: Final = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
+"""The methods by which what is registered is called."""
 SWITCHED: Final = ("tool", "resource", "prompt")
 """The kinds that `turn` knows: a template is a resource."""
 
 
 class Registry:
-    """All that a server offers.
-
-    `changed("tools" | "resources" | "prompts", entry)` is called after each change of a list, `link(method)` for every
-    new method, `removed(kind, key)` when no version of an entry is there any more.
-    """
+    """All that a server offers. `changed("tools" | "resources" | "prompts", entry)` is called after each change of a
+    list."""
 
     def __init__(
-        self,
-        server: Making,
-        *,
-        page_size: int | None,
-        changed: Callable[[str, Entry], None],
-        link: Callable[[Method], None],
-        removed: Callable[[str, str], None],
+        self, surroundings: Surroundings, *, page_size: int | None, changed: Callable[[str, Entry], None]
     ) -> None:
-        self.making = server
-        self._removed = removed
-        self.included: list[Any] = []
-        self.includers: list[Includer] = []
+        self.surroundings = surroundings
+        self._service = surroundings.service
+        self.includers: list[IncludedServer] = []
         self._changed = changed
-        self._link = link
         self._tools, self._resources = Entries("tools", page_size), Entries("resources", page_size)
         self._templates, self._prompts = Entries("templates", page_size), Entries("prompts", page_size)
         self._lists = {one.name: one for one in (self._tools, self._resources, self._templates, self._prompts)}
@@ -101,19 +93,18 @@ class Registry:
         """The URIs with percent-encoded delimiters, by their form without."""
         self._escapes = False
         """Whether there are such URIs or templates."""
-        hints = f'"resultType":"complete","ttlMs":{int(server.ttl * 1000)},"cacheScope":'
-        begins = server.stamp.prefix + hints.encode()
-        self._begins, self._begins_personal = begins + f'"{server.cache_scope}",'.encode(), begins + b'"private",'
+        hints = f'"resultType":"complete","ttlMs":{int(surroundings.ttl * 1000)},"cacheScope":'
+        begins = surroundings.stamp.prefix + hints.encode()
+        self._begins, self._begins_personal = begins + f'"{surroundings.cache_scope}",'.encode(), begins + b'"private",'
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
         """Register a tool, in place of one that is the same function as it was defined before. Raises LocalError for a
         name that is taken, and for a function that cannot be a tool."""
-        return self._add(named(name, function), function, lambda on, key: tool_entry(on, key, function, **options))
+        return self._add(tool_entry(self.surroundings, name_for(name, function), function, **options), function)
 
-    def _add(self, key: str, function: Callable[..., Any], make: Make) -> Entry:
-        entry = made(make, self.making, key)
+    def _add(self, entry: Entry, function: Callable[..., Any]) -> Entry:
         known = self._functions.get(entry.id, {})
         if defined_again(known.get(""), function):
             self._define_again(entry)
@@ -123,14 +114,14 @@ class Registry:
         return entry
 
     def _define_again(self, entry: Entry) -> None:
-        """Have this in place of the entry of its key, with those completions whose arguments it still has."""
+        """Register this in place of the entry of its key, with those completions whose arguments it still has."""
         _check_listing(entry)
         [before] = self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version)
         self.remove(entry.kind, entry.key, entry.version, back=True)
         self._commit(self.planned([entry]))
-        for argument, make in before.completing.items():
+        for argument, method in before.completions.items():
             if argument in arguments_of(entry):
-                self.completes(entry.key, entry.version, argument, make)
+                self._complete(entry, argument, method)
         logger.info("the %s %s is defined again, and replaced", entry.kind, entry.key)
 
     def _commit(self, commits: Iterable[Commit]) -> None:
@@ -143,40 +134,36 @@ class Registry:
         Raises LocalError, without registering any, for a name that is taken and for arguments without names.
         """
         if not isinstance(other, Service):
-            self._commit(self.planned(marked_entries(other, self.making, namespace, prefix, tags)))
+            self._commit(self.planned(marked_entries(other, self.surroundings, namespace, prefix, tags)))
             return
-        guarded(self.making, other._guarded)
-        includer = IncludedMethods(self, other, namespace, prefix, tags)
+        guarded(self._service._guarded, other._guarded)
+        includer = IncludedMethods(self, other, joined("Server", namespace, prefix, "_"), tags)
         commits = includer.planned(other._registered.values())
-        self.making.dependencies.include(other._dependencies)
+        self._service._dependencies.include(other._dependencies)
         self._commit(commits)
-        self.included.append(other)
         other._includers.append(includer)
 
-    def include_server(
-        self, other: Inner, registry: Registry, namespace: str, prefix: str, tags: frozenset[str]
-    ) -> None:
-        """Register all that another server has, `registry`. LocalError for a name that is taken."""
-        guarded(self.making, other)
-        includer = IncludedServer(self, other, namespace, prefix, tags)
-        commits = includer.planned(registry.everything())
-        self.making.dependencies.include(other.dependencies)
+    def include_registry(self, other: Registry, namespace: str, prefix: str, tags: frozenset[str]) -> None:
+        """Register all that another server has. LocalError for a name that is taken."""
+        guarded(self._service._guarded, other._service._guarded)
+        includer = IncludedServer(self, other, namespace, joined("Server", namespace, prefix, "_"), tags)
+        commits = includer.planned(other.everything())
+        self._service._dependencies.include(other._service._dependencies)
         self._commit(commits)
-        self.included.append(other)
-        registry.includers.append(includer)
+        other.includers.append(includer)
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
         """Register a resource, or a template where the URI has `{...}`.
 
         Raises LocalError for a URI that is invalid or taken, and for variables that the function does not take.
         """
-        return self._add(uri, function, lambda on, key: resource_entry(on, key, function, **options))
+        return self._add(resource_entry(self.surroundings, uri, function, **options), function)
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
         """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
-        return self._add(named(name, function), function, lambda on, key: prompt_entry(on, key, function, **options))
+        return self._add(prompt_entry(self.surroundings, name_for(name, function), function, **options), function)
 
     def add_completion(
         self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]
@@ -201,31 +188,23 @@ class Registry:
         if not free:
             raise LocalError(f"{ref}: {argument!r} is completed by a function already")
         for one in free:
-            make = partial(completion_of, where=f"{ref}, {argument!r}", function=function, **options)
+            method = completion_for(self.surroundings, f"{ref}, {argument!r}", function, **options)
             if argument in one.completions:
                 logger.info("the completion of %s of %s is defined again, and replaced", argument, ref)
-            self.completes(one.key, one.version, argument, make)
+            self._complete(one, argument, method)
             self._functions.setdefault(one.id, {})[argument] = function
 
-    def completes(self, key: str, version: str, argument: str, make: Callable[[Making], Method]) -> None:
-        """Have an argument of this entry completed, here and where the server is included; nothing where there is no
-        such entry."""
-        entries = self._prompts.of(key, version) or self._templates.of(key, version)
-        if not entries:
-            return
-        entry = entries[0]
-        method = make(self.making)
-        self.contextual = self.contextual or method.binding.wants_context
+    def _complete(self, entry: Entry, argument: str, method: Method) -> None:
+        """Have an argument of this entry completed, here and where the server is included."""
         self._link(method)
-        entry.completing = entry.completing | {argument: make}
         entry.completions = entry.completions | {argument: method}
         for includer in self.includers:
-            includer.completed(entry, argument, make)
+            includer.relink([entry])
 
     def remove(self, kind: str, key: str, version: str | None = None, *, back: bool = False) -> None:
-        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`: as
-        of `Switches.remove`. Raises LocalError if there is none."""
-        where, entries = self._known(kind, key, version)
+        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`:
+        an included server may put it back, so it stays disabled where it is. Raises LocalError if there is none."""
+        where, entries = self._registered(kind, key, version)
         for entry in entries:
             where.remove(entry)
             self._switches.remove(entry.id, back=back)
@@ -233,16 +212,16 @@ class Registry:
             self._gone[entry.id] = entry.shown_to
             if len(self._gone) > GONE:
                 del self._gone[next(iter(self._gone))]
-            self._placed(entry)
+            self._index(entry)
             for includer in self.includers:
                 includer.dropped(entry)
             if entry.enabled:
-                self._tell(entry)
-        if not where.of(key):
-            self._removed(kind, key)
+                self._report_change(entry)
+        if not where.of(key) and (watch := self._service._watch) is not None:
+            watch.removed(_CALLED["resource" if kind == "template" else kind], key)
 
-    def dropped(self, kind: str, key: str, version: str) -> None:
-        """Remove an entry, if it is still there."""
+    def drop(self, kind: str, key: str, version: str) -> None:
+        """Follow the included server, which has removed this entry; nothing if it was removed here."""
         if self._lists[LISTINGS[kind]].of(key, version):
             self.remove(kind, key, version, back=True)
 
@@ -250,9 +229,9 @@ class Registry:
         """Enable or disable an entry, or all of a tag or a kind, those too that are registered later; what is disabled
         is not listed, and unknown when called. LocalError if there is no such entry."""
         call = "enable" if on else "disable"
-        told = (kind is None) != (tag is None) and (kind is not None or key is None)
+        complete = (kind is None) != (tag is None) and (kind is not None or key is None)
         if (
-            not told
+            not complete
             or (version is not None and key is None)
             or not all(one is None or isinstance(one, str) for one in (kind, key, tag, version))
         ):
@@ -261,7 +240,7 @@ class Registry:
                 f'{call}(tag="admin")'
             )
         if kind is not None and key is not None:
-            _, entries = self._known(kind, key, version)
+            _, entries = self._registered(kind, key, version)
             self._switches.name([entry.id for entry in entries], on)
             for entry in entries:
                 self._switch(entry)
@@ -273,8 +252,8 @@ class Registry:
             if entry.id in concerned:
                 self._switch(entry)
 
-    def switched(self, kind: str, key: str, version: str, on: bool) -> None:
-        """What an entry is included from has enabled or disabled it, if it is still there."""
+    def switch(self, kind: str, key: str, version: str, on: bool) -> None:
+        """Follow the included server, which has enabled or disabled this entry; nothing if it was removed here."""
         for entry in self._lists[LISTINGS[kind]].of(key, version):
             self._switches.give(entry.id, on)
             self._switch(entry)
@@ -285,31 +264,31 @@ class Registry:
         if where.switch(entry, on):
             for includer in self.includers:
                 includer.switched(entry, on)
-            self._tell(entry)
+            self._report_change(entry)
 
-    def _tell(self, entry: Entry) -> None:
-        """Tell that the list with this entry has changed."""
+    def _report_change(self, entry: Entry) -> None:
+        """Report that the list with this entry has changed."""
         self._changed(f"{entry.switched_as}s", entry)
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
-        """What registers these, here and wherever the server is included. LocalError for a key that is taken, and for
-        what cannot be listed."""
+        """Return what registers these, here and wherever the server is included. LocalError for a key that is taken,
+        and for what cannot be listed."""
         found = list(entries)
         for entry in found:
             self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
             _check_listing(entry)
-        apart(found)
+        check_distinct(found)
         given = [entry.enabled for entry in found]
         for entry in found:
             entry.enabled = entry.enabled and self._switches.takes(entry.id, entry.switched_as, entry.tags)
-        commits: list[Commit] = [partial(self._take, entry, had) for entry, had in zip(found, given, strict=True)]
+        commits: list[Commit] = [partial(self._register, entry, had) for entry, had in zip(found, given, strict=True)]
         for includer in self.includers:
             commits += includer.planned(found)
         return commits
 
-    def _take(self, entry: Entry, given: bool) -> None:
+    def _register(self, entry: Entry, given: bool) -> None:
         where = self._lists[LISTINGS[entry.kind]]
-        self._linked(entry)
+        self._link(entry.method, *entry.completions.values())
         where.add(entry)
         if where is self._tools and len(where.by_key) > MOST_TOOLS and not self._crowded:
             self._crowded = True
@@ -319,37 +298,46 @@ class Registry:
                 MOST_TOOLS,
             )
         self._switches.add(entry.id, entry.switched_as, entry.tags, given)
-        self._placed(entry)
+        self._index(entry)
         if entry.enabled:
-            self._tell(entry)
+            self._report_change(entry)
 
-    def _linked(self, entry: Entry) -> None:
-        for method in (entry.method, *entry.completions.values()):
+    def _link(self, *methods: Method) -> None:
+        for method in methods:
             self.contextual = self.contextual or method.binding.wants_context
-            self._link(method)
+            self._service._link(method)
 
-    def replaced(self, entries: Iterable[Entry]) -> None:
-        """Run these in place of those of their keys: their middleware is another."""
+    def relink(self, entries: Iterable[Entry]) -> None:
+        """Run the methods of these in the entries of their keys: they have other middleware, or further completions."""
+        found = []
         for entry in entries:
             for there in self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version):
-                self._linked(entry)
-                there.method, there.completions, there.make = entry.method, entry.completions, entry.make
+                self._link(entry.method, *entry.completions.values())
+                there.method, there.completions = entry.method, there.completions | entry.completions
+                found.append(there)
         for includer in self.includers:
-            includer.chained()
+            includer.relink(found)
+
+    def relink_all(self) -> None:
+        """Put other middleware of the server around its entries, also where it is included."""
+        for method in self.methods():
+            self._service._link(method)
+        for includer in self.includers:
+            includer.relink(self.everything())
 
     def everything(self) -> list[Entry]:
         """The entries of all kinds, those of a kind in order."""
         return [entry for one in self._lists.values() for entry in one.all()]
 
-    def _rank(self) -> None:
+    def _rank_templates(self) -> None:
         ranked = sorted(self._templates.all(), key=_rank)  # stable: the highest version stays first
         self._ranked = [(one, one.template, one.template.plain()) for one in ranked if one.template is not None]
         self._escapes = bool(self._escaping) or any(simple is not template for _, template, simple in self._ranked)
 
-    def _placed(self, entry: Entry) -> None:
-        """An entry has come or gone."""
+    def _index(self, entry: Entry) -> None:
+        """Bring up to date what is known of all URIs and templates, after an entry was added or removed."""
         if entry.template is not None:
-            self._rank()
+            self._rank_templates()
         if entry.kind != "resource":
             return
         key, said = entry.key, unescaped(entry.key)
@@ -360,69 +348,73 @@ class Registry:
             self._escaping[said] = those
         self._escapes = self._escapes or bool(those)
 
-    def _known(self, kind: str, key: str, version: str | None) -> tuple[Entries, tuple[Entry, ...]]:
+    def _registered(self, kind: str, key: str, version: str | None) -> tuple[Entries, tuple[Entry, ...]]:
         key = normal_reference(key) if kind in ("resource", "template") else key
-        places = {
+        lists = {
             "tool": (self._tools,),
             "prompt": (self._prompts,),
             "resource": (self._resources, self._templates),
             "template": (self._templates,),
         }
-        for where in places.get(kind, ()):
+        for where in lists.get(kind, ()):
             if found := where.of(key, version):
                 return where, found
-        known = [key for where in places.get(kind, ()) for key in where.by_key]
+        known = [key for where in lists.get(kind, ()) for key in where.by_key]
         if version is not None and key in known:
             raise LocalError(f"there is no version {version!r} of the {kind} {key!r}")
         raise LocalError(f"there is no {kind} {key!r}; {nearest(key, known)}")
 
     # -- finding
 
-    def tool(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
-        """The tool of this name, for this caller: the highest version, or the one that the params ask for.
+    def tool(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
+        """Return the tool of this name, for this caller: the highest version, or the one that the call requests.
         InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
-        entry = self._tools.find(name, caller, params)
+        entry = self._tools.find(name, caller, admitted)
         if entry is None:
             raise InvalidParams(f"Unknown tool: {_short(name)}{self._instead(self._tools, name, caller)}")
         return entry
 
-    def called(self, admitted: Admitted, caller: Caller) -> Method:
-        """The method of the tool that is called. Raises as `tool`, and RpcError (-32020) for a stateless call whose
-        headers do not repeat the arguments that the tool marks."""
+    def called_tool(self, admitted: Admitted, caller: Caller) -> Method:
+        """Return the method of the tool that is called. Raises InvalidParams for an unknown tool, and RpcError (-32020)
+        for a stateless call whose headers do not repeat the arguments that the tool marks."""
         name = admitted.params.name
         entry = self._tools.by_key.get(name)
         if entry is None or entry.versions or entry.visible is not None or not entry.enabled:
-            entry = self.tool(name, caller, admitted.raw)
-            admitted.version = entry.version
+            entry = self.tool(name, caller, admitted)
         if entry.marked and not admitted.revision.stateful and caller.scheme in HTTP:
             fault = check_arguments(admitted.params.arguments, entry.marked, caller.headers)
             if fault is not None:
                 raise RpcError.of(HEADER_MISMATCH, fault)
+        admitted.version, admitted.surroundings = entry.version, entry.surroundings  # to call a function costs more
         return entry.method
 
-    def prompt(self, name: str, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
-        """The prompt of this name, for this caller, as `tool`. InvalidParams where there is none ("Invalid prompt
-        name", server/prompts)."""
-        entry = self._prompts.find(name, caller, params)
+    def prompt(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
+        """Return the prompt of this name, for this caller: the highest version, or the requested one. InvalidParams
+        where there is none ("Invalid prompt name", server/prompts)."""
+        entry = self._prompts.find(name, caller, admitted)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {_short(name)}{self._instead(self._prompts, name, caller)}")
         return entry
 
-    def resource(self, uri: str, revision: Revision, caller: Caller, params: Raw | UnsetType = UNSET) -> Entry:
-        """The resource with this URI for this caller, or otherwise the most specific template that matches; of several
-        versions as `tool`.
+    def resource(self, uri: str, revision: Revision, caller: Caller, admitted: Admitted | None = None) -> Entry:
+        """Return the resource with this URI for this caller, or otherwise the most specific template that matches; of
+        several versions the highest, or the requested one.
 
         If there is none, raises the revision's error for it (server/resources, Error Handling).
         """
-        entry = self._reads(uri, lambda one: one.there(caller) and (not one.version or one.fits(asked(params))))
+
+        def fits(one: Entry) -> bool:
+            return admitted is None or not one.version or one.matches_version(admitted.requested_version)
+
+        entry = self._entry_for(uri, lambda one: one.available(caller) and fits(one))
         if entry is None:
-            raise missing(uri, revision, near=self._near(uri, (self._resources, self._templates), caller))
+            raise missing_resource(uri, revision, near=self._near(uri, (self._resources, self._templates), caller))
         return entry
 
     def _instead(self, where: Entries, name: str, caller: Caller) -> str:
         """What the error for an unknown tool or prompt adds: other versions of it, that it is of the other kind, or the
         nearest name; of what lists show this caller."""
-        if found := where.otherwise(name, caller):
+        if found := where.other_versions(name, caller):
             return found
         others = self._prompts if where is self._tools else self._tools
         if name in self._shown(others, caller):
@@ -432,7 +424,7 @@ class Registry:
         return f"; {near}" if near else ""
 
     def _near(self, name: str, where: tuple[Entries, ...], caller: Caller) -> str:
-        """A proposal for a name or URI that is unknown, of the first `PROPOSED` that lists show this caller."""
+        """Return a proposal for a name or URI that is unknown, of the first `PROPOSED` that lists show this caller."""
         if len(name) > _SHORT:
             return ""
         known = [key for one in where for key in self._shown(one, caller)]
@@ -443,7 +435,7 @@ class Registry:
         return f"did you mean {near}?" if near else ""
 
     def _shown(self, where: Entries, caller: Caller) -> list[str]:
-        """The keys of the first entries that lists show this caller; none where what decides it raises."""
+        """Return the keys of the first entries that lists show this caller; none where what decides it raises."""
         try:
             return [one.key for one in where.visible()[:PROPOSED] if one.listed_for(caller)]
         except Exception:
@@ -451,14 +443,14 @@ class Registry:
             return []
 
     def known_to_all(self, method: str, name: str) -> Entry | None:
-        """What a call of this method is about, by its name or URI, if lists show it to every stranger; None also where
-        what decides that raises, and for a name above `TO_ALL`."""
+        """Return the entry that a call of this method names, if lists show it to every stranger; None also where a
+        user's function that decides that raises, and for a name above `TO_ALL`."""
         if len(name) > TO_ALL:
             return None
         stranger = Caller()
         try:
             if method == "resources/read":
-                found = self._reads(normal(name), lambda one: one.there(stranger))
+                found = self._entry_for(normal(name), lambda one: one.available(stranger))
             else:
                 where = {"tools/call": self._tools, "prompts/get": self._prompts}.get(method)
                 found = None if where is None else where.find(name, stranger)
@@ -468,12 +460,13 @@ class Registry:
             return None
 
     def hides(self, uri: str, caller: Caller) -> bool:
-        """Whether there is a resource of this URI, and none for this caller; also where what decides it raises."""
+        """Whether there is a resource of this URI, and none for this caller; also where a user's function that decides
+        it raises."""
         if not (self._resources.guarded or self._templates.guarded):
             return False
         try:
-            return self._reads(uri, lambda one: one.reads(caller)) is None and (
-                self._reads(uri, lambda one: one.enabled) is not None
+            return self._entry_for(uri, lambda one: one.permits(caller)) is None and (
+                self._entry_for(uri, lambda one: one.enabled) is not None
             )
         except Exception:
             repeats.error("what says whether %s is visible raised", uri, exc_info=True)
@@ -491,57 +484,53 @@ class Registry:
                 return True
         return False
 
-    def _reads(self, uri: str, there: Callable[[Entry], bool]) -> Entry | None:
+    def _entry_for(self, uri: str, accepts: Callable[[Entry], bool]) -> Entry | None:
         """The entry that answers for a URI in its normal form."""
         for entry in self._resources.of(uri):
-            if there(entry):
+            if accepts(entry):
                 return entry
         for entry, template, _ in self._ranked:
-            if template.match(uri) is not None and there(entry):
-                return None if self._overtaken(entry, uri, there) else entry
+            if template.match(uri) is not None and accepts(entry):
+                return None if self._is_overtaken(entry, uri, accepts) else entry
         return None
 
-    def _overtaken(self, found: Entry, uri: str, there: Callable[[Entry], bool]) -> bool:
+    def _is_overtaken(self, found: Entry, uri: str, accepts: Callable[[Entry], bool]) -> bool:
         """Whether a URI that a template matches may be read, by a function that decodes its values and makes a path of
         them, as one that a more specific entry has: then that one's demands would count for nothing."""
         said = plain(uri)
-        if (said is not uri or self._escapes) and self._before(found, said, there):
+        if (said is not uri or self._escapes) and self._has_more_specific(found, said, accepts):
             return True
         path = without_query(said)
         if len(path) == len(said) or found.template is None or len(found.template.lead) >= len(path):
             return False  # its path is the template's own text
-        return self._before(found, path, lambda one: demands_more(one, found) and there(one))
+        return self._has_more_specific(found, path, lambda one: demands_more(one, found) and accepts(one))
 
-    def _before(self, found: Entry, said: str, there: Callable[[Entry], bool]) -> bool:
+    def _has_more_specific(self, found: Entry, said: str, accepts: Callable[[Entry], bool]) -> bool:
         """Whether an entry more specific than this template has a URI in its plain form."""
         for key in (said, *self._escaping.get(said, ())):
-            if any(there(one) for one in self._resources.of(key)):
+            if any(accepts(one) for one in self._resources.of(key)):
                 return True
         for entry, _, template in self._ranked:
             if entry.key == found.key:
                 return False
-            if template.match(said) is not None and there(entry):
+            if template.match(said) is not None and accepts(entry):
                 return True
         return False
 
-    def completion(
-        self,
-        ref: PromptReference | ResourceTemplateReference,
-        argument: str,
-        caller: Caller,
-        params: Raw | UnsetType = UNSET,
-    ) -> Method | None:
-        """What completes an argument for this caller; None where nothing does. InvalidParams for what has no such
-        argument."""
+    def completion(self, admitted: Admitted, caller: Caller) -> Method | None:
+        """Return the method that completes an argument for this caller; None without one. InvalidParams for what has no
+        such argument."""
+        ref: PromptReference | ResourceTemplateReference = admitted.params.ref
+        argument: str = admitted.params.argument.name
         if isinstance(ref, PromptReference):
-            entry = self.prompt(ref.name, caller, params)
+            entry = self.prompt(ref.name, caller, admitted)
         else:
             # "`uri` is a URI or URI template"
             there = self._templates.by_key.get(ref.uri) is not None
             found = (
-                self._templates.find(ref.uri, caller, params)
+                self._templates.find(ref.uri, caller, admitted)
                 if there
-                else self._reads(ref.uri, lambda one: one.there(caller))
+                else self._entry_for(ref.uri, lambda one: one.available(caller))
             )
             if found is None:
                 near = self._near(ref.uri, (self._templates,), caller)
@@ -550,41 +539,44 @@ class Registry:
         if entry.kind != "resource" and argument not in arguments_of(entry):
             near = nearest(argument, arguments_of(entry)) if len(argument) <= _SHORT else ""
             raise InvalidParams(f"Unknown argument of {_short(entry.key)}: {_short(argument)}{near and f'; {near}'}")
+        _answering_method(admitted, entry)
         method = entry.completions.get(argument)
         if method is None or (access := entry.method.access) is None:
             return method
         return msgspec.structs.replace(method, access=access.without_arguments())
 
     def lookups(self, own: Mapping[str, Method]) -> dict[str, Lookup]:
-        """For each method that names entries, the function that finds what answers it. `own`: the server's methods."""
+        """Return, for each method that names entries, the function that finds what answers it. `own`: the server's
+        methods."""
         subscribe, listen = own["resources/subscribe"], own["subscriptions/listen"]
         return {
-            "resources/subscribe": lambda admitted, caller: self._behind(subscribe, [admitted.params.uri], caller),
-            "subscriptions/listen": lambda admitted, caller: self._behind(
+            "resources/subscribe": lambda admitted, caller: self._subscription(
+                subscribe, [admitted.params.uri], caller
+            ),
+            "subscriptions/listen": lambda admitted, caller: self._subscription(
                 listen, admitted.params.notifications.resource_subscriptions, caller
             ),
-            "tools/call": self.called,
-            "resources/read": lambda admitted, caller: _answering(
-                admitted, self.resource(admitted.params.uri, admitted.revision, caller, admitted.raw)
+            "tools/call": self.called_tool,
+            "resources/read": lambda admitted, caller: _answering_method(
+                admitted, self.resource(admitted.params.uri, admitted.revision, caller, admitted)
             ),
-            "prompts/get": lambda admitted, caller: _answering(
-                admitted, self.prompt(admitted.params.name, caller, admitted.raw)
+            "prompts/get": lambda admitted, caller: _answering_method(
+                admitted, self.prompt(admitted.params.name, caller, admitted)
             ),
-            "completion/complete": lambda admitted, caller: self.completion(
-                admitted.params.ref, admitted.params.argument.name, caller, admitted.raw
-            ),
+            "completion/complete": self.completion,
         }
 
-    def _behind(self, method: Method, uris: Any, caller: Caller) -> Method | None:
+    def _subscription(self, method: Method, uris: Any, caller: Caller) -> Method | None:
         """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
         if uris is UNSET or not (self._resources.guarded or self._templates.guarded):
             return None
-        return subscribing(method, [self._there(uri, caller) for uri in uris[:MOST_URIS]], caller)
+        return subscription_method(method, [self._available_entry(uri, caller) for uri in uris[:MOST_URIS]], caller)
 
-    def _there(self, uri: str, caller: Caller) -> Entry | None:
-        """The resource of this URI for a caller; None also where what decides it raises."""
+    def _available_entry(self, uri: str, caller: Caller) -> Entry | None:
+        """The resource of this URI for a caller; None also where a user's function that decides it
+        raises."""
         try:
-            return self._reads(uri, lambda one: one.there(caller))
+            return self._entry_for(uri, lambda one: one.available(caller))
         except Exception:
             repeats.error("what says whether %s is visible raised", uri, exc_info=True)
             return None
@@ -614,6 +606,108 @@ class Registry:
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
 
 
+class Capabilities:
+    """The capabilities of one server, now. `declared`: "tools", "resources", "prompts", "completions" or "logging" that
+    are declared beforehand."""
+
+    def __init__(self, registry: Registry, declared: Collection[str], extensions: Extensions) -> None:
+        self._registry = registry
+        self._declared = frozenset(declared)
+        self._extensions = extensions
+
+    def stateful(self) -> ServerCapabilities:
+        """Return those of the stateful era. `encode` leaves out what a revision does not know."""
+
+        def has(kind: str) -> bool:
+            return kind in self._declared or self._registry.has(kind)
+
+        return ServerCapabilities(
+            logging={},
+            completions={} if has("completions") else UNSET,
+            prompts=PromptsCapability(True) if has("prompts") else UNSET,
+            resources=ResourcesCapability(True, True) if has("resources") else UNSET,
+            tools=ToolsCapability(True) if has("tools") else UNSET,
+            extensions=self._extensions.declared,
+        )
+
+    def stateless(self) -> ServerCapabilities:
+        """Return those of the stateless era: logging, which is deprecated there, only where a function may log."""
+        found = self.stateful()
+        if "logging" in self._declared or self._registry.contextual:
+            return found
+        return msgspec.structs.replace(found, logging=UNSET)
+
+
+class IncludedServer:
+    """The registry of a server within that of another, which stays in step with it. `joined`: the name there of a tool
+    or prompt."""
+
+    def __init__(
+        self, outer: Registry, inner: Registry, namespace: str, joined: Callable[[str], str], tags: frozenset[str]
+    ) -> None:
+        self._outer, self._inner, self._namespace, self._joined, self._tags = outer, inner, namespace, joined, tags
+
+    def _key(self, entry: Entry) -> str:
+        """Its name or URI there."""
+        return self._joined(entry.key) if entry.kind in ("tool", "prompt") else joined_uri(entry.key, self._namespace)
+
+    def _entries(self, entries: Iterable[Entry]) -> list[Entry]:
+        outer, inner = self._outer.surroundings, self._inner.surroundings.service
+        return [included_entry(one, outer, inner, self._key(one), self._namespace, self._tags) for one in entries]
+
+    def planned(self, entries: Iterable[Entry]) -> list[Commit]:
+        """Return what registers these there. LocalError for one that cannot be registered."""
+        return self._outer.planned(self._entries(entries))
+
+    def relink(self, entries: Iterable[Entry]) -> None:
+        """The methods of these have other middleware, or further completions."""
+        self._outer.relink(self._entries(entries))
+
+    def dropped(self, entry: Entry) -> None:
+        """The included server has removed an entry."""
+        self._outer.drop(entry.kind, self._key(entry), entry.version)
+
+    def switched(self, entry: Entry, on: bool) -> None:
+        """The included server has enabled or disabled an entry."""
+        self._outer.switch(entry.kind, self._key(entry), entry.version, on)
+
+    def updated(self, uri: str) -> None:
+        """A resource of the included server has changed."""
+        self._outer.surroundings.notify_resource_updated(joined_uri(uri, self._namespace))
+
+
+class IncludedMethods:
+    """The methods of a service as tools of a server: a `rpc.including.Includer`."""
+
+    def __init__(self, outer: Registry, inner: Service, joined: Callable[[str], str], tags: Collection[str]) -> None:
+        self._outer, self._inner, self._joined, self._tags = outer, inner, joined, frozenset(tags)
+
+    def _entries(self, methods: Iterable[Method]) -> list[Entry]:
+        outer = self._outer.surroundings
+        found = []
+        for method in methods:
+            access = guarded(outer.service._guarded, self._inner._guarded, method)
+            tool = method if access is method.access else msgspec.structs.replace(method, access=access)
+            found.append(method_entry(outer, self._joined(method.name), tool, self._tags))
+        return found
+
+    def planned(self, methods: Iterable[Method]) -> list[Commit]:
+        """Return what registers these as tools. LocalError for one that cannot be a tool."""
+        return self._outer.planned(self._entries(methods))
+
+    def chained(self) -> None:
+        """The service has other middleware."""
+        self._outer.relink(self._entries(self._inner._registered.values()))
+
+    def dropped(self, name: str) -> None:
+        """The service has removed a method."""
+        self._outer.drop("tool", self._joined(name), "")
+
+    def switched(self, name: str, on: bool) -> None:
+        """The service has enabled or disabled a method."""
+        self._outer.switch("tool", self._joined(name), "", on)
+
+
 def _check_listing(entry: Entry) -> None:
     """Raises LocalError for what no list can show."""
     try:
@@ -627,9 +721,9 @@ def _rank(entry: Entry) -> tuple[int, ...]:
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
 
 
-def _answering(admitted: Admitted, entry: Entry) -> Method:
-    """The method of the entry that answers a call."""
-    admitted.version = entry.version
+def _answering_method(admitted: Admitted, entry: Entry) -> Method:
+    """Note on a call which entry answers it, and return the entry's method."""
+    admitted.version, admitted.surroundings = entry.version, entry.surroundings
     return entry.method
 
 

@@ -6,7 +6,7 @@ Both eras use this. An unknown name is answered by a method of its own, so that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -18,71 +18,45 @@ from ...jsonrpc.messages import Notification, Request
 from ...rpc.method import Method, living
 from ...rpc.middleware import Call
 from ...rpc.peering.channel_peer import ChannelPeer
-from ...rpc.service import Service
 from ..asking.ask import verify
-from ..asking.request_state import Seal, SealError, State
+from ..asking.request_state import SealError, State
 from ..protocol.admission import Admitted, Offer, admit, bad_id, no_request
 from ..protocol.headers import HTTP
 from ..protocol.lenient import without_nulls
 from ..protocol.methods import Row
-from .builtin import raising
-from .table import MethodTable
-
-
-class Uses(Protocol):
-    """Remembers which single-use states were used, for all servers that share them."""
-
-    @property
-    def store(self) -> Any:
-        """None: no store is shared."""
-
-    async def use(self, state: State, now: float) -> bool:
-        """Mark a state as used; False if it was used before."""
-
-
-class Routed(Protocol):
-    """The part of a server that routing uses."""
-
-    @property
-    def offered(self) -> Offer: ...
-    @property
-    def table(self) -> MethodTable: ...
-    @property
-    def service(self) -> Service: ...
-    @property
-    def seal(self) -> Seal: ...
-    @property
-    def once(self) -> bool: ...
-    @property
-    def shared(self) -> Uses | None: ...
+from .builtin import error_method
+from .served import Replicas
+from .surroundings import Surroundings
+from .table import ServerMethods
 
 
 class Router:
-    """Finds the method that answers a message."""
+    """Finds the method that answers a message. `offered`: the revisions that the server speaks; `replicas`: what it
+    shares with its replicas, if there are any."""
 
-    def __init__(self, server: Routed) -> None:
-        self._server = server
-        self._dependencies = server.service._dependencies
+    def __init__(self, surroundings: Surroundings, table: ServerMethods, offered: Offer, replicas: Replicas) -> None:
+        self._surroundings, self._table, self._offered, self._replicas = surroundings, table, offered, replicas
+        self._service = surroundings.service
+        self._dependencies = self._service._dependencies
 
     def route(
         self, message: Request | Notification, caller: Caller, peer: ChannelPeer | None
     ) -> tuple[Method | None, Request | Notification]:
         """Admit a message and find what answers it; see `rpc.dispatch.Router`."""
-        server = self._server
         request = type(message) is Request
         if request:
             id: Any = message.id  # type: ignore[union-attr]
-            if type(id) is Raw and not _whole(id):
+            if type(id) is Raw and not _is_integer(id):
                 raise bad_id()
-        identity, table = caller.identity, server.table
+        identity, table = caller.identity, self._table
         if not request:
             no_request(message.method, table.rows)
-        if server.service._lenient.null_params:
+        if self._service._lenient.null_params:
             message = _without_nulls(message, table.rows)
         admitted = admit(
             message,
             None if peer is None else peer.state,
-            server.offered,
+            self._offered,
             peer is not None or not request,
             None if identity is None else identity.principal,
             caller.headers if caller.scheme in HTTP else None,
@@ -90,6 +64,7 @@ class Router:
         )
         if admitted is None:
             return None, message
+        admitted.surroundings = self._surroundings
         session = admitted.session
         if session is not None and message.method == "notifications/initialized":
             # later messages rely on it, and its method may have to wait, or be refused when too many calls run
@@ -103,37 +78,37 @@ class Router:
             if find is not None:
                 method = find(admitted, caller) or method
             if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
-                method = self._verified(method, admitted, caller)
+                method = self._verify_state(method, admitted, caller)
         except RpcError as error:
-            method = raising(message.method, error)
+            method = error_method(message.method, error)
         if method is None:
             return None, message
         life = self._dependencies.life
         if life is not None:
-            method = living(life, method, server.service._handler)
+            method = living(life, method, self._service._handler)
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
-    def _verified(self, method: Method | None, admitted: Admitted, caller: Caller) -> Method | None:
+    def _verify_state(self, method: Method | None, admitted: Admitted, caller: Caller) -> Method | None:
         """The method for a call that brings sealed state back. SealError (-32602) for state that is not this call's."""
-        state = verify(admitted, self._server)
-        return method if state is None or method is None else self._once(method, state, owner_of(caller))
+        state = verify(admitted)
+        return method if state is None or method is None else self._use_once(method, state, owner_of(caller))
 
-    def _once(self, method: Method, state: State, owner: Owner) -> Method:
+    def _use_once(self, method: Method, state: State, owner: Owner) -> Method:
         """A method that first marks a single-use state as used; SealError (-32602) if it was used before, InternalError
         where too many of this owner are remembered."""
-        server = self._server
-        inner, shared = server.service._handler(method), server.shared
+        seal, shared = self._surroundings.seal, self._replicas.shared
+        inner = self._service._handler(method)
 
-        async def guarded(call: Call) -> Any:
+        async def use_state(call: Call) -> Any:
             if shared is None or shared.store is None:
-                server.seal.use(state, owner)
+                seal.use(state, owner)
             else:
-                server.seal.nonces.allow(owner)
-                if not await shared.use(state, server.seal.clock()):
+                seal.nonces.allow(owner)
+                if not await shared.use(state, seal.clock()):
                     raise SealError("used")
             return await inner(call)
 
-        return msgspec.structs.replace(method, handler=guarded, quick=False, runs_inline=False)
+        return msgspec.structs.replace(method, handler=use_state, quick=False, runs_inline=False)
 
 
 def _without_nulls(message: Request | Notification, rows: Mapping[str, Row]) -> Request | Notification:
@@ -147,7 +122,7 @@ def _without_nulls(message: Request | Notification, rows: Mapping[str, Row]) -> 
     return Request(message.method, kept, message.id) if type(message) is Request else Notification(message.method, kept)
 
 
-def _whole(id: Raw) -> bool:
+def _is_integer(id: Raw) -> bool:
     """Whether an id that Python would change is an integer nevertheless (1.0 is; 1.5 and null are not)."""
     try:
         value = msgspec.json.decode(id)

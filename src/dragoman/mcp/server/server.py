@@ -1,34 +1,46 @@
 """An MCP server: tools, resources, prompts and completions, served to clients of every revision at once.
 
-A `Server` is what its users call; `__servable__` gives what is behind it to those who serve it.
+A `Server` puts its parts together: the registry of its entries, the table of its methods with the router that finds
+them, its capabilities and subscriptions. Wires serve a `ServedServer`, which has calls and sessions beside these parts.
 """
 
 from __future__ import annotations
 
+import logging as _logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from ...channel import Caller
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.leniency import Leniency
+from ...jsonrpc.leniency import Leniency, chosen, without_v1
 from ...jsonrpc.limits import SERVER, Limits
-from ...jsonrpc.options import check, elsewhere, strict
+from ...jsonrpc.options import TEXT, check, elsewhere, many, strict
 from ...observer import Observer
-from ...rpc.binding.signature import registrable
+from ...rpc.binding.signature import defined_again, registrable
+from ...rpc.including import check_acyclic
 from ...rpc.middleware import Middleware
+from ...rpc.service import Service
 from ...running import run_app
+from ..asking.request_state import StateSeal
+from ..protocol.admission import EVERYTHING, Admitted, Offer, offer
+from ..protocol.dialect import MCP
 from ..protocol.extension import Extension
 from ..protocol.options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope, CallToolResult
+from ..protocol.results import stamp
 from ..protocol.revisions import Revision
 from ..protocol.types import Icon, ServerCapabilities, Tool
+from ..protocol.uri import normal
+from . import builtin
 from .calling import ANYONE, list_all, request
-from .catalog.server_core import ServerCore
-from .extensions import ServerExtension
+from .extensions import ServerExtension, declarations_of, extension_method
+from .outcomes import demand, outcomes, write_values
 from .registering import (
+    METHOD,
     SERVER_OPTIONS,
     CallOptions,
     EntryKind,
@@ -36,8 +48,16 @@ from .registering import (
     ResourceOptions,
     RunOptions,
     ToolOptions,
+    info_of,
+    options_of,
+    revisions_of,
 )
-from .registry import Entry
+from .registry import Capabilities, Entry, Registry
+from .router import Router
+from .served import Replicas, ServedServer
+from .subscriptions import Subscriptions
+from .surroundings import Surroundings
+from .table import ServerMethods
 
 if TYPE_CHECKING:
     from ...access import Verifiers
@@ -46,6 +66,7 @@ else:
     Verifiers = Implementation = Any  # start-up: annotations resolve at run time, to no more than this
 
 F = TypeVar("F", bound=Callable[..., Any])
+logger: _logging.Logger = _logging.getLogger("dragoman.mcp")
 
 
 class Server:
@@ -102,15 +123,53 @@ class Server:
         debug: bool = False,
         auth: Verifiers | None = None,
     ) -> None:
-        arguments = locals().copy()
-        given = {one: value for one, value in arguments.items() if one not in ("self", "lifespan")}
-        check(f"Server {name!r}", SERVER_OPTIONS, arguments)
-        self._core = ServerCore(**given)
+        where = f"Server {name!r}"
+        check(where, SERVER_OPTIONS, locals())
+        self._extensions, self._instructions = declarations_of(extensions), instructions
+        lenient = without_v1(where, chosen(lenient))
+        self._service = service = Service(
+            name, version=version, limits=limits, middleware=middleware, lenient=lenient, debug=debug, discover=False
+        )
+        service._auth = auth
+        shown = stamp(info_of(name, version, title, description, icons, website_url))
+        seal, found = StateSeal(keys, state_life, audience=name), outcomes(self._extensions)
+        surroundings = Surroundings(
+            service, shown, seal, once, argument_errors, found, ttl, cache_scope, self.notify_resource_updated
+        )
+        self._registry = Registry(surroundings, page_size=page_size, changed=self._changed)
+        kinds = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
+        declared = [kind for kind, said in (kinds | {"logging": logging}).items() if said]
+        self._capabilities = Capabilities(self._registry, declared, self._extensions)
+        offered = EVERYTHING if revisions is None else offer(revisions_of(revisions))
+        self._assemble(offered, HttpOptions() if http is None else http, extensions)
         if lifespan is not None:
-            self._core.service._set_lifespan(lifespan, self)
+            service._set_lifespan(lifespan, self)
 
-    def __servable__(self) -> ServerCore:
-        return self._core
+    def _assemble(
+        self, offered: Offer, options: HttpOptions, extensions: Sequence[Extension | ServerExtension]
+    ) -> None:
+        """Make what answers clients and notifies them."""
+        surroundings = self._registry.surroundings
+        self._service._answers = replace(self._service._answers, dialect=MCP)
+        self._service._finishing = write_values(surroundings.stamp)
+        self._subscriptions = Subscriptions(self._registry, self._capabilities)
+        own = builtin.methods(
+            surroundings, self._registry, self._subscriptions, self._capabilities, offered, self._instructions
+        )
+        self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))
+        self._link_table()
+        self._functions: dict[str, Callable[..., Any]] = {}
+        """Those that answer methods of extensions."""
+        for one in extensions:
+            if isinstance(one, ServerExtension):
+                for wanted, function in one.handlers.items():
+                    self.add_method(function, wanted)
+        replicas = Replicas(self.name)
+        self._service._router = Router(surroundings, self._table, offered, replicas).route
+        self._served = ServedServer(self._registry, self._table, self._subscriptions, replicas, offered, options)
+
+    def __servable__(self) -> ServedServer:
+        return self._served
 
     def __repr__(self) -> str:
         return f"<mcp.Server {self.name} {self.version}>"
@@ -118,36 +177,36 @@ class Server:
     @property
     def name(self) -> str:
         """The server's name."""
-        return self._core.name
+        return self._service.name
 
     @property
     def version(self) -> str:
         """The server's version."""
-        return self._core.version
+        return self._service.version
 
     @property
     def info(self) -> Implementation:
-        """What clients are told of it."""
-        return self._core.info
+        """Its description, as clients get it."""
+        return self._registry.surroundings.stamp.info
 
     @property
     def instructions(self) -> str | None:
         """How a model uses it."""
-        return self._core.instructions
+        return self._instructions
 
     @property
     def limits(self) -> Limits:
         """The bounds on messages, calls, channels and times."""
-        return self._core.limits
+        return self._served.limits
 
     @property
     def debug(self) -> bool:
         """Whether exceptions' texts are sent to clients."""
-        return self._core.debug
+        return self._service.debug
 
     @debug.setter
     def debug(self, debug: bool) -> None:
-        self._core.debug = debug
+        self._service.debug = debug
 
     @overload
     def tool(self, function: F, /) -> F: ...
@@ -169,13 +228,14 @@ class Server:
 
         Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
         """
-        return _by_name(self.add_tool, name, options, "server.tool")
+        return _named_decorator(self.add_tool, name, options, "server.tool")
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
-        """As the decorator `tool`, at any time: clients are told that the list has changed."""
-        return self._core.catalog.add_tool(function, name=name, **options)
+        """Register a function as a tool, with the options of the decorator `tool`, at any time: clients are
+        notified."""
+        return self._registry.add_tool(function, name=name, **options)
 
     def resource(self, uri: str, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
         """Register a function that reads a resource, or every resource of a template ("file:///{path}").
@@ -191,11 +251,11 @@ class Server:
         """
         if not isinstance(uri, str):
             raise LocalError('a resource has a URI: @server.resource("file:///notes.txt")')
-        return _registering(lambda function: self.add_resource(function, uri, **options), "server.resource")
+        return _decorator(lambda function: self.add_resource(function, uri, **options), "server.resource")
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
-        """As the decorator `resource`, at any time."""
-        return self._core.catalog.add_resource(function, uri, **options)
+        """Register a function as a resource, with the options of the decorator `resource`, at any time."""
+        return self._registry.add_resource(function, uri, **options)
 
     @overload
     def prompt(self, function: F, /) -> F: ...
@@ -208,13 +268,13 @@ class Server:
         `concurrency`, `queue`, `scopes`, `roles`, `allow`. Raises LocalError for a name that is taken, and for
         arguments without names.
         """
-        return _by_name(self.add_prompt, name, options, "server.prompt")
+        return _named_decorator(self.add_prompt, name, options, "server.prompt")
 
     def add_prompt(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[PromptOptions]
     ) -> Entry:
-        """As the decorator `prompt`, at any time."""
-        return self._core.catalog.add_prompt(function, name=name, **options)
+        """Register a function as a prompt, with the options of the decorator `prompt`, at any time."""
+        return self._registry.add_prompt(function, name=name, **options)
 
     def completion(self, ref: str, argument: str, **options: Unpack[RunOptions]) -> Callable[[F], F]:
         """Register a function that completes an argument: `ref` is a prompt's name or a template's URI.
@@ -223,8 +283,8 @@ class Server:
         and returns a list of strings or a `Completion` (server/utilities/completion). As for a tool: `inline`,
         `timeout`, `concurrency`, `queue`.
         """
-        add = self._core.catalog.add_completion
-        return _registering(lambda function: add(function, ref, argument, **options), "server.completion")
+        add = self._registry.add_completion
+        return _decorator(lambda function: add(function, ref, argument, **options), "server.completion")
 
     def method(self, name: str, **options: Unpack[CallOptions]) -> Callable[[F], F]:
         """Register the function that answers a method of an extension: it takes `(params, context)`, the params as the
@@ -234,33 +294,53 @@ class Server:
 
         Raises LocalError for a method that no extension of this server declares, and for one that is already answered.
         """
-        return _registering(lambda function: self.add_method(function, name, **options), "server.method")
+        return _decorator(lambda function: self.add_method(function, name, **options), "server.method")
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
-        """As the decorator `method`."""
-        self._core.add_method(function, name, **options)
+        """Register the function that answers a method of an extension, with the options of the decorator `method`."""
+        given = options_of("@server.method", name, METHOD, options)
+        extension = self._extensions.of_method(name)
+        if extension is None:
+            raise LocalError(f"{name} is declared by no extension of this server: Server(extensions=[Extension(...)])")
+
+        def declared(admitted: Admitted, caller: Caller) -> None:
+            demand(admitted, extension)
+
+        method = extension_method(self._extensions.methods[name], function, given)
+        again = defined_again(self._functions.get(name), function)
+        self._table.add(name, method, declared, again=again)
+        self._functions[name] = function
+        if again:
+            logger.info("the method %s is defined again, and replaced", name)
+        self._service._link(method)
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
         """Have what another server offers, the methods of a JSON-RPC service as tools, or what the class of an instance
         marks; what a server or service gets, loses or changes later changes here too (docs/mcp/composition.md).
         `tags`: what all of it has here besides its own.
-        LocalError for a name that is taken, a server that includes this one, and an object without any."""
-        self._core.include(
-            other._core if isinstance(other, Server) else other, namespace=namespace, prefix=prefix, tags=tags
-        )
+        Raises LocalError for a name that is taken, a server that includes this one, and an object without marks."""
+        check("Server.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
+        if isinstance(other, Server):
+            check_acyclic(self._served, other._served)
+            self._registry.include_registry(other._registry, namespace, prefix, frozenset(tags))
+            self._served._included.append(other._served)
+            return
+        self._registry.include(other, namespace, prefix, frozenset(tags))
+        if isinstance(other, Service):
+            self._served._included.append(other._origin)
 
     def remove_tool(self, name: str, *, version: str | None = None) -> None:
-        """Remove a tool, in all its versions or in this one; clients are told that the list has changed. Raises
-        LocalError when there is none."""
-        self._core.catalog.remove("tool", name, version)
+        """Remove a tool, in all its versions or in this one; clients are notified that the list has changed.
+        Raises LocalError when there is none."""
+        self._registry.remove("tool", name, version)
 
     def remove_resource(self, uri: str, *, version: str | None = None) -> None:
-        """Remove a resource or a template, as `remove_tool`."""
-        self._core.catalog.remove("resource", uri, version)
+        """Remove a resource or a template, in all its versions or in this one. Raises LocalError when there is none."""
+        self._registry.remove("resource", uri, version)
 
     def remove_prompt(self, name: str, *, version: str | None = None) -> None:
-        """Remove a prompt, as `remove_tool`."""
-        self._core.catalog.remove("prompt", name, version)
+        """Remove a prompt, in all its versions or in this one. Raises LocalError when there is none."""
+        self._registry.remove("prompt", name, version)
 
     def enable(
         self,
@@ -270,8 +350,9 @@ class Server:
         tag: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Enable what `disable` has disabled, but for what another disabled tag or kind holds back; see there."""
-        self._core.catalog.turn(kind, key, tag, version, on=True)
+        """Enable what `disable` has disabled: an entry, all of a kind, or all with a tag; what another disabled tag or
+        kind covers stays disabled."""
+        self._registry.turn(kind, key, tag, version, on=True)
 
     def disable(
         self,
@@ -282,20 +363,28 @@ class Server:
         version: str | None = None,
     ) -> None:
         """Disable an entry, `key` (a name or URI), in all versions or in one; or all of a kind, or with a tag, later
-        ones too: not listed, unknown in calls. What is disabled here stays so, whatever an included server enables."""
-        self._core.catalog.turn(kind, key, tag, version, on=False)
+        ones too: not listed, unknown in calls. What is disabled here stays so, also when an included server enables
+        it."""
+        self._registry.turn(kind, key, tag, version, on=False)
 
     def use(self, middleware: Middleware) -> Middleware:
         """Add middleware inside the existing ones, around every method and every tool. Usable as a decorator."""
-        return self._core.use(middleware)
+        self._service.use(middleware)
+        self._link_table()
+        self._registry.relink_all()
+        return middleware
 
     def override(self, function: Callable[..., Any], fake: Callable[..., Any]) -> AbstractContextManager[None]:
-        """As `Service.override`."""
-        return self._core.service.override(function, fake)
+        """Replace a dependency by a fake, for tests, until the context manager ends. Raises LocalError where nothing
+        here depends on `function`."""
+        return self._service.override(function, fake)
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell every client that subscribed to a resource that it has changed. From any thread."""
-        self._core.notify_resource_updated(uri)
+        """Notify every client that subscribed to a resource that it has changed. From any thread."""
+        uri = normal(uri)
+        self._subscriptions.updated(uri)
+        for includer in self._registry.includers:
+            includer.updated(uri)
 
     def route(
         self,
@@ -309,19 +398,27 @@ class Server:
         not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
         text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
 
-        `methods`: those that it answers; GET brings HEAD. `public`: the guard is not asked. `timeout`: as for a method.
-        On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or cannot be.
+        `methods`: those that it answers; GET brings HEAD. `public`: for callers without a token, too. `timeout`: as for
+        a method. On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or
+        cannot be.
         """
-        return self._core.route(path, methods=methods, public=public, timeout=timeout)
+        return self._service.route(path, methods=methods, public=public, timeout=timeout)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Tell an observer of all that comes in and goes out from now on, on every wire; gives what ends that."""
-        return self._core.observe(observer)
+        """Report all that comes in and goes out from now on, on every wire, to an observer; returns what ends that."""
+        return self._service.observe(observer)
 
     def capabilities(self) -> ServerCapabilities:
         """The declared capabilities: kinds of which something is registered, and those that were declared
         beforehand. `encode` leaves out what a revision does not know."""
-        return self._core.capabilities()
+        return self._capabilities.stateful()
+
+    def _changed(self, kind: Any, entry: Entry) -> None:
+        self._subscriptions.changed(kind, entry.id, entry.shown_to)
+
+    def _link_table(self) -> None:
+        for method in self._table.methods():
+            self._service._link(method)
 
     run = run_app
 
@@ -344,11 +441,11 @@ class Server:
         (InvalidParams for an unknown tool). A tool that asks the user is answered by `Client(server)`, which can.
         """
         params = {"name": name, "arguments": arguments or {}}
-        return await request(self._core, "tools/call", params, caller, CallToolResult, version)
+        return await request(self._served, "tools/call", params, caller, CallToolResult, version)
 
     async def list_tools(self, *, caller: Caller = ANYONE) -> list[Tool]:
         """The tools that are there for this caller, without a wire: of all pages."""
-        return await list_all(self._core, caller)
+        return await list_all(self._served, caller)
 
 
 _ELSEWHERE: Final = {
@@ -368,10 +465,10 @@ _ELSEWHERE: Final = {
     "run_stdio_async": "dragoman.serve(server, urls=['stdio:'])",
     "run_streamable_http_async": "dragoman.serve(server, urls=[...])",
 }
-"""What other libraries call otherwise."""
+"""Names in other libraries, and what to write here."""
 
 
-def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
+def _decorator(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
     """A decorator that passes a function to `add` and returns it unchanged. LocalError for what cannot be called."""
 
     def register(function: F) -> F:
@@ -381,9 +478,9 @@ def _registering(add: Callable[[Callable[..., Any]], object], decorator: str) ->
     return register
 
 
-def _by_name(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
-    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it gives where `name` is
+def _named_decorator(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
+    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it returns where `name` is
     the function itself."""
     if name is None or isinstance(name, str):
-        return _registering(lambda function: add(function, name=name, **options), decorator)
-    return _registering(lambda function: add(function, **options), decorator)(name)
+        return _decorator(lambda function: add(function, name=name, **options), decorator)
+    return _decorator(lambda function: add(function, **options), decorator)(name)

@@ -1,18 +1,18 @@
-"""Tells clients of changes: one hub for both eras.
+"""Notifies clients of changes: one hub for both eras.
 
 Rules:
 
 - Stateless (basic/patterns/subscriptions): `subscriptions/listen` is a long call. Its first message is the
   acknowledgment, which lists the changes it will notify about; every message carries the call's id; only requested
   changes are notified; when the server ends it, it sends the result.
-- Stateful: an initialized session is told of changed lists; of resources, those it subscribed to.
+- Stateful: an initialized session is notified of changed lists, and of the resources that it subscribed to.
 - A notification means *look again*. Several changes in one turn of the loop are sent once, and changes that a slow
   reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted. A reader
-  that is far behind is told of the resource that it subscribed to in place of those below it.
-- A change of a list is told to those who may see the entry that changed, and to no others.
+  that is far behind is notified of the resource that it subscribed to instead of those below it.
+- A change of a list is sent to those who may see the entry that changed, and to no others.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
-  others too, and their events come in at `hear`. A session that several replicas know gets an event with its number,
+  others too, and their events come in at `take`. A session that several replicas know gets an event with its number,
   once.
 """
 
@@ -23,7 +23,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -37,10 +37,11 @@ from ...rpc.context import Context
 from ..protocol.admission import Admitted, SessionState
 from ..protocol.dialect import MCP
 from ..protocol.params import SubscriptionFilter, SubscriptionsListenResult
-from ..protocol.results import Stamp, finish
-from ..protocol.types import SUBSCRIPTION_ID, ServerCapabilities
+from ..protocol.results import finish
+from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
-from ..session.changes import Changes, EntryId, Event, Kind, Visible, sees
+from ..session.changes import ChangeEvent, ChangeKind, Changes, EntryId, Visible, sees
+from .registry import Capabilities, Registry
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
@@ -53,7 +54,7 @@ TRIES = 10
 """Tries for a session, which may have no reader; a subscription is tried as long as it lasts."""
 
 _encode = msgspec.json.Encoder().encode
-_METHODS: dict[Kind, str] = {
+_METHODS: dict[ChangeKind, str] = {
     "tools": "notifications/tools/list_changed",
     "prompts": "notifications/prompts/list_changed",
     "resources": "notifications/resources/list_changed",
@@ -61,27 +62,22 @@ _METHODS: dict[Kind, str] = {
 }
 
 
-class Telling(Protocol):
-    """The part of a server that the hub uses."""
-
-    @property
-    def stamp(self) -> Stamp: ...
-    @property
-    def catalog(self) -> Any:
-        """`resource(uri, revision, caller)` raises for an unknown URI; `hides(uri, caller)`: it is for other callers
-        alone; `shows(entries, caller)`: one of these may be seen, or could be before it was removed."""
-
-    def capabilities(self) -> ServerCapabilities: ...
-
-
 class Subscriptions:
     """The hub. `limit`: subscriptions in all, `per_peer`: of one channel; `uris`: of one subscription or session;
     `size`: bytes of a subscription's params, or characters of a session's URIs, which are kept while it lasts."""
 
     def __init__(
-        self, server: Telling, *, limit: int = 10_000, per_peer: int = 64, uris: int = 1_000, size: int = 262_144
+        self,
+        registry: Registry,
+        capabilities: Capabilities,
+        *,
+        limit: int = 10_000,
+        per_peer: int = 64,
+        uris: int = 1_000,
+        size: int = 262_144,
     ) -> None:
-        self._server = server
+        self._registry = registry
+        self._capabilities = capabilities
         self.limit: int = limit
         self.per_peer: int = per_peer
         self.uris: int = uris
@@ -93,14 +89,14 @@ class Subscriptions:
         self._listeners: set[_Listener] = set()
         self._of_peer: Counter[Any] = Counter()
         """The number of subscriptions of each peer."""
-        self._sessions: weakref.WeakKeyDictionary[Any, _Hearer] = weakref.WeakKeyDictionary()
-        self._by_kind: dict[Kind, set[_Reader]] = {kind: set() for kind in _METHODS}
+        self._sessions: weakref.WeakKeyDictionary[Any, _SessionReader] = weakref.WeakKeyDictionary()
+        self._by_kind: dict[ChangeKind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
         self._lock = Lock()
         self._changes = Changes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake = False
-        self._spread: Callable[[Event], None] | None = None
+        self._spread: Callable[[ChangeEvent], None] | None = None
 
     def __len__(self) -> int:
         """The number of subscriptions and sessions."""
@@ -133,7 +129,9 @@ class Subscriptions:
         """A resource has changed. From any thread."""
         self._publish("updated", uri)
 
-    def _publish(self, kind: Kind, uri: str, entry: EntryId | None = None, visible: Visible | None = None) -> None:
+    def _publish(
+        self, kind: ChangeKind, uri: str, entry: EntryId | None = None, visible: Visible | None = None
+    ) -> None:
         """Take a change, and send it in the loop's next turn, once even if it comes again until then."""
         with self._lock:
             loop = self._loop
@@ -144,51 +142,55 @@ class Subscriptions:
                 return
             self._awake = True
         try:
-            loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._send_changes)
         except RuntimeError:  # the loop is closed, and with it every reader
             self._awake = False
 
-    def _tell(self) -> None:
+    def _send_changes(self) -> None:
         with self._lock:
             changes, self._changes = self._changes, Changes()
             self._awake = False
-        for event, those in changes.told():
+        for event, those in changes.events():
             if self._spread is not None:
                 for part in event.parts():
                     self._spread(part)
             for reader in self._readers(event):
                 if reader.hint is None and (not those or any(sees(one, reader.caller()) for one in those)):
-                    reader.put(Event(event.kind, event.uri))
+                    reader.put(ChangeEvent(event.kind, event.uri))
 
     # -- several servers that serve the same
 
-    def spread(self, tell: Callable[[Event], None] | None) -> None:
+    def spread(self, tell: Callable[[ChangeEvent], None] | None) -> None:
         """From now on, pass every event to the other replicas; None: there are none."""
         self._spread = tell
         if tell is not None:
             self._here()
 
-    def hear(self, event: Event, number: int, *, own: bool) -> None:
+    def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
         """An event of all replicas. `number`: the event's, if they are counted; `own`: it came from here."""
         message = b""
         for reader in self._readers(event):
             if (own if reader.hint is None else not number) or not self._concerns(event, reader):
                 continue
             if reader.hint is None:
-                reader.put(Event(event.kind, event.uri))
+                reader.put(ChangeEvent(event.kind, event.uri))
             else:
                 message = message or self.written(event)
                 reader.hint(message, number)
 
-    def concerns(self, event: Event, peer: Any) -> bool:
-        """Whether an event of before is to be told to a session that moved here."""
-        hearer = self._sessions.get(peer)
-        return hearer is not None and hearer.reader in self._readers(event) and self._concerns(event, hearer.reader)
+    def concerns(self, event: ChangeEvent, peer: Any) -> bool:
+        """Whether an earlier event is to be sent to a session that moved here."""
+        session_reader = self._sessions.get(peer)
+        return (
+            session_reader is not None
+            and session_reader.reader in self._readers(event)
+            and self._concerns(event, session_reader.reader)
+        )
 
-    def _concerns(self, event: Event, reader: _Reader) -> bool:
-        return not event.entries or bool(self._server.catalog.shows(event.entries, reader.caller()))
+    def _concerns(self, event: ChangeEvent, reader: _Reader) -> bool:
+        return not event.entries or self._registry.shows(event.entries, reader.caller())
 
-    def written(self, event: Event) -> bytes:
+    def written(self, event: ChangeEvent) -> bytes:
         """The notification of an event for a session."""
         return _encode(CallMessage(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else UNSET))
 
@@ -199,16 +201,16 @@ class Subscriptions:
         reader = self._session(peer).reader
         for uri in reader.uris - session.subscriptions:
             self._forget(reader, uri)
-        kinds: tuple[Kind, ...] = ("tools", "prompts", "resources") if session.initialized else ()
+        kinds: tuple[ChangeKind, ...] = ("tools", "prompts", "resources") if session.initialized else ()
         self._add(reader, kinds, session.subscriptions - reader.uris)
 
-    def _readers(self, event: Event) -> set[_Reader]:
+    def _readers(self, event: ChangeEvent) -> set[_Reader]:
         if event.kind != "updated":
             return set(self._by_kind[event.kind])
         found: set[_Reader] = set()
         for uri in above(event.uri):
             found |= self._by_uri.get(uri, set())
-        hides = self._server.catalog.hides
+        hides = self._registry.hides
         # what a reader named itself was looked up with its request; a resource below that may be for others
         return {one for one in found if event.uri in one.uris or not hides(event.uri, one.caller())}
 
@@ -219,7 +221,7 @@ class Subscriptions:
             if loop is not self._loop:
                 self._loop, self._awake = loop, False
 
-    def _add(self, reader: _Reader, kinds: Iterable[Kind], uris: Iterable[str] = ()) -> None:
+    def _add(self, reader: _Reader, kinds: Iterable[ChangeKind], uris: Iterable[str] = ()) -> None:
         self._here()
         for kind in kinds:
             self._by_kind[kind].add(reader)
@@ -260,7 +262,7 @@ class Subscriptions:
         self._listeners.add(listener)
         self._of_peer[context.peer] += 1
         try:
-            kinds: dict[Kind, Any] = {
+            kinds: dict[ChangeKind, Any] = {
                 "tools": agreed.tools_list_changed,
                 "prompts": agreed.prompts_list_changed,
                 "resources": agreed.resources_list_changed,
@@ -281,24 +283,24 @@ class Subscriptions:
             self.drop(listener.reader)
             listener.gone.set_result(None)
         result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
-        return finish(result, admitted.revision, self._server.stamp)
+        return finish(result, admitted.revision, self._registry.surroundings.stamp)
 
     def _agreed(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
         """The requested changes, without those that this server does not have, or not for this caller."""
-        asked: SubscriptionFilter = admitted.params.notifications
-        can = self._server.capabilities()
-        uris = asked.resource_subscriptions
+        requested: SubscriptionFilter = admitted.params.notifications
+        can = self._capabilities.stateful()
+        uris = requested.resource_subscriptions
         if uris is not UNSET and len(uris) > self.uris:
             raise _too_many_uris(self.uris)
         if admitted.raw is not UNSET and len(admitted.raw) > self.size:
             raise MCP.error(too_large("subscription_size", self.size, len(admitted.raw)))
         if uris is not UNSET:
-            uris = [uri for uri in uris if not self._server.catalog.hides(uri, caller)]
+            uris = [uri for uri in uris if not self._registry.hides(uri, caller)]
         return SubscriptionFilter(
-            tools_list_changed=_both(asked.tools_list_changed, can.tools, "list_changed"),
-            prompts_list_changed=_both(asked.prompts_list_changed, can.prompts, "list_changed"),
-            resources_list_changed=_both(asked.resources_list_changed, can.resources, "list_changed"),
-            resource_subscriptions=uris if _both(True, can.resources, "subscribe") is True else UNSET,
+            tools_list_changed=_agreed_to(requested.tools_list_changed, can.tools, "list_changed"),
+            prompts_list_changed=_agreed_to(requested.prompts_list_changed, can.prompts, "list_changed"),
+            resources_list_changed=_agreed_to(requested.resources_list_changed, can.resources, "list_changed"),
+            resource_subscriptions=uris if _agreed_to(True, can.resources, "subscribe") is True else UNSET,
         )
 
     def _admit(self, peer: Any) -> None:
@@ -320,20 +322,20 @@ class Subscriptions:
     # -- the stateful era
 
     def join(self, peer: Any) -> None:
-        """A session is initialized: tell its peer of changed lists from now on."""
+        """A session is initialized: notify its peer of changed lists from now on."""
         self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
 
     def leave(self, peer: Any) -> None:
         """A session is over; one whose peer is garbage-collected is removed too."""
-        hearer = None if peer is None else self._sessions.pop(peer, None)
-        if hearer is not None:
-            self.drop(hearer.reader)
+        session_reader = None if peer is None else self._sessions.pop(peer, None)
+        if session_reader is not None:
+            self.drop(session_reader.reader)
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
         """`resources/subscribe`. Raises RpcError for an unknown resource, for too many, and where there is no room for
         what is kept of them."""
         session = _session_of(admitted)
-        self._server.catalog.resource(uri, admitted.revision, caller)
+        self._registry.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions:
             if len(session.subscriptions) >= self.uris:
                 raise _too_many_uris(self.uris)
@@ -359,21 +361,21 @@ class Subscriptions:
         """`resources/unsubscribe`; no effect without a subscription."""
         those = _session_of(admitted).subscriptions
         those.discard(uri)
-        if (hearer := self._sessions.get(peer)) is None:
+        if (session_reader := self._sessions.get(peer)) is None:
             return
-        self._forget(hearer.reader, uri)
-        if hearer.reader.kept is not None:
-            hearer.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
+        self._forget(session_reader.reader, uri)
+        if session_reader.reader.kept is not None:
+            session_reader.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
 
-    def _session(self, peer: Any) -> _Hearer:
-        hearer = self._sessions.get(peer)
-        if hearer is None:
-            hearer = self._sessions[peer] = _Hearer(self, peer)
-        return hearer
+    def _session(self, peer: Any) -> _SessionReader:
+        session_reader = self._sessions.get(peer)
+        if session_reader is None:
+            session_reader = self._sessions[peer] = _SessionReader(self, peer)
+        return session_reader
 
 
-def _both(asked: Any, can: Any, name: str) -> Any:
-    return True if asked is True and can is not UNSET and getattr(can, name) is True else UNSET
+def _agreed_to(requested: Any, can: Any, name: str) -> Any:
+    return True if requested is True and can is not UNSET and getattr(can, name) is True else UNSET
 
 
 def _too_many_uris(allowed: int) -> InvalidParams:
@@ -397,12 +399,12 @@ class _Reader:
 
     __slots__ = ("_timer", "caller", "hint", "hub", "kept", "loop", "pending", "say", "tries", "uris")
 
-    def __init__(self, hub: Subscriptions, say: Callable[[Event], bool], caller: Callable[[], Caller]) -> None:
+    def __init__(self, hub: Subscriptions, say: Callable[[ChangeEvent], bool], caller: Callable[[], Caller]) -> None:
         self.hub: Subscriptions = hub
-        self.say: Callable[[Event], bool] = say
+        self.say: Callable[[ChangeEvent], bool] = say
         self.caller: Callable[[], Caller] = caller
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.pending: dict[Event, None] = {}
+        self.pending: dict[ChangeEvent, None] = {}
         self.uris: set[str] = set()
         self.tries: int = 0
         self.hint: Callable[[bytes, int], None] | None = None
@@ -410,11 +412,11 @@ class _Reader:
         """What its URIs take of the server's budget; None while that is little."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def put(self, event: Event) -> None:
+    def put(self, event: ChangeEvent) -> None:
         """Send a notification, after those that wait."""
         if len(self.pending) >= self.hub.uris and event.kind == "updated":
-            # so far behind, it hears of what it named, and not of each resource below
-            event = Event("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
+            # so far behind, it is notified of what it named, and not of each resource below
+            event = ChangeEvent("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
             self.flush()
@@ -440,7 +442,7 @@ class _Reader:
             self._timer = None
 
 
-_ACKNOWLEDGED = Event("updated", "notifications/subscriptions/acknowledged")
+_ACKNOWLEDGED = ChangeEvent("updated", "notifications/subscriptions/acknowledged")
 """Represents the acknowledgment among the pending messages."""
 
 
@@ -455,16 +457,16 @@ class _Listener:
         self.over: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when the server ends it."""
         self.gone: asyncio.Future[None] = self.reader.loop.create_future()
-        """Done when it has ended, for whatever reason."""
+        """Done when it has ended, for any reason."""
         self._agreed = agreed
         self._meta = {SUBSCRIPTION_ID: context.id}
 
-    def _say(self, event: Event) -> bool:
+    def _say(self, event: ChangeEvent) -> bool:
         if event is _ACKNOWLEDGED:
-            return self._speak(event.uri, {"notifications": self._agreed})
-        return self._speak(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
+            return self._notify(event.uri, {"notifications": self._agreed})
+        return self._notify(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
 
-    def _speak(self, method: str, params: dict[str, Any]) -> bool:
+    def _notify(self, method: str, params: dict[str, Any]) -> bool:
         # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
         return self.context.speak(_encode(CallMessage(method, {"_meta": self._meta, **params})), method)
 
@@ -475,11 +477,11 @@ class _Listener:
         if self.context.peer is not None:
             # "A server MUST send `notifications/cancelled` referencing a `subscriptions/listen` request ID when it
             # tears down that subscription stream" (basic/patterns/cancellation); over HTTP the stream itself ends
-            self._speak("notifications/cancelled", {"requestId": self.context.id})
+            self._notify("notifications/cancelled", {"requestId": self.context.id})
         self.over.set_result(None)
 
 
-class _Hearer:
+class _SessionReader:
     """A session of the stateful era. It holds its peer only weakly."""
 
     __slots__ = ("_hub", "_peer", "reader")
@@ -494,9 +496,9 @@ class _Hearer:
         peer = self._peer()
         return Caller() if peer is None else peer.caller
 
-    def _say(self, event: Event) -> bool:
+    def _say(self, event: ChangeEvent) -> bool:
         peer = self._peer()
-        if peer is None or peer.closed or peer.lapsed:  # who may not call is told nothing either
+        if peer is None or peer.closed or peer.lapsed:  # without the right to call there are no notifications either
             self._hub.leave(peer)
             return True
         if peer.send_droppable(self._hub.written(event), _METHODS[event.kind]):

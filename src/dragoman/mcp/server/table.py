@@ -21,7 +21,7 @@ Lookup: TypeAlias = Callable[[Admitted, Caller], Method | None]
 """The method for this call of this caller; None: the row's own method. Raises RpcError for an unknown name."""
 
 
-class Answered(Struct, frozen=True, eq=False):
+class TableRow(Struct, frozen=True, eq=False):
     """One method of the server."""
 
     row: Row
@@ -31,13 +31,13 @@ class Answered(Struct, frozen=True, eq=False):
     """Finds the method for one call by the name in its params."""
 
 
-class MethodTable:
+class ServerMethods:
     """A server's methods by name; `rows` are the possible ones."""
 
     def __init__(self, rows: Mapping[str, Row], methods: Mapping[str, Method], lookups: Mapping[str, Lookup]) -> None:
         self.rows = rows
-        self._answered: dict[str, Answered] = {}
-        self.get: Callable[[str], Answered | None] = self._answered.get
+        self._answered: dict[str, TableRow] = {}
+        self.get: Callable[[str], TableRow | None] = self._answered.get
         for name in dict.fromkeys((*methods, *lookups)):
             self.add(name, methods.get(name), lookups.get(name))
 
@@ -49,7 +49,7 @@ class MethodTable:
             raise LocalError(f"{name} is not a method of this server: an Extension in `extensions` has to declare it")
         if name in self._answered and not again:
             raise LocalError(f"{name} is answered by a function already")
-        self._answered[name] = Answered(row, method, find)
+        self._answered[name] = TableRow(row, method, find)
 
     def methods(self) -> Iterator[Method]:
         """Every row's own method."""

@@ -19,32 +19,23 @@ from ...rpc.method import NO_CONTEXT, LongResult, Method, Passed, by_name
 from ...rpc.middleware import Call, Next
 from ..protocol.admission import Admitted
 from ..protocol.headers import HeaderParam
-from .errors import Failed, Malformed, of_tool
-from .handlers import (
-    PLAIN,
-    Making,
-    Options,
-    Reader,
-    bound,
-    giver,
-    handler_of,
-    leaving,
-    method_of,
-    rpc_context,
-)
-from .outcomes import Finished, answers_of
-from .output import Returned, result_encoder, returned
+from .errors import FailureHandler, MalformedCall, tool_failures
+from .handlers import ArgumentReader, bind_function, context_maker, handler_of, method_of, restrict_result, rpc_context
+from .outcomes import ResultWriter, answers_of
+from .output import ToolOutput, result_encoder, tool_output
+from .registering import CallOptions
 from .schema import Schema, input_schema, marks
+from .surroundings import Surroundings
 
 _encode = msgspec.json.Encoder().encode
 
 
-class MadeTool(Struct, frozen=True, eq=False):
+class ToolParts(Struct, frozen=True, eq=False):
     """A tool's method and its entry in the list."""
 
     method: Method
     input: Schema
-    output: Returned
+    output: ToolOutput
     marked: tuple[HeaderParam, ...]
     documentation: str
 
@@ -52,18 +43,18 @@ class MadeTool(Struct, frozen=True, eq=False):
 def tool_method(
     name: str,
     function: Callable[..., Any],
-    server: Making,
-    options: Options = PLAIN,
+    server: Surroundings,
+    options: CallOptions,
     *,
     input: Mapping[str, Any] | None = None,
     output: Mapping[str, Any] | None = None,
-) -> MadeTool:
-    """The method of a tool. `input`: the function takes one dict, which this schema checks. `output`: this schema
-    checks what it returns. Raises LocalError, naming the tool, for a function that cannot be one."""
-    binding = bound(function, server, options)
+) -> ToolParts:
+    """Return the method of a tool. `input`: the function takes one dict, which this schema checks. `output`: this
+    schema checks what it returns. Raises LocalError, naming the tool, for a function that cannot be one."""
+    binding = bind_function(function, server.dependencies, options)
     if input is None:
         shape, marked = input_schema(binding, name)
-        read = _reader(binding, server)
+        read = _reader(binding)
     else:
         shape = dict(input)
         if shape.get("type") != "object":
@@ -71,65 +62,65 @@ def tool_method(
         if len(binding.parameters) != 1 or binding.parameters[0].kind not in ("either", "named"):
             raise LocalError(f"{name}: with an input schema the function takes one dict, and a Context if it wants one")
         marked = marks(shape, name)
-        read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"), _names(shape), server)
-    result = returned(name, answers_of(binding.result_type, server.outcomes), output)
-    finished, failed = leaving(binding, result_encoder(name, server.stamp, result)), of_tool(name, server)
-    handler = handler_of(binding, read, finished, failed, giver(binding, server), server.outcomes)
-    return MadeTool(method_of(name, binding, handler, options, read), shape, result, marked, binding.documentation)
+        read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"), _names(shape))
+    result = tool_output(name, answers_of(binding.result_type, server.outcomes), output)
+    write_result = restrict_result(binding, result_encoder(result))
+    handler = handler_of(binding.function, binding.kind, read, write_result, tool_failures(), context_maker(binding))
+    return ToolParts(method_of(name, binding, handler, options, read), shape, result, marked, binding.documentation)
 
 
-def included_method(name: str, method: Method, server: Making) -> MadeTool:
-    """The method of a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
+def included_method(name: str, method: Method) -> ToolParts:
+    """Return the method of a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
 
     The model may read the errors that it declares (`isError`). Raises LocalError for arguments without names.
     """
     binding = method.signature
     shape, marked = input_schema(binding, name)
-    result = returned(name, binding.result_type, None)
-    finished = leaving(binding, result_encoder(name, server.stamp, result))
-    failed = of_tool(name, server, method.errors)
-    give = rpc_context if binding.wants_context else None
-    read = _by_name_alone(_reader(binding, server))
-    handler = handler_of(binding, read, finished, failed, give, server.outcomes)
+    result = tool_output(name, binding.result_type, None)
+    write_result, handle_failure = restrict_result(binding, result_encoder(result)), tool_failures(method.errors)
+    make_context = rpc_context if binding.wants_context else None
+    read = _require_object(_reader(binding))
+    handler = handler_of(binding.function, binding.kind, read, write_result, handle_failure, make_context)
 
     def by_names(admitted: Admitted) -> dict[str, Any]:
         return by_name(binding, read(admitted, NO_CONTEXT))
 
-    made = Method(
+    tool = Method(
         name,
         Passed(handler, binding.kind, wants_context=binding.wants_context),
         method.kind,
         timeout=method.timeout,
         concurrency=method.concurrency,
         queue=method.queue,
-        middleware=() if method.handler is None else (_bridge(method, method.handler, finished, failed),),
+        middleware=() if method.handler is None else (_bridge(method, method.handler, write_result, handle_failure),),
         quick=method.quick,
         life=method.life,
         access=None if method.access is None else method.access.reading(by_names),
     )
-    return MadeTool(made, shape, result, marked, method.description)
+    return ToolParts(tool, shape, result, marked, method.description)
 
 
-def _bridge(method: Method, handler: Next, finished: Finished, failed: Failed) -> Any:
+def _bridge(method: Method, handler: Next, write_result: ResultWriter, handle_failure: FailureHandler) -> Any:
     """Middleware that runs the included service's own chain, with calls as that expects them."""
 
     async def bridge(call: Call, next: Next) -> Any:
         admitted: Admitted = cast(Any, call.params)
         try:
-            given = _object(admitted)
-            found = finished(await handler(Call(method.name, given, call.id, call.context)), admitted)
+            given = _checked_object(admitted)
+            found = write_result(await handler(Call(method.name, given, call.id, call.context)), admitted)
             return found.as_text() if isinstance(found, LongResult) else found
         except BaseException as error:
-            return failed(error, admitted, False)
+            return handle_failure(error, admitted, False)
 
     return bridge
 
 
-def _object(admitted: Admitted) -> Raw | UnsetType:
+def _checked_object(admitted: Admitted) -> Raw | UnsetType:
+    """The arguments of a call. Raises MalformedCall unless they are an object."""
     given: Raw | UnsetType = admitted.params.arguments
     if given is not UNSET and memoryview(given)[0] != 123:  # "{"
         # "Malformed requests (requests that fail to satisfy CallToolRequest schema)" are protocol errors
-        raise Malformed("Invalid params: `arguments` must be an object")
+        raise MalformedCall("Invalid params: `arguments` must be an object")
     return given
 
 
@@ -148,7 +139,7 @@ def _leaves_strings(binding: Binding) -> bool:
     return True
 
 
-def _reader(binding: Binding, server: Making) -> Reader:
+def _reader(binding: Binding) -> ArgumentReader:
     decode, later, plain, known = binding.arguments, True, _leaves_strings(binding), names_of(binding)
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
@@ -163,25 +154,26 @@ def _reader(binding: Binding, server: Making) -> Reader:
         try:
             return decode(given, context)
         except Exception as error:
-            _object(admitted)  # what is not an object is another fault
+            _checked_object(admitted)  # what is not an object is another fault
+            server: Surroundings = admitted.surroundings
             lenient = server.lenient
             if given is UNSET or lenient is STRICT:
                 raise
-            return read_loosely(given, error, lambda raw: decode(raw, context), lenient, known, _room(server))
+            return read_loosely(given, error, lambda raw: decode(raw, context), lenient, known, _levels_left(server))
 
     return arguments
 
 
-def _room(server: Making) -> int:
+def _levels_left(server: Surroundings) -> int:
     """How many levels of arrays and objects the limit leaves to arguments: they are in the params, in the message."""
     return server.limits.depth - 2
 
 
-def _by_name_alone(read: Reader) -> Reader:
+def _require_object(read: ArgumentReader) -> ArgumentReader:
     """The reader for a function whose arguments may be given by position elsewhere: here they are an object."""
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
-        _object(admitted)
+        _checked_object(admitted)
         return read(admitted, context)
 
     return arguments
@@ -192,7 +184,7 @@ def _names(schema: Schema) -> frozenset[str] | None:
     return frozenset(schema.get("properties", ())) if schema.get("additionalProperties") is False else None
 
 
-def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] | None, server: Making) -> Reader:
+def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] | None) -> ArgumentReader:
     """The reader for a function that takes the arguments as one dict. `known`: their names."""
     decode, name = binding.arguments, binding.parameters[0].name
 
@@ -206,16 +198,17 @@ def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] 
         return given
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
-        given = _object(admitted)
+        given = _checked_object(admitted)
         if given is UNSET:
             given = Raw(b"{}")
         try:
             given = checked(given)
         except InvalidParams as error:
+            server: Surroundings = admitted.surroundings
             lenient = server.lenient
             if lenient is STRICT:
                 raise
-            given = read_loosely(given, error, checked, lenient, known, _room(server))
+            given = read_loosely(given, error, checked, lenient, known, _levels_left(server))
         return decode(Raw(_encode({name: given})), context)
 
     return arguments

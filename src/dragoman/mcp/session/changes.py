@@ -1,24 +1,25 @@
-"""What changed, and whom it concerns: changes of lists and resources on their way to those who are told.
+"""Changes of lists and resources on their way to clients.
 
-A change of a list concerns the callers who may see the entry that changed. This process asks what the entry itself says
-of a caller; another replica asks its own entry of that id, since a function cannot be sent.
+A change of a list concerns the callers who may see the entry that changed. This process evaluates the entry's own
+`visible` for a caller; another replica evaluates that of its own entry of the same id, since a function cannot be sent.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from ...channel import Caller
 from ...repeats import Repeats
+from ..protocol.admission import SessionState
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
-Kind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
+ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
 EntryId: TypeAlias = tuple[str, str, str]
 """An entry: its kind, its name or URI, its version."""
 Visible: TypeAlias = Callable[[Caller], bool]
@@ -27,44 +28,68 @@ NAMED: Final = 256
 """Entries that one event names: 16 KiB with names of the usual length, of the megabyte that the log of events keeps."""
 
 
-class Event(Struct, frozen=True):
+class ChangeEvent(Struct, frozen=True):
     """A change of a list, or (`updated`) of the resource at `uri`."""
 
-    kind: Kind
+    kind: ChangeKind
     uri: str = ""
     entries: tuple[EntryId, ...] = ()
-    """What changed in a list, where not every caller may see it; none: every caller is told."""
+    """What changed in a list, if only some callers may see it; empty: every caller is notified."""
 
-    def parts(self) -> Iterator[Event]:
-        """The same as events that name no more entries than one may."""
-        yield Event(self.kind, self.uri, self.entries[:NAMED])
+    def parts(self) -> Iterator[ChangeEvent]:
+        """Split it into events that name at most `NAMED` entries each."""
+        yield ChangeEvent(self.kind, self.uri, self.entries[:NAMED])
         for start in range(NAMED, len(self.entries), NAMED):
-            yield Event(self.kind, self.uri, self.entries[start : start + NAMED])
+            yield ChangeEvent(self.kind, self.uri, self.entries[start : start + NAMED])
+
+
+class ChangeHub(Protocol):
+    """The server's subscriptions, as far as sessions and replicas use them."""
+
+    def spread(self, tell: Callable[[ChangeEvent], None] | None) -> None:
+        """Call this with every local event from now on; None: stop."""
+
+    def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
+        """Take an event of all replicas. `number`: of it, 0 if they are not counted; `own`: it came from here."""
+
+    def restore(self, peer: Any, session: SessionState) -> None:
+        """Set the subscriptions of a session, made here or at another replica."""
+
+    def leave(self, peer: Any) -> None:
+        """Forget a session that is over."""
+
+    def written(self, event: ChangeEvent) -> bytes:
+        """Encode an event as the notification for a session."""
+
+    def concerns(self, event: ChangeEvent, peer: Any) -> bool:
+        """Return whether this peer's session is to be notified of an event."""
 
 
 class Changes:
-    """Changes that are told together: each list and each resource once."""
+    """Changes that are sent together: each list and each resource once."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[Kind, str], dict[int, tuple[EntryId, Visible]] | None] = {}
-        """None: for every caller. Otherwise one entry for each function that says who may see it."""
+        self._of: dict[tuple[ChangeKind, str], dict[int, tuple[EntryId, Visible]] | None] = {}
+        """None: for every caller. Otherwise one entry for each function that decides who may see it."""
 
-    def add(self, kind: Kind, uri: str = "", entry: EntryId | None = None, visible: Visible | None = None) -> None:
-        """Have one more. `visible`: who may see the `entry` that changed; None: every caller."""
+    def add(
+        self, kind: ChangeKind, uri: str = "", entry: EntryId | None = None, visible: Visible | None = None
+    ) -> None:
+        """Add a change. `visible`: decides who may see the `entry` that changed; None: every caller."""
         if entry is None or visible is None:
             self._of[kind, uri] = None
         elif (some := self._of.setdefault((kind, uri), {})) is not None:
             some[id(visible)] = entry, visible
 
-    def told(self) -> Iterator[tuple[Event, tuple[Visible, ...]]]:
-        """Each as an event, with what says who may see it; nothing: every caller."""
+    def events(self) -> Iterator[tuple[ChangeEvent, tuple[Visible, ...]]]:
+        """Yield each as an event, with the functions that decide who may see it; no function: every caller."""
         for (kind, uri), some in self._of.items():
             those = () if some is None else tuple(some.values())
-            yield Event(kind, uri, tuple(entry for entry, _ in those)), tuple(visible for _, visible in those)
+            yield ChangeEvent(kind, uri, tuple(entry for entry, _ in those)), tuple(visible for _, visible in those)
 
 
 def sees(visible: Visible, caller: Caller) -> bool:
-    """Whether this says that a caller may see an entry; no, if it raises."""
+    """Return whether a caller may see an entry; False if `visible` raises."""
     try:
         return visible(caller)
     except Exception:

@@ -1,46 +1,47 @@
 """The home stream of a session: one log of messages outside calls, read by the clients' GETs in turn.
 
-Each message is in it once, even if several processes send it. It is sent to the newest reader ("MUST NOT broadcast the
-same message across multiple streams", basic/transports), after what earlier readers have had; when that one leaves, an
-older reader continues. The time of one reader is a *leg* with a number, which is in the ids of its events: a reader
-that comes back gets the rest of its leg, nothing of the other legs, and new messages.
+Its messages go to the newest reader ("MUST NOT broadcast the same message across multiple streams", basic/transports),
+after what earlier readers have had; when that one leaves, an older reader continues. The time of one reader is a *leg*
+with a number, which is in the ids of its events: a reader that comes back gets the rest of its leg, nothing of the
+other legs, and new messages.
+
+A change of a list or resource, which every process learns of, is written into the log by the process that has the
+reader; without a reader by none. The log has the number of the last change that readers had, so that the process of the
+next reader first writes what was missed. Of two readers that are opened at once both may get it: it only means *look
+again*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ...bus.contract import BusLost
-from .log import StreamLog, number_in
+from .log import StreamLog, parse_number
 from .stream import Cursor, Kind, Run, StreamReader, StreamWriter
+
+if TYPE_CHECKING:
+    from .missed import MissedChanges
 
 HOME: Final = "h"
 """The name of this stream, in event ids."""
 
 
-class Owner(Protocol):
-    """The session of a home."""
-
-    run: Run
-
-    @property
-    def primed(self) -> bool: ...
-    @property
-    def resumable(self) -> bool: ...
-    @property
-    def ended(self) -> bool: ...
-
-    def rest(self) -> None:
-        """It is not in use any more."""
-
-
-class Home:
-    """The home stream. `took` tells other processes that a reader began here, `freed` that it has gone."""
+class HomeStream:
+    """The home stream. `on_left` is called when a reader has gone; `on_turn` and `on_free` notify other processes that
+    a reader began here, and that the last one has gone."""
 
     def __init__(
-        self, owner: Owner, log: StreamLog, turns: StreamLog, took: Callable[[int], None], freed: Callable[[], None]
+        self,
+        run: Run,
+        log: StreamLog,
+        turns: StreamLog,
+        on_left: Callable[[], None],
+        on_turn: Callable[[int], None] | None = None,
+        on_free: Callable[[], None] | None = None,
+        changes: MissedChanges | None = None,
     ) -> None:
         self.cursors: list[Cursor] = []
         """The readers here, the newest last."""
@@ -48,13 +49,21 @@ class Home:
         """When its last reader left; None while it has one here."""
         self.leg: int = 0
         """The number of the last leg, here or elsewhere."""
-        self._owner = owner
+        self._run = run
         self._turns = turns
-        self._took = took
-        self._freed = freed
-        self._writer = StreamWriter(owner.run, log, self._said)
+        self._on_left = on_left
+        self._on_turn = on_turn
+        self._on_free = on_free
+        self._changes = changes
+        self._restarts = 0 if changes is None else changes.restarts
+        self._writer = StreamWriter(run, log, self._pass_on)
         self._had = 0
+        self._change = 0
+        """The number of the last change that was written here, or that readers had."""
+        self._saved = (0, 0)
         self._saving = False
+        self._reading = False
+        self._closed = False
 
     @property
     def busy(self) -> bool:
@@ -62,19 +71,37 @@ class Home:
         return bool(self.cursors or self._writer)
 
     @property
-    def unsaid(self) -> int:
+    def unstored(self) -> int:
         """The number of messages that are not in the log yet."""
         return len(self._writer)
 
-    def say(self, message: bytes, mark: str = "") -> bool:
-        """Send a message; False when it was dropped. `mark`: of several processes that send it, one does."""
-        return bool(self._writer.put("message", message, mark))
+    def say(self, message: bytes) -> bool:
+        """Send a message; False when it was dropped."""
+        return bool(self._writer.put("message", message))
 
-    async def open(self, reader: StreamReader, back: tuple[int, int] | None = None) -> bool:
+    def say_change(self, message: bytes, number: int) -> None:
+        """Send the notification of a change that every process gets, if the current reader is here."""
+        changes = self._changes
+        # of a new log of changes the numbers begin again, also below those that readers had before
+        anew = changes is not None and (changes.restarts != self._restarts or changes.latest < self._change)
+        if self.has_turn and (anew or number > self._change):
+            self._change = number
+            self._restarts = 0 if changes is None else changes.restarts
+            self.say(message)
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether the current reader is here."""
+        return bool(self.cursors) and self.cursors[-1].active
+
+    async def open(
+        self, reader: StreamReader, back: tuple[int, int] | None = None, *, resumable: bool, primed: bool
+    ) -> bool:
         """Add a reader; False when the session is over. `back`: the last event that it had, by number and leg. Raises
         BusLost."""
         log = self._writer.log
-        start = max(await log.furthest(), self._had)
+        start = await self._read_progress()
+        await self._say_missed(start)
         leg = await self._take_turn(start)
         passed: range | None = None
         sent = max(start, log.lost)
@@ -82,10 +109,10 @@ class Home:
             sent, mine = max(back[0], log.lost), back[1]
             # "MUST NOT replay messages that would have been delivered on a different stream" (basic/transports)
             passed = range(max(await self._end_of(mine, start), sent) + 1, start + 1)
-        if self._owner.ended:
+        if self._closed:
             return False
-        name = HOME if self._owner.resumable else ""
-        cursor = Cursor(self._owner.run, log, reader, name=name, sent=sent, left=self._left)
+        name = HOME if resumable else ""
+        cursor = Cursor(self._run, log, reader, name=name, sent=sent, left=self._left)
         cursor.leg, cursor.passed, cursor.on_sent = leg, passed, self._sent
         for other in self.cursors:
             other.active = False
@@ -95,13 +122,44 @@ class Home:
             self.leg = leg
         else:
             cursor.active = False  # another was opened meanwhile
-        self._took(leg)
-        cursor.begin(primed=back is None and self._owner.primed)
+        if self._on_turn is not None:
+            self._on_turn(leg)
+        cursor.begin(primed=back is None and primed)
         cursor.wake()
+        if self._changes is not None and self._changes.latest > self._change:  # there was one meanwhile
+            self._run(self._say_later_changes())
         return True
 
+    async def _read_progress(self) -> int:
+        """Return the number of the last message that readers had, and know the last change. Raises BusLost."""
+        had, change = await self._writer.log.furthest()
+        self._change = max(change, self._change)
+        return max(had, self._had)
+
+    async def _say_missed(self, had: int) -> None:
+        """Send the changes that no reader had. Raises BusLost."""
+        if self._changes is None or self._changes.latest <= self._change:
+            return
+        before, self._change = self._change, self._changes.latest
+        self._reading = True
+        try:
+            missed = await self._changes.since(before)
+        except BusLost:
+            self._change = before
+            raise
+        finally:
+            self._reading = False
+        for message in missed:
+            self.say(message)
+        if missed:  # at once, for another reader may be opened elsewhere
+            await self._writer.log.had(had, self._change)
+
+    async def _say_later_changes(self) -> None:
+        with suppress(BusLost):
+            await self._say_missed(self._had)
+
     async def _take_turn(self, start: int) -> int:
-        """The number of a new leg that begins after this message."""
+        """Begin a new leg after this message; returns its number."""
         position = self._turns.append(str(start).encode())
         try:
             return await self._turns.stored(position)
@@ -110,13 +168,13 @@ class Home:
             raise
 
     async def _end_of(self, leg: int, start: int) -> int:
-        """The number of a leg's last message; 0 if the leg is too old to be known."""
+        """Return the number of a leg's last message; 0 if the leg is too old to be known."""
         after = await self._turns.read(leg)
         if not after:
             return start
-        return number_in(after[0].message) if after[0].number == leg + 1 else 0
+        return parse_number(after[0].message) if after[0].number == leg + 1 else 0
 
-    def _said(self, number: int, kind: Kind, message: bytes) -> bool:
+    def _pass_on(self, number: int, kind: Kind, message: bytes) -> bool:
         cursor = self.cursors[-1] if self.cursors else None
         if cursor is None or not cursor.active:
             return False
@@ -126,16 +184,21 @@ class Home:
     def _sent(self, number: int) -> None:
         """Remember what was sent, for later readers."""
         self._had = max(number, self._had)
+        self._save_soon()
+
+    def _save_soon(self) -> None:
         if not self._saving:
             self._saving = True
-            self._owner.run(self._save())
+            self._run(self._save())
 
     async def _save(self) -> None:
         try:
-            number = 0
-            while number != self._had:
-                number = self._had
-                await self._writer.log.had(number)
+            # a change that is still on its way into the log was not had
+            while (
+                now := (self._had, self._saved[1] if self._writer or self._reading else self._change)
+            ) != self._saved:
+                await self._writer.log.had(*now)
+                self._saved = now
         except BusLost:
             return  # messages may be sent again
         finally:
@@ -146,19 +209,25 @@ class Home:
         self.cursors.remove(cursor)
         if not self.cursors:
             self.left = monotonic()
-        self._owner.rest()
-        if not cursor.active or self._owner.ended:
+        self._on_left()
+        if not cursor.active or self._closed:
             return
         if self.cursors:
-            self._owner.run(self._again(self.cursors[-1], cursor.sent, here=True))
-        else:
-            self._freed()
+            self._run(self._again(self.cursors[-1], cursor.sent, here=True))
+            return
+        if self._changes is not None and self._changes.latest > self._change and not self._writer:
+            self._change = self._changes.latest  # the others did not concern it
+            self._save_soon()
+        if self._on_free is not None:
+            self._on_free()
 
     async def _again(self, cursor: Cursor, had: int, *, here: bool) -> None:
         """Let an older reader continue after what another had. `here`: the other was a reader of this process."""
         leg = 0
         try:
-            had = max(had, await self._writer.log.furthest(), self._had)
+            had = max(had, await self._read_progress())
+            if not here:
+                await self._say_missed(had)
             leg = await self._take_turn(had)
         except BusLost:
             if not here:
@@ -169,7 +238,8 @@ class Home:
         cursor.active = True
         if leg:
             self.leg = cursor.leg = leg
-            self._took(leg)
+            if self._on_turn is not None:
+                self._on_turn(leg)
         cursor.wake()
 
     def look(self) -> None:
@@ -177,20 +247,24 @@ class Home:
         if self.cursors:
             self.cursors[-1].wake()
 
-    def taken(self, leg: int) -> None:
-        """A reader began elsewhere."""
-        if leg > self.leg:
-            self.leg = leg
-            for cursor in self.cursors:
-                cursor.active = False
+    def lose_turn(self, leg: int) -> bool:
+        """A reader began elsewhere; returns whether the current one was here, so that messages may be in the log that
+        the new one does not know of."""
+        if leg <= self.leg:
+            return False
+        self.leg, had = leg, self.has_turn
+        for cursor in self.cursors:
+            cursor.active = False
+        return had
 
     def free(self) -> None:
         """The current reader, at another process, has gone."""
         if self.cursors:
-            self._owner.run(self._again(self.cursors[-1], 0, here=False))
+            self._run(self._again(self.cursors[-1], 0, here=False))
 
     def close(self) -> None:
         """The session is over."""
+        self._closed = True
         self._writer.log.close()
 
     def release(self) -> None:

@@ -13,11 +13,13 @@ A stream's messages have numbers, from 1 on, by which a returning reader states 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from ...jsonrpc.budget import Account
+from ...rpc.deadlines import GRAIN, DeadlineClock
 
 SPARE: Final = b'{"jsonrpc":"2.0","method":"notifications/'
 """How a message begins that may be dropped."""
@@ -31,7 +33,7 @@ Position: TypeAlias = int
 """The position of a message among those appended here, from 1 on."""
 
 
-class Entry(Struct, frozen=True, gc=False):
+class LogEntry(Struct, frozen=True, gc=False):
     """One message of a log."""
 
     number: int
@@ -51,12 +53,12 @@ class StreamLog(Protocol):
     lost: int
     """The number of the newest message that was dropped for the server's budget, 0 for none."""
 
-    def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
-        """Append a message. `mark`: messages of several processes under one mark are in the log once."""
+    def append(self, message: bytes, *, last: bool = False) -> Position:
+        """Append a message."""
 
     async def stored(self, position: Position) -> int:
-        """Wait until the oldest message that is not stored, at this position, is in the log; returns its number there,
-        0 if another process has appended the same mark.
+        """Wait until the oldest message that is not stored, at this position, is in the log; returns its number
+        there.
 
         Raises BusLost while the engine is away; `stored` can be called again. Raises LocalError if it can never be
         stored, because it is larger than the engine takes.
@@ -72,14 +74,14 @@ class StreamLog(Protocol):
     def read_here(self) -> None:
         """It is read in this process from now on, and in no other."""
 
-    async def read(self, after: int = 0) -> Sequence[Entry]:
-        """The kept entries after this number. Raises BusLost."""
+    async def read(self, after: int = 0) -> Sequence[LogEntry]:
+        """Return the kept entries after this number. Raises BusLost."""
 
-    async def furthest(self) -> int:
-        """The highest number that readers have had (see `had`). Raises BusLost."""
+    async def furthest(self) -> tuple[int, int]:
+        """Return what readers have had: the highest number of an entry, and of a change. Raises BusLost."""
 
-    async def had(self, number: int) -> None:
-        """Remember that readers have had the entries up to this number. Raises BusLost."""
+    async def had(self, number: int, change: int) -> None:
+        """Remember that readers have had the entries up to this number, and the changes up to that. Raises BusLost."""
 
     def rest(self, drop: Callable[[], object]) -> None:
         """Nothing is appended any more: it is kept for a returning reader, and `drop` drops it."""
@@ -100,7 +102,7 @@ class MemoryLog:
         self._account = account
         if account is not None:
             account.keep(self._empty)
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
         self._messages = messages
         self._room = size
         self._size = 0
@@ -111,10 +113,10 @@ class MemoryLog:
         self.dropped: int = 0
         """Messages removed because of the bounds."""
 
-    def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
+    def append(self, message: bytes, *, last: bool = False) -> Position:
         self.last += 1
         entries = self._entries
-        entries.append(Entry(self.last, message, last))
+        entries.append(LogEntry(self.last, message, last))
         self._size += len(message)
         while len(entries) > 1 and (len(entries) > self._messages or self._size > self._room):
             spare = (at for at, one in enumerate(entries[:-1]) if one.message.startswith(SPARE))
@@ -156,18 +158,59 @@ class MemoryLog:
     def read_here(self) -> None:
         """No effect: there is no other process."""
 
-    async def read(self, after: int = 0) -> Sequence[Entry]:
+    async def read(self, after: int = 0) -> Sequence[LogEntry]:
         if after >= self.last:
             return ()
         return [one for one in self._entries if one.number > after]
 
-    async def furthest(self) -> int:
-        return self._furthest
+    async def furthest(self) -> tuple[int, int]:
+        return self._furthest, 0
 
-    async def had(self, number: int) -> None:
+    async def had(self, number: int, change: int) -> None:
         self._furthest = max(self._furthest, number)
 
 
-def number_in(text: bytes) -> int:
-    """The number that a text is; 0 for one that is none."""
+class KeptLogs:
+    """The logs of a session's finished streams, the oldest first, kept for a returning client."""
+
+    __slots__ = ("_clock", "_seconds", "logs")
+
+    def __init__(self, clock: DeadlineClock, seconds: float) -> None:
+        """`seconds`: for which each is kept."""
+        self._clock, self._seconds = clock, seconds
+        self.logs: dict[str, tuple[float, StreamLog]] = {}
+        """By the name of the stream, with when it ended."""
+
+    def keep(self, name: str, log: StreamLog) -> None:
+        """Keep one more. One timer serves all: each is kept for the same time, so the first is the first to go."""
+        if not self.logs:
+            self._clock.set(self, self._seconds)
+        self.logs[name] = self._clock.now(), log
+        log.rest(partial(self.drop, name))
+
+    def drop(self, name: str) -> None:
+        """Keep this one no longer, if it is kept."""
+        if (found := self.logs.pop(name, None)) is not None:
+            found[1].close()
+
+    def close(self) -> None:
+        """Keep none any longer."""
+        self._clock.drop(self)
+        for name in tuple(self.logs):
+            self.drop(name)
+
+    def expired(self) -> None:
+        """The client did not return to the oldest in time."""
+        now = self._clock.now() + GRAIN
+        while self.logs:
+            name = next(iter(self.logs))
+            left = self.logs[name][0] + self._seconds - now
+            if left > 0:
+                self._clock.set(self, left)
+                return
+            self.drop(name)
+
+
+def parse_number(text: bytes) -> int:
+    """Return the number that a text is; 0 for one that is none."""
     return int(text) if text.isdigit() else 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from ...allowance import NoRoom, Places, owner_of
 from ...channel import Broken, Caller, ChannelError, Closed, Exchange, Outgoing, Receiver
@@ -22,34 +22,20 @@ from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import failure, key
 from ...jsonrpc.messages import Batch, Message, Request
 from ...rpc.peering.channel_peer import ChannelPeer
-from ..protocol.admission import Offer
 from ..protocol.dialect import MCP
-from ..protocol.options import HttpOptions
+from .backend import McpBackend
 
-Key: TypeAlias = tuple[str, str | None]
+MailboxKey: TypeAlias = tuple[str, str | None]
 """Mailbox and principal."""
 
 
-class Serving(Protocol):
-    """The part of a server that this uses."""
-
-    @property
-    def options(self) -> HttpOptions:
-        """`sessions`: the most at once; beyond, one is forgotten for each new one, by fair shares (`allowance`)."""
-
-    @property
-    def offered(self) -> Offer: ...
-    def peer(self) -> ChannelPeer:
-        """A peer for one client."""
-
-
-class Mailboxes:
+class MailboxSessions:
     """The peers of one server's callers, by their mailboxes and principals."""
 
-    def __init__(self, server: Serving) -> None:
+    def __init__(self, server: McpBackend) -> None:
         self._server = server
-        self._peers: dict[Key, tuple[ChannelPeer, MailboxHome]] = {}
-        self._places: Places[Key] = Places(server.options.sessions)
+        self._peers: dict[MailboxKey, tuple[ChannelPeer, MailboxHome]] = {}
+        self._places: Places[MailboxKey] = Places(server.options.sessions)
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
         """Take a message that belongs to a session, or begins one; False for others."""
@@ -74,8 +60,8 @@ class Mailboxes:
         peer.take(message, x.respond, x.stream, x.caller, x.request)
         return True
 
-    def _begin(self, caller: Caller, where: Key) -> tuple[ChannelPeer, MailboxHome] | None:
-        """A session; None where there is no room for it."""
+    def _begin(self, caller: Caller, where: MailboxKey) -> tuple[ChannelPeer, MailboxHome] | None:
+        """Begin a session; None where there is no room for it."""
         self._drop(where)
         try:
             gone = self._places.take(owner_of(caller), where)
@@ -91,7 +77,7 @@ class Mailboxes:
         self._peers[where] = peer, home
         return peer, home
 
-    def _drop(self, where: Key) -> None:
+    def _drop(self, where: MailboxKey) -> None:
         self._places.free(where)
         found = self._peers.pop(where, None)
         if found is not None:

@@ -7,16 +7,16 @@ from .mailbox import MailboxHome
 from .session import Session
 
 
-def measured(host: Runner) -> dict[str, float]:
-    """The measures of what runs the calls, with sessions told apart from channels. `streams` are those that have a
-    reader here; `stream_lag`: messages that are in a stream and not yet sent to its reader."""
+def measure_sessions(host: Runner) -> dict[str, float]:
+    """Return the measures of what runs the calls, with sessions beside channels. `streams` are those that have a reader
+    here; `stream_lag`: messages that are in a stream and not yet sent to its reader."""
     found = host.measures()
     sessions = mailboxes = streams = lag = 0
     for peer in tuple(host.peers):
         channel = peer.channel
         if isinstance(channel, Session):
             sessions += 1
-            lag += channel.unsaid
+            lag += channel.unstored
             for cursor in channel.readers:
                 streams += 1
                 lag += cursor.behind

@@ -8,7 +8,7 @@ Rules:
   to a given number.
 - A log without a `Snapshot` is not a session: a late change came after its end. An entry that cannot be read is passed
   over.
-- `heard` is the number of the last change of lists and resources known then: older ones do not concern the session.
+- `known` is the number of the last change of lists and resources known then: older ones do not concern the session.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ class Snapshot(Struct, tag="whole", omit_defaults=True):
     capabilities: ClientCapabilities
     principal: str | None = None
     log_level: str | None = None
-    slot: int = -1
-    """Its slot, of the bounded number of sessions."""
     uris: dict[str, int] = field(default_factory=dict)
-    """The subscribed resources, each with `heard` of that time."""
+    """The subscribed resources, each with `known` of that time."""
     initialized: int | None = None
-    """`heard` when the client was initialized; None: it is not."""
+    """`known` when the client was initialized; None: it is not."""
     upto: int = 0
 
 
@@ -56,21 +54,21 @@ class Delta(Struct, tag="change", omit_defaults=True):
     subscribed: list[str] = field(default_factory=list)
     unsubscribed: list[str] = field(default_factory=list)
     initialized: bool = False
-    heard: int = 0
+    known: int = 0
 
     def __bool__(self) -> bool:
         return self.log_level is not None or bool(self.subscribed) or bool(self.unsubscribed) or self.initialized
 
 
-Entry: TypeAlias = Snapshot | Delta
+RecordEntry: TypeAlias = Snapshot | Delta
 
-_decoded: Callable[[bytes], Entry] = msgspec.json.Decoder(Entry).decode
+_decoded: Callable[[bytes], RecordEntry] = msgspec.json.Decoder(RecordEntry).decode
 _read = reader(_decoded, "records of sessions")
-written: Callable[[Entry], bytes] = msgspec.json.Encoder().encode
+encode_entry: Callable[[RecordEntry], bytes] = msgspec.json.Encoder().encode
 """An entry in the form of the log."""
 
 
-class Record:
+class SessionRecord:
     """One replica's copy. `number`: of the last entry in it."""
 
     __slots__ = ("number", "whole")
@@ -85,11 +83,11 @@ class Record:
         if change.log_level is not None:
             whole.log_level = change.log_level
         for uri in change.subscribed:
-            whole.uris.setdefault(uri, change.heard)
+            whole.uris.setdefault(uri, change.known)
         for uri in change.unsubscribed:
             whole.uris.pop(uri, None)
         if change.initialized and whole.initialized is None:
-            whole.initialized = change.heard
+            whole.initialized = change.known
 
     def take(self, entries: Sequence[tuple[int, bytes]]) -> bool:
         """Apply entries read from `number - 1` on; False if entries between are missing: read all of it then."""
@@ -104,7 +102,7 @@ class Record:
         return True
 
     def changed(self, session: SessionState) -> Delta:
-        """The changes of a session that are not in the record yet."""
+        """Return the changes of a session that are not in the record yet."""
         whole = self.whole
         change = Delta()
         if session.log_level != whole.log_level:
@@ -116,19 +114,19 @@ class Record:
         return change
 
 
-def begun(session: SessionState) -> Snapshot:
-    """The first entry."""
+def first_snapshot(session: SessionState) -> Snapshot:
+    """Return the first entry."""
     return Snapshot(session.revision.date, session.client, session.capabilities, session.principal)
 
 
-def record(entries: Sequence[tuple[int, bytes]]) -> Record | None:
-    """The record for a whole log; None if that is not a session."""
+def read_record(entries: Sequence[tuple[int, bytes]]) -> SessionRecord | None:
+    """Return the record for a whole log; None if that is not a session."""
     read = [(number, _read(raw)) for number, raw in entries]
     wholes = [(number, one) for number, one in read if isinstance(one, Snapshot)]
     if not wholes or wholes[-1][1].revision not in REVISIONS:
         return None
     at, whole = wholes[-1]
-    found = Record(whole, read[-1][0])
+    found = SessionRecord(whole, read[-1][0])
     upto = whole.upto or at
     for number, one in read:
         if number > upto and isinstance(one, Delta):
@@ -136,8 +134,8 @@ def record(entries: Sequence[tuple[int, bytes]]) -> Record | None:
     return found
 
 
-def session(whole: Snapshot) -> SessionState:
-    """The state of a session in a record."""
+def session_state(whole: Snapshot) -> SessionState:
+    """Return the state of a session in a record."""
     return SessionState(
         REVISIONS[whole.revision],
         whole.client,

@@ -1,116 +1,127 @@
-"""A session of the stateful era: its peer, the responders to its client's requests, its streams.
+"""Sessions of the stateful era: each with its peer, the responders to its client's requests and its streams; and the
+table of those that are used in this process.
 
 For its peer a `Session` is a channel for messages outside calls, which go to the home stream. It does not know HTTP: it
-answers through an `Answering`, and refuses with a `Refused`. A `Keeper` keeps it: this process alone (`memory`), or a
-store that replicas share (`replica`), each of which has a copy of the session. Rules (basic/transports, "Session
+answers through a `SessionReply`, and refuses with a `SessionRefusal`. Where replicas share their sessions, the table
+has an `Elsewhere` (`replica`), and a session here is one replica's copy. Rules (basic/transports, "Session
 Management"):
 
 - An id has 192 random bits in visible ASCII, and is valid only for the principal that got it.
-- There are at most `HttpOptions.sessions`: for a new one beyond, another is ended, first those that are unused (nothing
-  after `initialize`), by the fair shares of `allowance`; if none may give way, the new one is refused.
+- There are at most `HttpOptions.sessions` in a process: for a new one beyond, another is ended, first those that are
+  unused (nothing after `initialize`), by the fair shares of `allowance`; if none may give way, the new one is refused.
 - A session ends by DELETE, after its idle time, or with the server; then its id is unknown.
 - A bounded number of finished streams is kept for a returning client; beyond it the oldest are dropped.
+- A request's changes of the session are stored before it is answered, so that a client never knows of a change that
+  another process does not know.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from functools import partial
 from time import monotonic
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver
-from ...jsonrpc.errors import Refusal, RpcError
-from ...jsonrpc.messages import Batch, Malformed, Message, Notification, Request, Single
-from ...rpc.batch_responder import BatchResponder
-from ...rpc.deadlines import GRAIN
+import msgspec
+from msgspec import UNSET, Struct
+
+from ...allowance import NoRoom, Owner, Places, owner_of
+from ...bus.contract import BusLost
+from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
+from ...jsonrpc.errors import Refusal
+from ...jsonrpc.messages import Batch, Malformed, Message, Request, Single
 from ...rpc.dispatch import forbidden_batch
-from ...rpc.observing import Deliver, answers_only, nothing
 from ...rpc.outbound import OutboundCall
 from ...rpc.peering.channel_peer import ChannelPeer
-from ...rpc.runner import InboundCall, Runner
+from ...rpc.runner import Runner
 from ..protocol.admission import SessionState
-from ..protocol.dialect import MCP, of
+from ..protocol.dialect import MCP
 from ..protocol.options import HttpOptions
 from ..protocol.revisions import Revision
+from .batches import take_batch
+from .changes import ChangeHub
 from .client_info import keep_client
-from .home import HOME, Home
-from .log import StreamLog
-from .record import Delta, Record
-from .record import session as restored
-from .responder import CHANGING, NO_BATCHES, NO_SESSION, NO_STREAM, Answering, Refused, Responder, too_much
-from .stream import Cursor, Run, Stream, event_id
+from .home import HOME, HomeStream
+from .log import KeptLogs, MemoryLog, StreamLog
+from .record import Delta, SessionRecord
+from .refusals import (
+    AWAY,
+    ENDED,
+    NO_BATCHES,
+    NO_SESSION,
+    NO_STREAM,
+    TURNED_AWAY,
+    SessionRefusal,
+    is_error,
+    too_many_sessions,
+    too_much,
+)
+from .stream import AnswerStream, Cursor, Run, SessionReply, event_id, parse_event_id, run_at_once
+from .unheard import Unheard
 
-logger: logging.Logger = logging.getLogger("dragoman.mcp")
-_EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
-"""The id of an event: its stream, its number there, and the leg of the home stream."""
+CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+"""Requests that change the session."""
+TURNS: Final = 64
+"""Legs of a home stream that are remembered: a reader that returns to an older one gets only new messages."""
+_json = msgspec.json.Encoder().encode
 
 
-class Keeper(Protocol):
-    """Keeps sessions."""
+class Elsewhere(Protocol):
+    """Where sessions are that other processes use too. Of a session that only this process knows there is none."""
 
-    @property
-    def host(self) -> Runner: ...
-    @property
-    def options(self) -> HttpOptions: ...
-    @property
-    def draining(self) -> bool: ...
-    @property
-    def run(self) -> Run: ...
-    @property
-    def unheard(self) -> Unheard: ...
-    @property
-    def shares(self) -> bool:
-        """Whether other processes have copies of a session."""
+    def join(self, table: SessionTable) -> None:
+        """Use this table for the copies in this process."""
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task; the server waits for it when it stops."""
 
     def first_id(self) -> int:
-        """The number after which the ids of a session's questions begin."""
+        """Return the number after which the ids of a session's questions begin."""
 
-    def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
-        """A new, unique name of a stream, and its log; `id` as in `StreamWriter`."""
+    async def create(self, session: Session) -> None:
+        """Store a new session, so that every process can find it. Raises BusLost."""
 
-    def home(self, session: Session) -> Home:
-        """The home stream of a session."""
-
-    def over(self, session: Session, name: str, log: StreamLog) -> None:
-        """A stream has ended: its log is kept for a while."""
-
-    def drop(self, session: Session, name: str) -> None:
-        """A stream's log is not needed any more."""
-
-    async def keep(self, session: Session) -> Refused | None:
-        """`initialize` was accepted: the session can be found from now on, unless it is refused. Raises BusLost."""
-
-    async def kept(self, session: Session, name: str) -> StreamLog | None:
-        """The log of a stream that is written elsewhere, or has ended; None if there is none. Raises BusLost."""
-
-    async def reads(self, session: Session, cursor: Cursor) -> None:
-        """Such a log, which may grow, is read here from now on. Raises BusLost."""
-
-    def unread(self, session: Session, cursor: Cursor) -> None:
-        """It is not read here any more."""
+    async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
+        """Return the copy of a session, if it belongs to this principal. Raises BusLost."""
 
     async def save(self, session: Session, change: Delta) -> None:
-        """Store a change of the session. Raises BusLost."""
+        """Store a change of a session. Raises BusLost."""
 
-    async def hand_on(self, session: Session, message: Single, raw: bytes) -> None:
-        """Pass on messages that may concern other processes: answers, cancels. Returns when they cannot be lost any
-        more. Raises BusLost."""
+    async def erase(self, session: Session) -> None:
+        """End a session for every process. Raises BusLost."""
 
-    def closed(self, session: Session) -> None:
-        """Its peer was closed."""
+    def erase_soon(self, session: Session) -> None:
+        """End it for every process as a task; no effect while the store is away."""
 
-    def touch(self, session: Session) -> None:
-        """The session is in use."""
+    def release(self, session: Session) -> None:
+        """Forget a session that is not used here any more."""
 
-    def forget(self, session: Session) -> None:
-        """The session is over, at least here."""
+    async def forward(self, session: Session, message: Single, raw: bytes) -> None:
+        """Store what other processes must know before a message is accepted: answers, cancels, that the client is
+        initialized. Raises BusLost."""
 
-    def restore(self, session: Session) -> None:
-        """Set its subscriptions."""
+    def log(self, session: Session, id: bytes) -> tuple[str, StreamLog]:
+        """Make a unique name of a resumable stream, and its log; `id` as in `StreamWriter`."""
+
+    def home(self, session: Session) -> HomeStream:
+        """Make the home stream of a session."""
+
+    def drop(self, session: Session, name: str) -> None:
+        """Delete a stream's log."""
+
+    def find_log(self, session: Session, name: str) -> StreamLog | None:
+        """Return the log of a stream that another process writes, or that has ended; None for a name that no stream
+        has."""
+
+    async def begin_reading(self, session: Session, cursor: Cursor) -> None:
+        """Notify the writer of such a stream, which may grow, that it is read here. Raises BusLost."""
+
+    def end_reading(self, session: Session, cursor: Cursor) -> None:
+        """It is not read here any more."""
 
 
 class Session:
@@ -123,18 +134,18 @@ class Session:
         "_receiver",
         "_resting",
         "caller",
-        "heard",
         "hint",
         "id",
-        "keeper",
         "options",
         "peer",
         "principal",
+        "received",
         "record",
         "responders",
         "run",
         "streamed",
         "streams",
+        "table",
         "touched",
         "used",
     )
@@ -144,11 +155,11 @@ class Session:
     duplex = True
     writable = True  # messages without a reader wait in a bounded log
 
-    def __init__(self, keeper: Keeper, principal: str | None, caller: Caller, id: str = "") -> None:
+    def __init__(self, table: SessionTable, principal: str | None, caller: Caller, id: str = "") -> None:
         """`id`: of a session of another process; "": it begins here."""
-        self.keeper: Keeper = keeper
-        self.options: HttpOptions = keeper.options
-        self.run: Run = keeper.run
+        self.table: SessionTable = table
+        self.options: HttpOptions = table.options
+        self.run: Run = table.run
         # "SHOULD be globally unique and cryptographically secure", "MUST only contain visible ASCII characters"
         # As `secrets.token_urlsafe`, which would load hmac and random at every start
         self.id: str = id or urlsafe_b64encode(os.urandom(24)).decode()
@@ -156,19 +167,19 @@ class Session:
         self.caller: Caller = Caller(
             scheme=caller.scheme, remote=caller.remote, path=caller.path, tls=caller.tls, identity=caller.identity
         )
-        self.record: Record | None = None
+        self.record: SessionRecord | None = None
         """What other processes know of it; None without them, and until `initialize` was accepted."""
         self.used: float = 0.0
         """When it was last used here, on the monotonic clock."""
         self.touched: float = float("-inf")
         """When its life in the store was last extended."""
-        self.hint: Callable[[bytes, int], None] | None = self._hint if keeper.shares else None
+        self.hint: Callable[[bytes, int], None] | None = None if table.elsewhere is None else self._hint
         """Takes notifications of changes that every process gets, with the change's number, instead of `send`."""
-        self.heard: int = 0
-        """The number of the last message that another process handed on."""
+        self.received: int = 0
+        """The number of the last message that another process forwarded."""
         self.responders: dict[Responder, None] = {}
         """Responders whose answers are not streams."""
-        self.streams: dict[str, Stream] = {}
+        self.streams: dict[str, AnswerStream] = {}
         """Streams that are written or read here."""
         self.streamed: int = 0
         """The number of streams it has had here."""
@@ -177,20 +188,21 @@ class Session:
         self._resting: dict[str, None] = {}
         self._receiver: Receiver | None = None
         self._ended = False
-        self._home: Home | None = None
-        self.peer: ChannelPeer = ChannelPeer(keeper.host, dialect=MCP)
+        self._home: HomeStream | None = None
+        self.peer: ChannelPeer = ChannelPeer(table.host, dialect=MCP)
         self.peer.attach(self)
-        self.peer.conversation.last_id = keeper.first_id()
+        if table.elsewhere is not None:
+            self.peer.conversation.last_id = table.elsewhere.first_id()
 
     @property
     def ended(self) -> bool:
         return self._ended
 
     @property
-    def home(self) -> Home:
+    def home(self) -> HomeStream:
         """The home stream."""
         if self._home is None:
-            self._home = self.keeper.home(self)
+            self._home = self.table.home(self)
         return self._home
 
     @property
@@ -225,52 +237,21 @@ class Session:
         return [one for one in (*own, *tuple(self._cursors), *home) if one.reader is not None]
 
     @property
-    def unsaid(self) -> int:
+    def unstored(self) -> int:
         """Messages of its streams that are on their way into their logs."""
-        home = 0 if self._home is None else self._home.unsaid
-        return home + sum(one.unsaid for one in tuple(self.streams.values()))
-
-    # -- its state
-
-    def adopt(self, record: Record) -> None:
-        """Become a copy of the session in the store."""
-        self.record = record
-        state = restored(record.whole)
-        self.peer.state = state
-        self.peer.dialect = of(state.revision)
-        self.keeper.restore(self)
-
-    def catch_up(self, entries: Sequence[tuple[int, bytes]]) -> bool:
-        """Apply changes made elsewhere; False if some are missing."""
-        record, state = self.record, self.peer.state
-        if record is None:
-            return False
-        before = record.number
-        if not record.take(entries):
-            return False
-        if record.number == before:
-            return True
-        whole = record.whole
-        state.log_level = whole.log_level
-        state.initialized = state.initialized or whole.initialized is not None
-        if state.subscriptions != whole.uris.keys():
-            state.subscriptions = set(whole.uris)
-        self.keeper.restore(self)
-        return True
+        waiting = sum(one.unstored for one in self.streams.values())
+        return waiting if self._home is None else waiting + self._home.unstored
 
     def changed(self) -> Delta | None:
         """Changes that other processes do not know yet; None without changes or other processes."""
         change = None if self.record is None else self.record.changed(self.peer.state)
         return change or None
 
-    async def save(self, change: Delta) -> None:
-        """Store a change for other processes. Raises BusLost."""
-        await self.keeper.save(self, change)
-
-    async def keep(self) -> Refused | None:
-        host = self.keeper.host
+    async def keep(self) -> SessionRefusal | None:
+        """Let the session be found from now on, unless it is refused. Raises BusLost."""
+        host = self.table.host
         refusal = keep_client(self.peer.state, self.caller.owner, host.call_limit.budget, host.service.limits)
-        return too_much(refusal) if refusal is not None else await self.keeper.keep(self)
+        return too_much(refusal) if refusal is not None else await self.table.add(self)
 
     # -- the peer's channel
 
@@ -284,23 +265,26 @@ class Session:
         self.say(message)
 
     def say(self, message: bytes) -> bool:
-        """`send`, for messages inside a call that has no stream of its own."""
+        """Send a message inside a call that has no stream of its own; False when it was dropped."""
         if self._ended:
             return False
         if self.home.left is not None and self.peer.conversation.outbound:
-            self.keeper.unheard.add(self)
+            self.table.unheard.add(self.peer, self.unheard)
         return self.home.say(message)
 
     def _hint(self, message: bytes, number: int) -> None:
-        if not self._ended and self.record is not None:
-            self.home.say(message, str(number))
+        if self._home is not None and not self._ended and self.record is not None:
+            self._home.say_change(message, number)
 
     async def flush(self) -> None:
-        """Returns at once: nothing to wait for."""
+        """Return at once: nothing to wait for."""
 
     async def close(self) -> None:
         """The peer was closed."""
-        self.keeper.closed(self)
+        table = self.table
+        # the copies of a replica that drains go, and the sessions stay with the others
+        if table.elsewhere is not None and not table.draining and self.record is not None:
+            table.elsewhere.erase_soon(self)
         self.end(Closed("the session was closed"))
 
     def abort(self, why: ChannelError) -> None:
@@ -311,17 +295,17 @@ class Session:
         if self._ended:
             return
         self._ended = True
-        self.keeper.forget(self)
-        self.keeper.unheard.discard(self)
+        self.table.remove(self)
+        self.table.unheard.discard(self.peer)
         if self._receiver is not None:
             self._receiver.ended(why)
         responders, self.responders = self.responders, {}
         for responder in responders:
             responder.ended()
         for stream in tuple(self.streams.values()):
-            if self.keeper.draining:  # a client that returns elsewhere is told that its call is over
+            if self.table.draining:  # a client that returns elsewhere learns that its call is over
                 stream.finish(None)
-            if not (self.keeper.draining and stream.unsaid):
+            if not (self.table.draining and stream.unstored):
                 self.streams.pop(stream.name, None)
                 stream.release()
                 stream.log.close()
@@ -336,29 +320,37 @@ class Session:
 
     def rest(self) -> None:
         """It is not in use any more."""
-        self.keeper.touch(self)
+        self.table.touch(self)
 
     # -- its streams
 
-    def stream(self, id: bytes) -> Stream:
-        """A new stream, for the answer to the request with this id."""
+    def stream(self, id: bytes) -> AnswerStream:
+        """Make a stream, for the answer to the request with this id."""
         return self._stream(id, *self._log(id))
 
     def _log(self, id: bytes) -> tuple[str, StreamLog, bool, bool]:
-        """The name and the log of a new stream, and whether it is resumable, and primed."""
+        """Make the log of a new stream; returns its name, the log, and whether it is resumable, and primed."""
         self.streamed += 1
         revision = self.revision
         resumable = revision is not None and revision.resumable
-        name, log = self.keeper.log(self, id, resumable)
-        return name, log, resumable, resumable and revision is not None and revision.primed
+        return *self.table.log(self, id, resumable), resumable, revision is not None and resumable and revision.primed
 
-    def _stream(self, id: bytes, name: str, log: StreamLog, resumable: bool, primed: bool) -> Stream:
-        stream = self.streams[name] = Stream(self, name, log, id=id, resumable=resumable, primed=primed)
+    def _stream(self, id: bytes, name: str, log: StreamLog, resumable: bool, primed: bool) -> AnswerStream:
+        stream = self.streams[name] = AnswerStream(
+            self.run,
+            name,
+            log,
+            id=id,
+            resumable=resumable,
+            primed=primed,
+            on_unread=self._unread,
+            on_over=self._over,
+        )
         return stream
 
-    def complete(self, id: bytes, reader: Answering, answer: bytes) -> None:
-        """Answer the request with this id by a stream of which nothing was sent before. What is stored at once leaves
-        in one piece, and with it the stream is over."""
+    def complete(self, id: bytes, reader: SessionReply, answer: bytes) -> None:
+        """Answer the request with this id by a stream of which nothing was sent before. What is stored at once is
+        sent in one piece, and with it the stream is over."""
         name, log, resumable, primed = self._log(id)
         if not log.immediate:
             stream = self._stream(id, name, log, resumable, primed)
@@ -374,14 +366,14 @@ class Session:
             log.close()
         reader.complete(answer, event_id(shown, last), first)
 
-    def left(self, stream: Stream) -> None:
+    def _unread(self, stream: AnswerStream) -> None:
         self.rest()
         if not self._ended:
             stream.left = monotonic()
-            self.keeper.unheard.add(self)
+            self.table.unheard.add(self.peer, self.unheard)
 
     def unheard(self) -> Iterator[tuple[float, OutboundCall | None]]:
-        """Since when its streams have no reader, each with the questions on it, or None without one."""
+        """Yield since when its streams have no reader, each with the questions on it, or None without one."""
         questions = tuple(self.peer.conversation.outbound.values())
         for stream in tuple(self.streams.values()):
             if stream.left is None:
@@ -394,13 +386,13 @@ class Session:
             for question in on_it or (None,):
                 yield stream.left, question
         # which of several processes has a reader of the home stream is not known here
-        if questions and not self.keeper.shares and self.home.left is not None:
+        if questions and self.table.elsewhere is None and self.home.left is not None:
             since = max(self.home.left, self.used)
             for question in questions:
                 if not isinstance(question.reply_stream, Responder) or question.reply_stream.stream is None:
                     yield since, question
 
-    def over(self, stream: Stream) -> None:
+    def _over(self, stream: AnswerStream) -> None:
         self.streams.pop(stream.name, None)
         self.rest()
         if stream.resumable and not self._ended:
@@ -410,32 +402,33 @@ class Session:
 
     def _keep(self, name: str, log: StreamLog) -> None:
         """Keep the log of a stream that has ended, and of those the newest."""
-        self.keeper.over(self, name, log)
+        self.table.keep_log(self, name, log)
         self._resting[name] = None
         if len(self._resting) > self.options.streams:
             oldest = next(iter(self._resting))
             del self._resting[oldest]
-            self.keeper.drop(self, oldest)
+            self.table.drop_log(self, oldest)
 
-    async def listen(self, reader: Answering, event: str | None) -> None:
+    async def listen(self, reader: SessionReply, event: str | None) -> None:
         """Add a reader of messages outside calls, or of the stream that broke after this event. Raises BusLost."""
         if event is None or not self.resumable:
-            if not await self.home.open(reader):
-                reader.refused(NO_SESSION)
+            if not await self._open_home(reader):
+                reader.send_refusal(NO_SESSION)
             return
-        found = _EVENT.fullmatch(event)
-        if found is None:
-            reader.refused(NO_STREAM)
-        elif found[1] == HOME and found[3]:
-            if not await self.home.open(reader, (int(found[2]), int(found[3]))):
-                reader.refused(NO_SESSION)
-        elif not await self._resume(reader, found[1], int(found[2])):
-            reader.refused(NO_STREAM)
+        name, number, leg = parse_event_id(event)
+        if name == HOME and leg is not None:
+            if not await self._open_home(reader, (number, leg)):
+                reader.send_refusal(NO_SESSION)
+        elif not (name and await self._resume(reader, name, number)):
+            reader.send_refusal(NO_STREAM)
 
-    async def _resume(self, reader: Answering, name: str, sent: int) -> bool:
+    async def _open_home(self, reader: SessionReply, back: tuple[int, int] | None = None) -> bool:
+        return not self._ended and await self.home.open(reader, back, resumable=self.resumable, primed=self.primed)
+
+    async def _resume(self, reader: SessionReply, name: str, sent: int) -> bool:
         """Resume a stream after this number, wherever it is written; False when there is none."""
         stream = self.streams.get(name)
-        log = await self.keeper.kept(self, name) if stream is None else stream.log
+        log = self.table.find_log(self, name) if stream is None else stream.log
         # "MUST NOT replay messages that would have been delivered on a different stream" (basic/transports): the log
         # has this stream's alone, and is found by the session's id
         entries = () if log is None else await log.read(max(sent - 1, 0))
@@ -453,19 +446,22 @@ class Session:
             cursor.release()  # the client had all of it
             return True
         cursor.wake()
-        if not entries[-1].last:
-            await self.keeper.reads(self, cursor)
+        if not entries[-1].last and self.table.elsewhere is not None:
+            await self.table.elsewhere.begin_reading(self, cursor)
         return True
 
     def _read(self, cursor: Cursor) -> None:
         """The reader of a stream that has ended, or is written elsewhere, has all of it or has gone."""
         self._cursors.pop(cursor, None)
-        self.keeper.unread(self, cursor)
+        if self.table.elsewhere is not None:
+            self.table.elsewhere.end_reading(self, cursor)
         self.rest()
 
     # -- its messages
 
-    def request(self, message: Request, raw: bytes, reader: Answering, caller: Caller, *, begins: bool = False) -> None:
+    def request(
+        self, message: Request, raw: bytes, reader: SessionReply, caller: Caller, *, begins: bool = False
+    ) -> None:
         """Take one request of the client. `begins`: it is the `initialize` that begins the session; if that is refused,
         the session ends."""
         responder = Responder(self, reader, message.id, begins, message.method in CHANGING)
@@ -473,157 +469,332 @@ class Session:
         if not responder.over:
             responder.wait(owed=not begins)
 
-    async def take(self, message: Message, raw: bytes, reader: Answering, caller: Caller) -> None:
+    async def take(self, message: Message, raw: bytes, reader: SessionReply, caller: Caller) -> None:
         """Take one message of the client that is not a request. Raises BusLost if it needs the engine and that is
         away."""
-        peer = self.peer
+        peer, elsewhere = self.peer, self.table.elsewhere
         if isinstance(message, Batch):
             if not peer.dialect.batches:
-                reader.refused(NO_BATCHES)
+                reader.send_refusal(NO_BATCHES)
                 return
             if (refusal := forbidden_batch(message, peer, caller, raw)) is not None:
-                reader.turned_away(None, refusal)
+                reader.turn_away(None, refusal)
                 return
-            for one in message.messages if self.keeper.shares else ():
-                await self._tell(one, b"")
-            self._batch(message, raw, Responder(self, reader), caller)
+            if elsewhere is not None:
+                for one in message.messages:
+                    await elsewhere.forward(self, one, b"")
+            responder = Responder(self, reader)
+            owed = take_batch(message, raw, peer, caller, responder, responder.deliver, responder.accept)
+            if not responder.over:
+                responder.wait(owed=owed)
         else:
-            if self.keeper.shares:
-                await self._tell(message, raw)
+            if elsewhere is not None:
+                await elsewhere.forward(self, message, raw)
             refusals: list[Refusal | None] = []  # nothing is owed: it is taken on, or not, at once
             peer.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller, raw)
             self.rest()
             if isinstance(message, Malformed):
-                reader.unfit(message)
+                reader.refuse_malformed(message)
             elif (refusal := next(filter(None, refusals), None)) is not None:
-                reader.turned_away(None, refusal)
+                reader.turn_away(None, refusal)
             else:
-                reader.accepted()
-
-    async def _tell(self, message: Single, raw: bytes) -> None:
-        """Tell other processes what they must know before the message is accepted."""
-        if isinstance(message, Request):
-            return
-        state = self.peer.state
-        ready = isinstance(message, Notification) and message.method == "notifications/initialized"
-        if ready and self.record is not None and not state.initialized:
-            await self.save(Delta(initialized=True))
-            state.initialized = True
-            self.keeper.restore(self)
-        await self.keeper.hand_on(self, message, raw)
-
-    def _batch(self, batch: Batch, raw: bytes, responder: Responder, caller: Caller) -> None:
-        """Take several messages at once: their answers are sent together, or none if none is owed."""
-        peer = self.peer
-        service = self.keeper.host.service
-        watch = service._watch
-        observed = watch is not None and not answers_only(batch)
-        whole = watch.came_in(batch, peer, caller, nothing, raw) if watch is not None and observed else None
-        asks = any(
-            isinstance(one, Request) or (isinstance(one, Malformed) and one.answerable) for one in batch.messages
-        )
-
-        def start(message: Single, deliver: Deliver) -> None:
-            if type(message) is Request and message.method == "initialize":
-                # "The initialize request MUST NOT be part of a JSON-RPC batch" (basic/lifecycle)
-                wrong = RpcError.of(-32600, "Invalid Request: initialize stands alone")
-                answer = service._answers.failed(message, wrong)
-                if watch is not None and whole is not None:
-                    watch.came_in(message, peer, caller, nothing, batch=whole.seen).over(answer)
-                deliver(answer)
-            else:
-                peer.take(message, deliver, responder, caller, batch=whole)
-
-        def done(found: list[bytes], size: int) -> None:
-            answer = service._answers.batch(found, size) if found else None
-            if whole is not None:
-                whole.over(answer)
-            if found or asks:
-                responder.deliver(answer)
-            else:
-                responder.accept()
-
-        limits = service.limits
-        width, allowed = limits.batch_concurrency, limits.response_size
-        BatchResponder(batch.messages, start, done, service._answers.fault, width=width, allowed=allowed).step()
-        if not responder.over:
-            responder.wait(owed=asks)
+                reader.accept()
 
 
-# -- questions that may not be heard
+class Responder(Struct, eq=False):
+    """The answer to one request, or to several at once. Calling it with a message sends that ahead of the answer.
 
-
-class Unheard:
-    """The sessions of one keeper with streams that have no reader, whose questions are for a client that may have gone.
-
-    A client that loses its connection may come back for the stream on which it was asked, so its call waits. Once the
-    stream can no longer be resumed (`HttpOptions.resume`) the question is not heard, and the answer of its call cannot
-    be fetched: it is ended, without an error, and its slot is free at once. A server that has no slot left ends the
-    oldest such call before its time rather than refuse a new one. `seconds`: for which a stream can be resumed.
+    The answer is sent whole, or, from the first message ahead of it on, as a stream of the session, which outlives its
+    connection.
     """
 
-    def __init__(self, host: Runner, seconds: float) -> None:
-        self._host = host
-        self._seconds = seconds
-        self._sessions: dict[Session, None] = {}
+    session: Session
+    reader: SessionReply
+    id: Any = UNSET
+    """Of the request; UNSET: there are several."""
+    begins: bool = False
+    """It is the `initialize` of the session."""
+    saves: bool = True
+    """It may change the session."""
+    stream: AnswerStream | None = None
+    over: bool = False
 
-    def add(self, session: Session) -> None:
-        """A reader of this session has gone, or it has asked something without a reader."""
-        if not self._sessions:
-            self._host.clock.set(self, self._seconds)
-            self._host.call_limit.spares.append(self.end_oldest)
-        self._sessions[session] = None
+    def __call__(self, message: bytes) -> bool:
+        if self.over:
+            return False
+        if self.stream is None and not self._open():
+            return self.session.say(message)
+        assert self.stream is not None
+        return self.stream.say(message)
 
-    def discard(self, session: Session) -> None:
-        """The session is over."""
-        if self._sessions.pop(session, self) is None and not self._sessions:
-            self._close()
+    def _open(self) -> bool:
+        """Turn the answer into a stream; False if the caller accepts none."""
+        if not self.reader.streams or self.begins:
+            return False
+        self.stream = self.session.stream(self._id_text())
+        self.stream.begin(self.reader)
+        self.session.responders.pop(self, None)  # the stream replaces it
+        return True
 
-    def expired(self) -> None:
-        """End what has waited for too long, and look again when the next will have."""
-        now = monotonic()
-        first = now
-        for session in tuple(self._sessions):
-            waits = False
-            for since, question in tuple(session.unheard()):
-                if question is not None and since + self._seconds <= now + GRAIN:
-                    _end(session, question)
-                elif since + self._seconds > now + GRAIN:
-                    waits, first = True, min(first, since)
-                else:  # nothing is asked yet
-                    waits = True
-            if not waits:
-                del self._sessions[session]
-        if self._sessions:
-            self._host.clock.set(self, max(first + self._seconds - now, self._seconds / 4))
+    def disconnect(self, retry: float | None = None) -> bool:
+        """Close the connection and not the stream, so that the client polls for the rest, `retry` seconds later.
+
+        False if the revision does not have that ("server-initiated close", basic/transports).
+        """
+        session = self.session
+        if self.over or not session.primed or (self.stream is None and not self._open()):
+            return False
+        assert self.stream is not None
+        self.stream.pause(session.options.retry if retry is None else int(retry * 1000))
+        return True
+
+    def wait(self, *, owed: bool) -> None:
+        """The answer is not ready. "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
+        if self.stream is not None:  # an eager handler has sent a message, and the stream has its reader
+            return
+        self.reader.wait()
+        session = self.session
+        session.responders[self] = None
+        if owed and not (session.options.json and self.reader.whole):
+            self._open()
+
+    def deliver(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
+        """Send the answer; None when nothing is owed, or the call was cancelled."""
+        if self.over:
+            return
+        self.over = True
+        session = self.session
+        if session.responders:
+            session.responders.pop(self, None)
+        if self.begins:
+            if answer is None or is_error(answer):
+                if answer is not None and refusal is not None and refusal.kind in TURNED_AWAY and self.stream is None:
+                    self.reader.turn_away(answer, refusal)
+                else:
+                    self._answer(answer)
+                session.end(Closed("initialize was refused"))
+            else:
+                session.run(self._keep(answer))
+            return
+        if self.stream is None:  # otherwise the session is in use until the stream ends
+            session.rest()
+        if answer is not None and refusal is not None and self.stream is None and refusal.kind in TURNED_AWAY:
+            self.reader.turn_away(answer, refusal)
+            return
+        if self.saves and (change := session.changed()) is not None:
+            session.run(self._save(change, answer))
         else:
-            self._close()
+            self._answer(answer)
 
-    def end_oldest(self) -> bool:
-        """End the question that has waited longest without a reader; False if there is none."""
-        for session in self._sessions:
-            asked = [(since, question) for since, question in session.unheard() if question is not None]
-            if asked:
-                _end(session, min(asked, key=lambda pair: pair[0])[1])
+    async def _keep(self, answer: bytes) -> None:
+        """Answer `initialize`, once every process can find the session."""
+        try:
+            refusal = await self.session.keep()
+        except BusLost:
+            refusal = AWAY
+        if refusal is None:
+            self.reader.answer(answer, self.session.id)
+        else:
+            self.session.end(Closed("the session could not be kept"))
+            self.reader.send_refusal(refusal, self.id)
+
+    async def _save(self, change: Delta, answer: bytes | None) -> None:
+        """Answer a request that changed the session, once every process can know the change."""
+        try:
+            assert self.session.table.elsewhere is not None
+            await self.session.table.elsewhere.save(self.session, change)
+        except BusLost:
+            if self.stream is None:
+                self.reader.send_refusal(AWAY, self.id)
+                return
+        self._answer(answer)
+
+    def _answer(self, answer: bytes | None) -> None:
+        stream, reader = self.stream, self.reader
+        if stream is not None:
+            stream.finish(answer)
+        elif answer is None:
+            reader.end_unanswered()
+        elif not reader.streams or self.begins or (reader.whole and (self.session.options.json or is_error(answer))):
+            reader.answer(answer)
+        else:
+            self.session.complete(self._id_text(), reader, answer)
+
+    def _id_text(self) -> bytes:
+        """JSON text of the request's id; b"" without one."""
+        return b"" if self.id is UNSET else _json(self.id)
+
+    def accept(self) -> None:
+        """No answer is owed after all."""
+        self.over = True
+        self.session.rest()
+        self.reader.accept()
+
+    def ended(self) -> None:
+        """The session ended before the answer."""
+        self.over = True
+        self.reader.send_refusal(ENDED, self.id)
+
+
+class SessionTable:
+    """The sessions of one endpoint in this process, the least used first. `elsewhere`: where replicas share them."""
+
+    def __init__(self, host: Runner, options: HttpOptions, hub: ChangeHub, elsewhere: Elsewhere | None = None) -> None:
+        self.host = host
+        self.options = options
+        self.hub = hub
+        self.elsewhere = elsewhere
+        self.run: Run = run_at_once if elsewhere is None else elsewhere.run
+        self.sessions: OrderedDict[str, Session] = OrderedDict()
+        self.unheard: Unheard = Unheard(host, options.resume)
+        self._slots: Places[str] = Places(options.sessions)
+        self._unused: Places[str] = Places(options.sessions)
+        """Sessions whose client has sent nothing after `initialize`."""
+        self._kept: dict[Session, KeptLogs] = {}
+        if elsewhere is not None:
+            elsewhere.join(self)
+
+    @property
+    def draining(self) -> bool:
+        """Whether this server drains, so that other replicas take over."""
+        return self.elsewhere is not None and self.host.call_limit.draining
+
+    async def add(self, session: Session) -> SessionRefusal | None:
+        """Let a new session be found from now on, unless there is no room for it. Raises BusLost."""
+        if not self.hold(session):
+            return too_many_sessions(self.options.sessions)
+        self._unused.take(owner_of(session.caller), session.id)
+        if self.elsewhere is not None:
+            await self.elsewhere.create(session)
+        if (kept := session.peer.state.kept) is not None:
+            kept.keep(partial(self._give_way, session, "the session gave way to others"))
+        return None
+
+    def hold(self, session: Session) -> bool:
+        """Have one more session here, for which another may have to end; False where there is no room."""
+        owner = owner_of(session.caller)
+        if len(self.sessions) >= self.options.sessions and not self._make_room(owner):
+            return False
+        if not self.sessions:
+            self.host.clock.set(self, self.options.session_idle)
+        session.used = monotonic()
+        self.sessions[session.id] = session
+        self._slots.take(owner, session.id)
+        return True
+
+    def _make_room(self, owner: Owner) -> bool:
+        """End the session that gives way for one of this owner: one whose client sent nothing after `initialize`, or
+        else one that is in use."""
+        for slots in (self._unused, self._slots):
+            with suppress(NoRoom):
+                self._give_way(self.sessions[slots.yielding(owner)], "the session gave way to a new one")
                 return True
         return False
 
-    def _close(self) -> None:
-        self._host.clock.drop(self)
-        if self.end_oldest in self._host.call_limit.spares:
-            self._host.call_limit.spares.remove(self.end_oldest)
+    def _give_way(self, session: Session, why: str) -> None:
+        if self.elsewhere is not None and session.record is not None:
+            self.elsewhere.erase_soon(session)
+        session.end(Closed(why))
 
+    def here(self, id: str, principal: str | None) -> Session | None:
+        """Return a session if it belongs to this principal and only this process knows it: another one may have changed
+        or ended it, so `find` reads the store. It counts as used from the end of its current request."""
+        session = self.sessions.get(id) if self.elsewhere is None else None
+        if session is None or session.principal != principal:
+            return None
+        self.mark_used(session)
+        return session
 
-def _end(session: Session, question: OutboundCall) -> None:
-    """End a question, and the calls that wait for it."""
-    logger.debug("session of %s: %s cannot be answered any more", session.caller.remote, question.method)
-    session.peer.conversation.forget(question.id)
-    for run in tuple(_asking(session, question)):
-        run.abandon()
-    question.fail(Ended("the client that was asked has gone"))
+    async def find(self, id: str, principal: str | None, caller: Caller) -> Session | None:
+        """Return the session of this id, if it belongs to this principal. Raises BusLost."""
+        if self.elsewhere is None:
+            return self.here(id, principal)
+        return await self.elsewhere.find(id, principal, caller)
 
+    def mark_used(self, session: Session) -> None:
+        """Its client has sent something after `initialize`."""
+        if session.id in self._unused:
+            self._unused.free(session.id)
+            if (kept := session.peer.state.kept) is not None:
+                kept.keep(None)
 
-def _asking(session: Session, question: OutboundCall) -> Iterator[InboundCall]:
-    for run in session.peer.conversation.inbound.values():
-        if run.asks and run.reply_stream == question.reply_stream:
-            yield run
+    async def erase(self, session: Session) -> None:
+        """End a session for every process. Raises BusLost."""
+        if self.elsewhere is not None:
+            await self.elsewhere.erase(session)
+
+    def touch(self, session: Session) -> None:
+        """The session is in use."""
+        if self.sessions.get(session.id) is session:
+            session.used = monotonic()
+            self.sessions.move_to_end(session.id)
+            self._slots.touch(session.id)
+
+    def remove(self, session: Session) -> None:
+        """The session is over, at least here."""
+        if self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
+            for slots in (self._slots, self._unused):
+                slots.free(session.id)
+            if not self.sessions:
+                self.host.clock.drop(self)
+        self.hub.leave(session.peer)
+        if self.elsewhere is not None:
+            self.elsewhere.release(session)
+        if (kept := self._kept.pop(session, None)) is not None:
+            kept.close()
+
+    def expired(self) -> None:
+        """End sessions that were idle here for too long; the clock calls it."""
+        idle, now = self.options.session_idle, monotonic()
+        while self.sessions:
+            session = next(iter(self.sessions.values()))
+            left = session.used + idle - now
+            if left > 0:
+                self.host.clock.set(self, left)
+                return
+            if session.busy:
+                self.touch(session)
+            else:
+                session.end(Closed("the session was idle for too long"))
+
+    # -- streams
+
+    def log(self, session: Session, id: bytes, resumable: bool) -> tuple[str, StreamLog]:
+        """Make a unique name of a stream, and its log. `id` as in `StreamWriter`."""
+        if self.elsewhere is not None and resumable:  # no other process ever looks for one that is not
+            return self.elsewhere.log(session, id)
+        return f"{session.streamed:x}", self._memory_log(session)
+
+    def _memory_log(self, session: Session) -> MemoryLog:
+        account = self.host.call_limit.budget.account(session.caller.owner)
+        return MemoryLog(self.options.log_messages, self.options.log_bytes, account)
+
+    def home(self, session: Session) -> HomeStream:
+        """Make the home stream of a session."""
+        if self.elsewhere is not None:
+            return self.elsewhere.home(session)
+        return HomeStream(self.run, self._memory_log(session), MemoryLog(TURNS, TURNS * 16), session.rest)
+
+    def keep_log(self, session: Session, name: str, log: StreamLog) -> None:
+        """A stream has ended: keep its log for a while. A store does so by itself."""
+        if self.elsewhere is None:
+            kept = self._kept.get(session)
+            if kept is None:
+                kept = self._kept[session] = KeptLogs(self.host.clock, self.options.resume)
+            kept.keep(name, log)
+
+    def drop_log(self, session: Session, name: str) -> None:
+        """A finished stream's log is not needed any more."""
+        if self.elsewhere is not None:
+            self.elsewhere.drop(session, name)
+        elif (kept := self._kept.get(session)) is not None:
+            kept.drop(name)
+
+    def find_log(self, session: Session, name: str) -> StreamLog | None:
+        """Return the log of a stream that is written elsewhere, or has ended; None if there is none."""
+        if self.elsewhere is not None:
+            return self.elsewhere.find_log(session, name)
+        kept = self._kept.get(session)
+        found = None if kept is None else kept.logs.get(name)
+        return None if found is None else found[1]

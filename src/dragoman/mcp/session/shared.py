@@ -5,7 +5,7 @@ Rules:
 - What must not be lost is in the store; the bus only says where to look. A replica that was cut off reads
   all of it again when it is back.
 - A replica has a number, claimed in the store, that no other living replica has, and a name that is never used again.
-  The number is in the ids of the questions it asks, so that the replica that gets an answer knows where it belongs.
+  The number is in the ids of its questions, so that the replica that gets an answer knows where it belongs.
 - It reports every few seconds that it lives. A replica that was silent for `ALIVE` seconds is dead: others end what it
   left.
 - Changes of lists and resources are a log of their own: each replica notifies its own subscribers at once, the others
@@ -21,7 +21,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from ...bus.contract import Bus, BusLost, Store, Subscription, reader
 from ...jsonrpc.errors import InternalError, LocalError
-from .changes import EntryId, Event, Kind
+from .changes import ChangeEvent, ChangeHub, ChangeKind, EntryId
 
 if TYPE_CHECKING:
     from ..asking.request_state import State
@@ -51,9 +51,6 @@ EVENTS = 512
 """Changes that are kept for replicas that were cut off and sessions that move."""
 KEPT = 1800.0
 """Seconds they are kept."""
-MARKS = 64
-"""Marks kept in one log, by which replicas agree on which one sends a message: the most changes that may be in progress
-at once."""
 NUMBERS = 1 << 16
 """The range of replicas' numbers."""
 TABLES = 16
@@ -72,33 +69,23 @@ class BusMessage(Struct, frozen=True, array_like=True):
     body: bytes = b""
 
 
-class Hub(Protocol):
-    """The server's subscriptions: takes and passes on changes."""
-
-    def spread(self, tell: Callable[[Any], None] | None) -> None:
-        """Call this with every local `Event` from now on; None: stop."""
-
-    def hear(self, event: Event, number: int, *, own: bool) -> None:
-        """An event of all replicas."""
-
-
-class _Told(Struct, frozen=True, array_like=True):
+class LoggedChange(Struct, frozen=True, array_like=True):
     """A change, in the log."""
 
     origin: str
-    kind: Kind
+    kind: ChangeKind
     uri: str
     entries: tuple[EntryId, ...] = ()
 
     @property
-    def event(self) -> Event:
-        return Event(self.kind, self.uri, self.entries)
+    def event(self) -> ChangeEvent:
+        return ChangeEvent(self.kind, self.uri, self.entries)
 
 
-class Table(Protocol):
+class SharedTable(Protocol):
     """The sessions of one endpoint that are used here."""
 
-    def heard(self, word: BusMessage) -> None:
+    def receive(self, notice: BusMessage) -> None:
         """A message of another replica."""
 
     def back(self) -> None:
@@ -111,29 +98,31 @@ class Table(Protocol):
         """The replica leaves: send what is queued, release readers."""
 
 
-_word = reader(msgspec.msgpack.Decoder(BusMessage).decode, "messages of replicas")
-_told = reader(msgspec.msgpack.Decoder(_Told).decode, "changes of lists and resources")
+_read_notice = reader(msgspec.msgpack.Decoder(BusMessage).decode, "messages of replicas")
+_read_change = reader(msgspec.msgpack.Decoder(LoggedChange).decode, "changes of lists and resources")
 _packed = msgspec.msgpack.Encoder().encode
 
 
-class Shared:
+class Replica:
     """One replica of a server, on a bus. `open` makes it."""
 
-    def __init__(self, bus: Bus, server: str, hub: Hub) -> None:
+    def __init__(self, bus: Bus, server: str, hub: ChangeHub) -> None:
         self.bus = bus
         self.store: Store | None = bus.store
         self.number: int = 0
         self.name: str = secrets.token_hex(6)
-        self.tables: list[Table] = []
+        self.tables: list[SharedTable] = []
         self.events: int = 0
         """The number of the last known change."""
+        self.restarts: int = 0
+        """How often the log of changes was a new one, whose numbers begin at 1 again."""
         self._hub = hub
         self._prefix = f"mcp-{_slug(server)}"
-        self._ears: list[Subscription] = []
+        self._subscriptions: list[Subscription] = []
         self._beating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._unsaid: dict[Event, None] = {}
-        self._saying = False
+        self._unsent: dict[ChangeEvent, None] = {}
+        self._sending = False
         self._looking = False
         self._missed = False
         self._signed = time.monotonic()
@@ -141,15 +130,15 @@ class Shared:
         self._state_before = bus.on_state
 
     @classmethod
-    async def open(cls, bus: Bus, server: str, hub: Hub) -> Shared:
+    async def open(cls, bus: Bus, server: str, hub: ChangeHub) -> Replica:
         """Join the replicas of this server. Raises BusLost."""
         shared = cls(bus, server, hub)
         if shared.store is not None:
             await shared._claim()
             known = await shared.read(shared.key("events"))
             shared.events = known[-1][0] if known else 0
-            shared._ears.append(await bus.subscribe(shared.topic(shared.number), shared._heard))
-        shared._ears.append(await bus.subscribe(shared.topic(None), shared._heard))
+            shared._subscriptions.append(await bus.subscribe(shared.topic(shared.number), shared._receive))
+        shared._subscriptions.append(await bus.subscribe(shared.topic(None), shared._receive))
         bus.on_state = shared._state
         if bus.alive:
             shared._back.set()
@@ -171,7 +160,7 @@ class Shared:
             task.cancel()
         self.bus.on_state = self._state_before
         with suppress(BusLost):
-            for ear in self._ears:
+            for ear in self._subscriptions:
                 await self._soon(ear.close())
             if self.store is not None:
                 await self.delete(self.key("replica", str(self.number)))
@@ -187,40 +176,41 @@ class Shared:
     # -- names
 
     def key(self, *parts: str) -> str:
-        """A key in the store."""
+        """Return a key in the store."""
         return "/".join((self._prefix, *parts))
 
     def topic(self, number: int | None) -> str:
-        """The topic of messages for the replica with this number; None: for all."""
+        """Return the topic of messages for the replica with this number; None: for all."""
         return f"{self._prefix}-{'all' if number is None else number}"
 
-    def first_id(self, table: Table, used: int) -> int:
-        """The number after which the ids of questions asked here begin; `used`: how many were used before."""
+    def first_id(self, table: SharedTable, used: int) -> int:
+        """Return the number after which the ids of this replica's questions begin; `used`: how many there were
+        before."""
         return (self.number * TABLES + self.tables.index(table) << 32) + used
 
     def owner(self, id: Any) -> int | None:
-        """The number of the replica that asked the question with this id; None: the id is of no replica."""
+        """Return the number of the replica whose question has this id; None: the id is of no replica."""
         if not isinstance(id, int | float) or id < 0 or id >= NUMBERS * TABLES << 32:
             return None
         return int(id) // (TABLES << 32)
 
-    # -- words
+    # -- messages
 
-    async def tell(self, word: BusMessage, to: int | None = None) -> None:
+    async def send(self, notice: BusMessage, to: int | None = None) -> None:
         """Send a message to one replica, or to all others. Raises BusLost."""
         if to == self.number:  # a stream may be read at one endpoint and written at another
-            self._pass_on(word)
+            self._pass_on(notice)
         else:
-            await self._soon(self.bus.publish(self.topic(to), _packed(word)))
+            await self._soon(self.bus.publish(self.topic(to), _packed(notice)))
 
-    def say(self, word: BusMessage, to: int | None = None) -> None:
-        """`tell` without waiting: while the engine is away nothing is sent, and a replica that is `back` reads
+    def send_soon(self, notice: BusMessage, to: int | None = None) -> None:
+        """Send a message without waiting. While the engine is away nothing is sent, and a replica that is `back` reads
         again."""
-        self.later(self._tell_if(word, to))
+        self.later(self._send_if(notice, to))
 
-    async def _tell_if(self, word: BusMessage, to: int | None) -> None:
+    async def _send_if(self, notice: BusMessage, to: int | None) -> None:
         with suppress(BusLost):
-            await self.tell(word, to)
+            await self.send(notice, to)
 
     def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run this in the background; `leave` waits for it."""
@@ -233,19 +223,19 @@ class Shared:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a replica's work failed", exc_info=error)
 
-    def _heard(self, message: bytes) -> None:
-        word = _word(message)
-        if word is None or word.origin == self.name:
+    def _receive(self, message: bytes) -> None:
+        notice = _read_notice(message)
+        if notice is None or notice.origin == self.name:
             return
-        if word.kind == "event":
-            if (told := _told(word.body)) is not None:
-                self._hear(word.number, told)
+        if notice.kind == "event":
+            if (change := _read_change(notice.body)) is not None:
+                self._take_change(notice.number, change)
         else:
-            self._pass_on(word)
+            self._pass_on(notice)
 
-    def _pass_on(self, word: BusMessage) -> None:
+    def _pass_on(self, notice: BusMessage) -> None:
         for table in tuple(self.tables):
-            table.heard(word)
+            table.receive(notice)
 
     # -- the engine comes and goes
 
@@ -259,7 +249,7 @@ class Shared:
         if self.store is not None:
             self._look()
             self.later(self._sign())
-        self._say_events()
+        self._send_events()
         for table in tuple(self.tables):
             table.back()
 
@@ -302,7 +292,7 @@ class Shared:
             self._signed = time.monotonic()
 
     async def lives(self, number: int, name: str) -> bool:
-        """Whether the replica of this number and name lives."""
+        """Return whether the replica of this number and name lives."""
         return await self.get(self.key("replica", str(number))) == name.encode()
 
     # -- the store, where there is one
@@ -329,15 +319,6 @@ class Shared:
     async def put_new(self, key: str, value: bytes, ttl: float) -> bool:
         return await self._soon(self._kept.put_new(key, value, ttl=ttl))
 
-    async def first(self, log: str, mark: str, ttl: float) -> bool:
-        """Whether this mark is written into a log for the first time: of all replicas that ask, one gets True.
-
-        The log keeps the last `MARKS` alone, so that what they agree on takes one key of the store.
-        """
-        number = await self.append(log, mark.encode(), ttl, MARKS)
-        marks = await self.read(log, max(number - MARKS, 0))
-        return next((at for at, one in marks if one == mark.encode()), number) == number
-
     async def delete(self, key: str) -> bool:
         return await self._soon(self._kept.delete(key))
 
@@ -352,50 +333,54 @@ class Shared:
 
     # -- changes of lists and resources
 
-    def _spread(self, event: Event) -> None:
+    def _spread(self, event: ChangeEvent) -> None:
         """Pass on a local change."""
-        self._unsaid[event] = None
-        self._say_events()
+        self._unsent[event] = None
+        self._send_events()
 
-    def _say_events(self) -> None:
-        if self._unsaid and not self._saying and self.bus.alive:
-            self._saying = True
-            self.later(self._say_all())
+    def _send_events(self) -> None:
+        if self._unsent and not self._sending and self.bus.alive:
+            self._sending = True
+            self.later(self._send_all())
 
-    async def _say_all(self) -> None:
+    async def _send_all(self) -> None:
         try:
-            while self._unsaid and self.bus.alive:  # when it comes back, they are said then
+            while self._unsent and self.bus.alive:  # when it comes back, they are sent then
                 try:
-                    await self._say_next()
+                    await self._send_next()
                 except BusLost as lost:
                     logger.debug("changes wait: %s", lost)
                     await asyncio.sleep(AGAIN)
         finally:
-            self._saying = False
+            self._sending = False
 
-    async def _say_next(self) -> None:
-        event = next(iter(self._unsaid))
-        told = _Told(self.name, event.kind, event.uri, event.entries)
+    async def _send_next(self) -> None:
+        event = next(iter(self._unsent))
+        change = LoggedChange(self.name, event.kind, event.uri, event.entries)
         number = 0
         if self.store is not None:
-            number = await self.append(self.key("events"), _packed(told), KEPT, EVENTS)
-        self._unsaid.pop(event, None)
+            number = await self.append(self.key("events"), _packed(change), KEPT, EVENTS)
+        self._unsent.pop(event, None)
         if number:
-            self._hear(number, told)
-        await self.tell(BusMessage("event", self.name, number=number, body=_packed(told)))
+            self._take_change(number, change)
+        await self.send(BusMessage("event", self.name, number=number, body=_packed(change)))
 
-    def _hear(self, number: int, told: _Told) -> None:
-        """A change, local or of another replica."""
+    def _take_change(self, number: int, change: LoggedChange) -> None:
+        """Pass on a change, of this or another replica, unless earlier ones are missing."""
         if self.store is None:
-            self._tell_hub(told, 0)
+            self._notify_hub(change, 0)
         elif number == self.events + 1 and not self._looking:
             self.events = number
-            self._tell_hub(told, number)
+            self._notify_hub(change, number)
         elif number > self.events:
             self._look()
         elif number == 1:  # the log is a new one
-            self.events = 0
+            self._restart_events()
             self._look()
+
+    def _restart_events(self) -> None:
+        self.events = 0
+        self.restarts += 1
 
     def _look(self) -> None:
         self._missed = True
@@ -421,21 +406,21 @@ class Shared:
     async def _read_events(self) -> None:
         known = await self.read(self.key("events"), max(0, self.events - 1))
         if self.events and not known:  # the log is a new one, which has not come as far
-            self.events = 0
+            self._restart_events()
             known = await self.read(self.key("events"))
         for number, raw in known:
             if number > self.events:
                 self.events = number
-                if (told := _told(raw)) is not None:
-                    self._tell_hub(told, number)
+                if (change := _read_change(raw)) is not None:
+                    self._notify_hub(change, number)
 
-    def _tell_hub(self, told: _Told, number: int) -> None:
-        self._hub.hear(told.event, number, own=told.origin == self.name)
+    def _notify_hub(self, change: LoggedChange, number: int) -> None:
+        self._hub.take(change.event, number, own=change.origin == self.name)
 
-    async def past_events(self, after: int) -> list[tuple[int, Event]]:
-        """The changes whose number is greater than this, as far as they are kept, with their numbers."""
-        read = [(number, _told(raw)) for number, raw in await self.read(self.key("events"), after)]
-        return [(number, told.event) for number, told in read if told is not None]
+    async def past_events(self, after: int) -> list[tuple[int, ChangeEvent]]:
+        """Read the changes whose number is greater than this, as far as they are kept, with their numbers."""
+        read = [(number, _read_change(raw)) for number, raw in await self.read(self.key("events"), after)]
+        return [(number, change.event) for number, change in read if change is not None]
 
     # -- states that are good for one use
 
@@ -449,6 +434,6 @@ class Shared:
 
 
 def _slug(name: str) -> str:
-    """A name as part of a key: readable and unique."""
+    """Return a name as a readable, unique part of a key."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40].strip('-')}-{digest}"

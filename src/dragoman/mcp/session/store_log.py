@@ -7,24 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..protocol.options import HttpOptions
-from .log import Entry, Position, number_in
-from .shared import Shared
+from .log import LogEntry, Position, parse_number
+from .shared import Replica
 
 AGAIN: Final = 0.1
 """Seconds between two tries to store a message."""
-TOLD: Final = "told"
 HAD: Final = "had"
-PARTS: Final = (TOLD, HAD)
-"""Data beside a log in the store, below its key: the marks that were set, and how far its readers have read."""
+"""The key, below the log's, of how far its readers have read: the numbers of a message and of a change."""
 
 
-def written(message: bytes, last: bool, id: bytes) -> bytes:
-    """An entry of a log. `id`: JSON text of the id of the request that the stream answers."""
+def encode_entry(message: bytes, last: bool, id: bytes) -> bytes:
+    """Encode an entry of a log. `id`: JSON text of the id of the request that the stream answers."""
     return (b"." if last else b"+") + id + b"\n" + message
 
 
-def parts(raw: bytes) -> tuple[bytes, bool, bytes]:
-    """Its message, whether it is the last, and the id."""
+def decode_entry(raw: bytes) -> tuple[bytes, bool, bytes]:
+    """Return an entry's message, whether it is the last, and the id."""
     head, _, message = raw.partition(b"\n")
     return message, head[:1] == b".", head[1:]
 
@@ -51,7 +49,7 @@ class StoreLog:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: Replica,
         key: str,
         options: HttpOptions,
         *,
@@ -59,7 +57,7 @@ class StoreLog:
         grew: Callable[[StoreLog], None] | None = None,
         release: Callable[[StoreLog, int], None] | None = None,
     ) -> None:
-        """`id`: as in `written`. `release`: called when the reader at another replica must be released."""
+        """`id`: as in `encode_entry`. `release`: called when the reader at another replica must be released."""
         self.key: str = key
         self.last: int = 0
         self.reader_at: int | None = None
@@ -70,23 +68,18 @@ class StoreLog:
         self._grew = grew
         self.release_at: Callable[[StoreLog, int], None] | None = release
         self._position = 0
-        self._pending: dict[Position, tuple[bytes, bool, str]] = {}
+        self._pending: dict[Position, tuple[bytes, bool]] = {}
 
-    def append(self, message: bytes, *, last: bool = False, mark: str = "") -> Position:
+    def append(self, message: bytes, *, last: bool = False) -> Position:
         self._position += 1
-        self._pending[self._position] = message, last, mark
+        self._pending[self._position] = message, last
         return self._position
 
     async def stored(self, position: Position) -> int:
-        message, last, mark = self._pending[position]
+        message, last = self._pending[position]
         options, shared = self._options, self._shared
         ttl = options.resume if last else options.session_idle
-        if mark:
-            if not await shared.first(f"{self.key}/{TOLD}", mark, ttl):
-                del self._pending[position]
-                return 0
-            self._pending[position] = message, last, ""
-        entry = written(message, last, self._id)
+        entry = encode_entry(message, last, self._id)
         number = await shared.append(self.key, entry, ttl, options.log_messages, options.log_bytes)
         del self._pending[position]
         self.last = max(self.last, number)
@@ -118,16 +111,17 @@ class StoreLog:
     def close(self) -> None:
         """No effect: the store keeps it for its time."""
 
-    async def read(self, after: int = 0) -> Sequence[Entry]:
+    async def read(self, after: int = 0) -> Sequence[LogEntry]:
         found = []
         for number, raw in await self._shared.read(self.key, after):
-            message, last, _ = parts(raw)
-            found.append(Entry(number, message, last))
+            message, last, _ = decode_entry(raw)
+            found.append(LogEntry(number, message, last))
             self.last = max(self.last, number)
         return found
 
-    async def furthest(self) -> int:
-        return number_in(await self._shared.get(f"{self.key}/{HAD}") or b"")
+    async def furthest(self) -> tuple[int, int]:
+        number, _, change = (await self._shared.get(f"{self.key}/{HAD}") or b"").partition(b" ")
+        return parse_number(number), parse_number(change)
 
-    async def had(self, number: int) -> None:
-        await self._shared.put(f"{self.key}/{HAD}", str(number).encode(), self._options.session_idle)
+    async def had(self, number: int, change: int) -> None:
+        await self._shared.put(f"{self.key}/{HAD}", b"%d %d" % (number, change), self._options.session_idle)

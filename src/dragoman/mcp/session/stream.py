@@ -1,8 +1,8 @@
 """Streams of a session: the messages of each, in order, and its readers.
 
 A `StreamWriter` puts messages into a log and passes them on once they are stored; a `Cursor` sends a log to one reader,
-wherever it is written; a `Stream` is the writer and the reader of the answer to one request. Rules (basic/transports,
-"Resumability and Redelivery"):
+wherever it is written; an `AnswerStream` is the writer and the reader of the answer to one request. Rules
+(basic/transports, "Resumability and Redelivery"):
 
 - A message of one stream is never sent on another one.
 - A message has its number in the log before it is sent with it. While the engine is away it goes to a local reader,
@@ -13,16 +13,19 @@ wherever it is written; a `Stream` is the writer and the reader of the answer to
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from ...bus.contract import BusLost
 from ...jsonrpc.codec import failure
-from ...jsonrpc.errors import InternalError, LocalError, RpcError
+from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError
+from ...jsonrpc.messages import Malformed
 from ...repeats import Repeats
 from .log import SPARE, StreamLog
+from .refusals import SessionRefusal
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -37,8 +40,18 @@ Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 """Runs a coroutine that may wait for an engine: to its end at once if nothing waits, otherwise as a task."""
 
 
-def failing(id: bytes, error: RpcError) -> bytes:
-    """The error that ends a stream instead of its answer; `id`: JSON text of its request's, b"" without one."""
+def run_at_once(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end: what sessions in memory do waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    work.close()
+    raise AssertionError("a session that is kept in memory waited for something")
+
+
+def encode_failure(id: bytes, error: RpcError) -> bytes:
+    """Encode the error that ends a stream instead of its answer; `id`: JSON text of its request's, b"" without one."""
     return failure(Raw(id), error) if id else b""
 
 
@@ -69,15 +82,55 @@ class StreamReader(Protocol):
     def complete(self, message: bytes, id: str | None, first: str | None) -> None:
         """Begin, send this message and end, in one piece. `first`: what `begin` would be given."""
 
-    def missing(self) -> None:
+    def refuse_unknown_stream(self) -> None:
         """End before the beginning: the stream does not exist."""
 
 
+class SessionReply(StreamReader, Protocol):
+    """Carries the answer to one message: whole, or as a stream."""
+
+    whole: bool
+    """The caller accepts an answer that is not a stream."""
+    streams: bool
+    """The caller accepts a stream."""
+
+    def wait(self) -> None:
+        """The answer is not ready: notice it if the far end goes."""
+
+    def answer(self, answer: bytes, session: str = "") -> None:
+        """Send the answer whole. `session`: the id of a session that begins with it."""
+
+    def turn_away(self, answer: bytes | None, refusal: Refusal) -> None:
+        """The message is not accepted: send this answer, None for a notification."""
+
+    def accept(self) -> None:
+        """No answer is owed."""
+
+    def end_unanswered(self) -> None:
+        """The call was cancelled and has no answer."""
+
+    def send_refusal(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
+        """The message is refused; `id`: of the request."""
+
+    def refuse_malformed(self, message: Malformed) -> None:
+        """The body is not a message."""
+
+
 def event_id(name: str, number: int, leg: int = 0) -> str | None:
-    """The id of the event with this number of a stream; None for a stream without a name, whose events have none."""
+    """Return the id of the event with this number of a stream; None for a stream without a name, whose events have
+    none."""
     if not name:
         return None
     return f"{name}-{number}.{leg}" if leg else f"{name}-{number}"
+
+
+_EVENT = re.compile(r"([0-9a-z.]{1,64})-([0-9]{1,15})(?:\.([0-9]{1,15}))?")
+
+
+def parse_event_id(text: str) -> tuple[str, int, int | None]:
+    """Return the stream, the number and the leg of an event's id; ("", 0, None) for another text."""
+    found = _EVENT.fullmatch(text)
+    return ("", 0, None) if found is None else (found[1], int(found[2]), int(found[3]) if found[3] else None)
 
 
 class Cursor:
@@ -137,7 +190,7 @@ class Cursor:
         reader.begin(self.id(self.sent) if primed else None)
 
     def id(self, number: int) -> str | None:
-        """The id of the event with this number, 0 for the beginning; None where there are none."""
+        """Return the id of the event with this number, 0 for the beginning; None where there are none."""
         return event_id(self.name, number, self.leg)
 
     def push(self, number: int, message: bytes, last: bool) -> None:
@@ -209,7 +262,7 @@ class Cursor:
         reader = self.reader
         if reader is not None:
             self._end()
-            reader.finish() if self._begun else reader.missing()
+            reader.finish() if self._begun else reader.refuse_unknown_stream()
             self._left(self)
 
     def _end(self) -> None:
@@ -234,7 +287,7 @@ def _unheard(number: int, kind: Kind, message: bytes) -> bool:
 class StreamWriter:
     """Puts the messages of one stream into its log, in order, and passes them on."""
 
-    __slots__ = ("_flowing", "_id", "_over", "_run", "_said", "_unsaid", "dropped", "log")
+    __slots__ = ("_flowing", "_id", "_over", "_pass_on", "_run", "_unstored", "dropped", "log")
 
     def __init__(
         self, run: Run, log: StreamLog, said: Said, *, id: bytes = b"", over: Callable[[], None] | None = None
@@ -245,28 +298,28 @@ class StreamWriter:
         self.dropped: int = 0
         """Messages dropped because too many were on their way into the log."""
         self._run = run
-        self._said = said
+        self._pass_on = said
         self._over = over
         self._id = id
-        self._unsaid: list[tuple[int, Kind, bytes]] = []  # an empty deque would take 0.6 KiB
+        self._unstored: list[tuple[int, Kind, bytes]] = []  # an empty deque would take 0.6 KiB
         self._flowing = False
 
     def __len__(self) -> int:
-        return len(self._unsaid)
+        return len(self._unstored)
 
-    def put(self, kind: Kind, message: bytes = b"", mark: str = "") -> bool:
-        """Send a message; False when it was dropped. `mark`: see `StreamLog.append`."""
-        if len(self._unsaid) >= HEADROOM and message.startswith(SPARE):
+    def put(self, kind: Kind, message: bytes = b"") -> bool:
+        """Send a message; False when it was dropped."""
+        if len(self._unstored) >= HEADROOM and message.startswith(SPARE):
             self.dropped += 1
             return False
-        position = 0 if kind == "pause" else self.log.append(message, last=kind == "last", mark=mark)
-        if position and self.log.immediate and not self._unsaid:
+        position = 0 if kind == "pause" else self.log.append(message, last=kind == "last")
+        if position and self.log.immediate and not self._unstored:
             if kind == "last":
                 self._end(position, message)
             else:
-                self._said(position, kind, message)
+                self._pass_on(position, kind, message)
             return True
-        self._unsaid.append((position, kind, message))
+        self._unstored.append((position, kind, message))
         if not self._flowing:
             self._flowing = True
             self._run(self._flow())
@@ -274,24 +327,24 @@ class StreamWriter:
 
     async def _flow(self) -> None:
         try:
-            while self._unsaid:
-                position, kind, message = self._unsaid[0]
+            while self._unstored:
+                position, kind, message = self._unstored[0]
                 number = await self._stored(position, kind, message) if position else 0
-                _, kind, message = self._unsaid.pop(0)
+                _, kind, message = self._unstored.pop(0)
                 if kind == "last":
                     self._end(number, message)
                 elif number >= 0:
-                    self._said(number, kind, message)
+                    self._pass_on(number, kind, message)
         finally:
             self._flowing = False
 
     def forget(self) -> None:
         """Nothing more is put here: forget the stream, which refers to this writer."""
-        self._over, self._said = None, _unheard
+        self._over, self._pass_on = None, _unheard
 
     def _end(self, number: int, message: bytes) -> None:
-        """The last message has its place: pass it on."""
-        over, said = self._over, self._said
+        """The last message has its number: pass it on."""
+        over, said = self._over, self._pass_on
         self.forget()
         if over is not None:
             over()
@@ -299,50 +352,40 @@ class StreamWriter:
             said(number, "last", message)
 
     async def _stored(self, position: int, kind: Kind, message: bytes) -> int:
-        """The number of a message in the log; -1 if it is not there and need not be passed on."""
+        """Wait until a message is in the log; returns its number, -1 if it is not there and need not be passed on."""
         while True:
             try:
-                return await self.log.stored(position) or -1
+                return await self.log.stored(position)
             except BusLost as lost:
-                if self._said(0, kind, message):
+                if self._pass_on(0, kind, message):
                     break  # the reader that is here has it
                 logger.debug("what has no reader here waits until the store is back: %s", lost)
                 if not await self.log.reachable():
                     break
             except LocalError as error:  # it is larger than the engine takes
-                if self._said(0, kind, message):
+                if self._pass_on(0, kind, message):
                     break
                 repeats.error("a message of %s bytes that has no reader here cannot be kept: %s", len(message), error)
-                instead = failing(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
+                instead = encode_failure(self._id, InternalError(f"Too large: {error}", {"limit": "bus"}))
                 if kind != "last" or not instead or len(message) <= len(instead):
                     break
                 # a client that returns for the answer gets an error
                 self.log.withdraw(position)
                 message = instead
                 position = self.log.append(message, last=True)
-                self._unsaid[0] = position, kind, message
+                self._unstored[0] = position, kind, message
         self.log.withdraw(position)
         return -1
 
 
-class Owner(Protocol):
-    """The session of a stream."""
-
-    run: Run
-
-    def left(self, stream: Stream) -> None:
-        """The reader of this stream has gone."""
-
-    def over(self, stream: Stream) -> None:
-        """All of it is in the log, or was sent, and it has no reader here."""
-
-
-class Stream:
+class AnswerStream:
     """The answer to one request as a stream, and its reader here."""
 
     __slots__ = (
-        "_owner",
+        "_on_over",
+        "_on_unread",
         "_primed",
+        "_run",
         "_writer",
         "_written",
         "cursor",
@@ -353,8 +396,20 @@ class Stream:
         "resumable",
     )
 
-    def __init__(self, owner: Owner, name: str, log: StreamLog, *, id: bytes, resumable: bool, primed: bool) -> None:
-        """`primed`: it begins with an event that has an id."""
+    def __init__(
+        self,
+        run: Run,
+        name: str,
+        log: StreamLog,
+        *,
+        id: bytes,
+        resumable: bool,
+        primed: bool,
+        on_unread: Callable[[AnswerStream], None],
+        on_over: Callable[[AnswerStream], None],
+    ) -> None:
+        """`primed`: it begins with an event that has an id. `on_unread`: called when its reader has gone. `on_over`:
+        called when all of it is in the log, or was sent, and it has no reader here."""
         self.name: str = name
         self.log: StreamLog = log
         self.resumable: bool = resumable
@@ -364,12 +419,14 @@ class Stream:
         self.cursor: Cursor | None = None
         self.left: float | None = None
         """When its last reader left, or was known to read at another process; None while it has one here."""
-        self._owner = owner
+        self._run = run
+        self._on_unread = on_unread
+        self._on_over = on_over
         self._written = False
-        self._writer = StreamWriter(owner.run, log, self._said, id=id, over=self._over)
+        self._writer = StreamWriter(run, log, self._pass_on, id=id, over=self._over)
 
     @property
-    def unsaid(self) -> int:
+    def unstored(self) -> int:
         """The number of messages that are not in the log yet."""
         return len(self._writer)
 
@@ -392,7 +449,7 @@ class Stream:
     def _cursor(self, reader: StreamReader, sent: int) -> Cursor:
         self.left = None
         name = self.name if self.resumable else ""
-        return Cursor(self._owner.run, self.log, reader, name=name, sent=sent, left=self._left)
+        return Cursor(self._run, self.log, reader, name=name, sent=sent, left=self._left)
 
     def release(self) -> None:
         """Release the reader."""
@@ -409,7 +466,7 @@ class Stream:
         return not self.finished and self._writer.put("message", message)
 
     def finish(self, answer: bytes | None) -> None:
-        """The answer, and the end."""
+        """Send the answer, which is the end."""
         if not self.finished:
             self.finished = True
             self._writer.put("last", answer or b"")
@@ -418,7 +475,7 @@ class Stream:
         """Send the reader away for this many milliseconds, after the messages so far."""
         self._writer.put("pause", str(retry).encode())
 
-    def _said(self, number: int, kind: Kind, message: bytes) -> bool:
+    def _pass_on(self, number: int, kind: Kind, message: bytes) -> bool:
         cursor = self.cursor
         if cursor is None:
             pass
@@ -434,9 +491,9 @@ class Stream:
     def _over(self) -> None:
         self._written = True
         if self.cursor is None:
-            self._owner.over(self)
+            self._on_over(self)
 
     def _left(self, cursor: Cursor) -> None:
         if self.cursor is cursor:
             self.cursor = None
-            self._owner.over(self) if self._written else self._owner.left(self)
+            self._on_over(self) if self._written else self._on_unread(self)

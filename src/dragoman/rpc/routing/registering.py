@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -32,7 +32,7 @@ _RULES: Final = {"public": FLAG, "timeout": CALL_TIME | NOT_GIVEN}
 
 
 class Routed:
-    """What has routes and a store: a service, an MCP server."""
+    """What has routes and a store: a service."""
 
     name: str
     """For error texts, OpenRPC and metrics."""
@@ -73,27 +73,6 @@ class Routed:
             return function
 
         return register
-
-
-class _Running(Protocol):
-    """The part of a server that runs its routes."""
-
-    host: Runner
-
-    @property
-    def service(self) -> Any: ...
-
-
-class RoutedServer(Routed):
-    """What is served itself and has routes: an MCP server."""
-
-    def keep_in(self: _Running, engine: Engine | None) -> None:
-        """Keep `ctx.store` there; None: nowhere."""
-        self.service._kept_in = engine
-
-    def http_routes(self: _Running) -> Sequence[Route]:
-        """The routes for HTTP, also those of what is included."""
-        return http_routes(self, self.host)
 
 
 def http_routes(app: Any, runner: Runner) -> Sequence[Route]:

@@ -20,7 +20,7 @@ RETRY = 1.0
 """Seconds before a stream is resumed, unless the server says otherwise."""
 SHORTEST_PAUSE = 0.1
 """Seconds at least, also where the server asks for less: with `retry: 0` a server that ends each stream at once, or is
-gone, would be asked thousands of times a second."""
+gone, would get thousands of requests a second."""
 LONGEST_PAUSE = 30.0
 """Seconds at most between attempts that fail, unless the server asks for more."""
 
@@ -65,10 +65,10 @@ class Events:
     def pause(self) -> float:
         """Seconds to wait before the next connection, which counts as a miss until it brings something."""
         # "The client MUST respect the `retry` field, waiting the given number of milliseconds"
-        asked = RETRY if self.retry is None else max(self.retry, SHORTEST_PAUSE)
-        grown = min(asked * 2**self.misses, LONGEST_PAUSE) if self.misses else asked
+        shortest = RETRY if self.retry is None else max(self.retry, SHORTEST_PAUSE)
+        grown = min(shortest * 2**self.misses, LONGEST_PAUSE) if self.misses else shortest
         self.misses = min(self.misses + 1, 10)
-        return max(asked, grown)
+        return max(shortest, grown)
 
 
 async def stay(
@@ -94,7 +94,7 @@ async def stay(
                     return
                 elif events.last_id and reply.status == 400:
                     events.last_id = ""  # too old to go on from
-                elif not passing(reply.status):
+                elif not is_temporary(reply.status):
                     # "or else return HTTP 405 Method Not Allowed, indicating that the server does not offer an SSE
                     # stream at this endpoint"
                     if reply.status != 405:
@@ -108,10 +108,10 @@ async def stay(
 
 
 def is_stream(reply: ClientReply) -> bool:
-    """Whether the response is an event stream, as requested."""
+    """Return whether the response is an event stream, as requested."""
     return reply.kind == "text/event-stream" and 200 <= reply.status < 300
 
 
-def passing(status: int) -> bool:
-    """Whether a refusal may be temporary."""
+def is_temporary(status: int) -> bool:
+    """Return whether a refusal may be temporary."""
     return status == 429 or (status >= 500 and status != 501)

@@ -36,55 +36,55 @@ repeats: Repeats = Repeats(log)
 
 
 async def dial_2024(url: str, options: Options) -> HttpSse:
-    """A channel to a server of HTTP+SSE whose event stream is at `url`.
+    """Open a channel to a server of HTTP+SSE whose event stream is at `url`.
 
     Returns once the server has named its endpoint. Raises HttpRefused (an HTTP error; 404 and 405 mean that there is
     no such server), Broken, BadAnswer (no event stream, or one that names no endpoint of its own origin), LocalError.
     """
-    place = parse(url)
-    pool = requests_to(place, options, EVENTS, operation)
+    server_url = parse(url)
+    pool = requests_to(server_url, options, EVENTS, operation)
     limits = options.limits
     reply: ClientReply | None = None
     try:
         async with asyncio.timeout(limits.call_timeout):
             reply = await pool.ask("GET")
-            parser, found = await _begin(place, reply, limits)
-        return HttpSse(place, limits, pool, _endpoint(place, found[0]), reply, parser, found[1:])
+            parser, found = await _begin(server_url, reply, limits)
+        return HttpSse(server_url, limits, pool, _endpoint(server_url, found[0]), reply, parser, found[1:])
     except BaseException as error:
         if reply is not None:
             reply.close()
         await pool.close()
         if isinstance(error, TimeoutError):
-            raise Broken(f"{place} named no endpoint within {limits.call_timeout:g} s") from None
+            raise Broken(f"{server_url} named no endpoint within {limits.call_timeout:g} s") from None
         raise
 
 
-async def _begin(place: Url, reply: ClientReply, limits: Limits) -> tuple[Parser, list[SseEvent | EventTooLong]]:
+async def _begin(server_url: Url, reply: ClientReply, limits: Limits) -> tuple[Parser, list[SseEvent | EventTooLong]]:
     """Read the stream up to its first event."""
     if not is_stream(reply):
         body = b"" if reply.kind == EVENTS else await reply.body(limits.message_size)
         if not 200 <= reply.status < 300:
-            raise HttpRefused(reply.status, body, reply.headers, f"GET {place}")
+            raise HttpRefused(reply.status, body, reply.headers, f"GET {server_url}")
         raise BadAnswer(f"{reply.line} with {printable(reply.kind)}, which is not an event stream: {excerpt(body)}")
     parser = Parser(limits.message_size)
     while chunk := await reply.chunk():
         if found := parser.feed(chunk):
             return parser, found
-    raise BadAnswer(f"{place}: the event stream ended before it named an endpoint")
+    raise BadAnswer(f"{server_url}: the event stream ended before it named an endpoint")
 
 
-def _endpoint(place: Url, first: SseEvent | EventTooLong) -> str:
+def _endpoint(server_url: Url, first: SseEvent | EventTooLong) -> str:
     """Path and query to POST to."""
     # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"
     if isinstance(first, EventTooLong) or first.event != "endpoint":
-        raise BadAnswer(f"{place}: the first event is not an endpoint")
+        raise BadAnswer(f"{server_url}: the first event is not an endpoint")
     said = first.data.decode("utf-8", "replace")
     try:
-        there = parse(urljoin(f"{place.scheme}://{place.address}{place.target}", said))
+        there = parse(urljoin(f"{server_url.scheme}://{server_url.address}{server_url.target}", said))
     except (LocalError, ValueError):
-        raise BadAnswer(f"{place}: the endpoint {printable(said)!r} is not a URI") from None
-    if not said or (there.scheme, there.address) != (place.scheme, place.address):
-        raise BadAnswer(f"{place}: the endpoint {printable(said)!r} is at another origin, which gets nothing")
+        raise BadAnswer(f"{server_url}: the endpoint {printable(said)!r} is not a URI") from None
+    if not said or (there.scheme, there.address) != (server_url.scheme, server_url.address):
+        raise BadAnswer(f"{server_url}: the endpoint {printable(said)!r} is at another origin, which gets nothing")
     return there.target
 
 
@@ -93,7 +93,7 @@ class HttpSse:
 
     def __init__(
         self,
-        place: Url,
+        server_url: Url,
         limits: Limits,
         pool: RequestSender,
         target: str,
@@ -101,10 +101,12 @@ class HttpSse:
         parser: Parser,
         early: list[SseEvent | EventTooLong],
     ) -> None:
-        self.caller: Caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
+        self.caller: Caller = Caller(
+            scheme=server_url.scheme, remote=server_url.address, path=server_url.path, tls=server_url.tls
+        )
         self.duplex = True
         self.writable: bool = True
-        self._place = place
+        self._url = server_url
         self._limits = limits
         self._pool = pool
         self._target = target
@@ -116,7 +118,7 @@ class HttpSse:
         self._notes, self._calls = Lane(most), Lane(most)
         lanes = (self._notes, self._calls)
         self._posts = Posts(
-            str(place), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
+            str(server_url), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
         )
 
     # -- the contract -----------------------------------------------------------------------------
@@ -145,7 +147,7 @@ class HttpSse:
     # -- in ---------------------------------------------------------------------------------------
 
     async def _read(self, receiver: Receiver) -> None:
-        why: ChannelError = Ended(f"{self._place} ended its event stream")
+        why: ChannelError = Ended(f"{self._url} ended its event stream")
         try:
             self._take(self._early, receiver)
             while chunk := await self._reply.chunk():
@@ -165,7 +167,7 @@ class HttpSse:
                 continue
             elif look(event.data) is None:
                 reason = f"an event that is not JSON-RPC: {excerpt(event.data)}"
-                repeats.warning("%s: %s", self._place, reason)
+                repeats.warning("%s: %s", self._url, reason)
                 found = decode(event.data)
                 spoils = found.spoils if isinstance(found, Malformed) else None
                 receiver.refused(Malformed("invalid", reason, NULL, answerable=False, spoils=spoils))
@@ -185,7 +187,7 @@ class HttpSse:
             if why is not None:
                 call.failed(why)
         elif why is not None:
-            log.debug("%s: a message was not taken: %s", self._place, why)
+            log.debug("%s: a message was not taken: %s", self._url, why)
         return why
 
     async def _exchange(self, message: bytes) -> Exception | None:
@@ -197,7 +199,7 @@ class HttpSse:
             reply.close()
         if 200 <= reply.status < 300:
             return None
-        refused = HttpRefused(reply.status, body, reply.headers, f"POST {self._place}")
+        refused = HttpRefused(reply.status, body, reply.headers, f"POST {self._url}")
         return refused if refused.error is None or reply.status in (401, 403) else refused.error
 
     def _set_writable(self, writable: bool) -> None:

@@ -32,12 +32,12 @@ from ....repeats import Repeats
 from ....transports.http.client.posts import Lane, PendingPost, Posts
 from ....transports.http.sse import EventTooLong
 from ..authorization import operation
-from .refusals import HttpRefused, Look, SessionLost, StreamLost, error_of, look
+from .refusals import HttpRefused, PeekedMessage, SessionLost, StreamLost, error_of, look
 
 try:
     from ....transports.http.client.authorized import AuthorizedPool, RequestSender, requests_to
     from ....transports.http.client.connection import ClientReply
-    from .events import Events, is_stream, passing, stay
+    from .events import Events, is_stream, is_temporary, stay
 except ModuleNotFoundError as _missing:
     raise missing_package_error("http", _missing) from _missing
 
@@ -62,12 +62,12 @@ KEPT = 3
 
 
 async def dial_mcp(url: str, options: Options) -> StreamableHttp:
-    """A channel to the MCP endpoint at `url` (http: or https:). Connects when the first message is sent.
+    """Open a channel to the MCP endpoint at `url` (http: or https:). Connects when the first message is sent.
 
     `options`: limits, tls, headers, auth. Raises LocalError for a URL, a header or a secret that cannot be sent.
     """
-    place = parse(url)
-    return StreamableHttp(place, options.limits, requests_to(place, options, f"{JSON}, {EVENTS}", operation))
+    server_url = parse(url)
+    return StreamableHttp(server_url, options.limits, requests_to(server_url, options, f"{JSON}, {EVENTS}", operation))
 
 
 class Sent:
@@ -75,7 +75,9 @@ class Sent:
 
     __slots__ = ("call", "first", "headers", "owed", "session", "stateless", "why")
 
-    def __init__(self, call: Outgoing | None, headers: dict[str, str], stateless: bool, looks: list[Look]) -> None:
+    def __init__(
+        self, call: Outgoing | None, headers: dict[str, str], stateless: bool, looks: list[PeekedMessage]
+    ) -> None:
         self.call: Outgoing | None = call
         self.headers: dict[str, str] = headers
         self.session: str | None = headers.get("mcp-session-id")
@@ -94,8 +96,10 @@ class StreamableHttp:
     overrides it.
     """
 
-    def __init__(self, place: Url, limits: Limits, pool: RequestSender) -> None:
-        self.caller: Caller = Caller(scheme=place.scheme, remote=place.address, path=place.path, tls=place.tls)
+    def __init__(self, server_url: Url, limits: Limits, pool: RequestSender) -> None:
+        self.caller: Caller = Caller(
+            scheme=server_url.scheme, remote=server_url.address, path=server_url.path, tls=server_url.tls
+        )
         self.writable: bool = True
         self.duplex: bool = True
         """False in the stateless era: there the server only answers, and no message cancels a call."""
@@ -106,7 +110,7 @@ class StreamableHttp:
         """Called with the HTTP status, from 400, of a JSON-RPC error that answers a call."""
         self.on_session_lost: Callable[[SessionLost], object] | None = None
         """Called once when the server no longer knows the session."""
-        self._place = place
+        self._url = server_url
         self._limits = limits
         self._pool = pool
         self._lost: SessionLost | None = None
@@ -117,7 +121,7 @@ class StreamableHttp:
         self._notes, self._calls, self._lasting = Lane(most), Lane(most), Lane(most, limits.connections // 2)
         lanes = (self._notes, self._calls, self._lasting)
         self._posts = Posts(
-            str(place), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
+            str(server_url), limits, lanes, run=self._run, writable=self._set_writable, release=self._release
         )
         self.authorized: AuthorizedPool | None = pool if isinstance(pool, AuthorizedPool) else None
         if self.authorized is not None:
@@ -183,10 +187,10 @@ class StreamableHttp:
         if self._home is None or self._home.done():
             self._home = asyncio.get_running_loop().create_task(
                 stay(
-                    str(self._place),
+                    str(self._url),
                     Events(self._limits.message_size),
                     get=functools.partial(self._get, self.session),
-                    take=self._unasked,
+                    take=self._take_unrequested,
                     lost=functools.partial(self._session_lost, self.session),
                 )
             )
@@ -225,7 +229,7 @@ class StreamableHttp:
     def _session_lost(self, session: str | None) -> SessionLost:
         """ "When a client receives HTTP 404 in response to a request containing an MCP-Session-Id, it MUST start a
         new session": which is for the `Client` to do."""
-        why = SessionLost(f"{self._place} no longer knows the session")
+        why = SessionLost(f"{self._url} no longer knows the session")
         if session is not None and session == self.session and self._lost is None:
             self._lost = why
             if self.on_session_lost is not None:
@@ -244,7 +248,7 @@ class StreamableHttp:
             self._awaited[id] = sent
         try:
             why = await self._exchange(post.message, sent)
-            if call is None and _passing(why):
+            if call is None and _is_temporary(why):
                 await asyncio.sleep(AGAIN)
                 why = await self._exchange(post.message, sent)
         finally:
@@ -252,11 +256,11 @@ class StreamableHttp:
                 self._awaited.pop(id, None)
         if call is None:
             if why is not None:
-                log.debug("%s: a message was not taken: %s", self._place, why)
+                log.debug("%s: a message was not taken: %s", self._url, why)
             return why
         call.abandon = None
         if not call.settled:
-            call.failed(why or BadAnswer(f"the answer of {self._place.address} makes no sense"))
+            call.failed(why or BadAnswer(f"the answer of {self._url.address} makes no sense"))
         return None
 
     async def _exchange(self, message: bytes, sent: Sent) -> Exception | None:
@@ -300,7 +304,7 @@ class StreamableHttp:
 
     def _same_origin(self, location: str) -> str | None:
         """Path and query of a redirect's target, None if it leads to another origin."""
-        here = self._place
+        here = self._url
         try:
             there = parse(urljoin(f"{here.scheme}://{here.address}{here.target}", location))
         except (LocalError, ValueError):
@@ -328,7 +332,7 @@ class StreamableHttp:
         """Deliver a JSON-RPC error in a refusal, or return what the refusal is."""
         if reply.status == 404 and sent.session is not None:
             return self._session_lost(sent.session)
-        refused = HttpRefused(reply.status, body, reply.headers, f"POST {self._place}")
+        refused = HttpRefused(reply.status, body, reply.headers, f"POST {self._url}")
         if refused.error is None or reply.status in (401, 403) or sent.call is None:
             return refused
         looks = look(body) or []
@@ -370,7 +374,7 @@ class StreamableHttp:
             reply.close()
             if sent.call is None:
                 return None
-            how = f"the event stream of {self._place.address} {'broke' if broke else 'ended'} before the answer"
+            how = f"the event stream of {self._url.address} {'broke' if broke else 'ended'} before the answer"
             if sent.why is not None:
                 how += f"; meanwhile {sent.why}"
             if sent.stateless or not events.last_id:
@@ -393,7 +397,7 @@ class StreamableHttp:
             why = reply.line
             if reply.status == 404 and sent.session is not None:
                 why = str(self._session_lost(sent.session))
-            if not passing(reply.status):
+            if not is_temporary(reply.status):
                 break
         raise StreamLost(f"{how}, and cannot be taken up again: {why}")
 
@@ -407,21 +411,21 @@ class StreamableHttp:
             return self._pass_over(sent, data)
         # "The server MUST NOT send independent JSON-RPC requests on this stream", and no answer may be sent
         if sent.stateless and any(one.kind == "request" for one in looks):
-            repeats.warning("%s asks, which it must not in this era: passed over", self._place)
+            repeats.warning("%s asks, which it must not in this era: passed over", self._url)
             return False
         return self._hear(data, looks, sent if own else None, sent)
 
     def _pass_over(self, sent: Sent, data: bytes) -> bool:
-        """An event that no call can be told from; True where it is the answer of this stream's call all the same."""
+        """Take an event that names no call; returns True where it is the answer of this stream's call all the same."""
         self._deliver(data, sent.call)  # which fails the call where the id can be read, and else notes what came
         if sent.call is not None and sent.call.settled:
             return True
         error = error_of(data)
         sent.why = error or BadAnswer(f"an event that is not JSON-RPC came: {excerpt(data)}")
-        repeats.warning("%s: an event that answers no call is passed over: %s", self._place, excerpt(data))
+        repeats.warning("%s: an event that answers no call is passed over: %s", self._url, excerpt(data))
         return False
 
-    def _hear(self, data: bytes, looks: list[Look], strict: Sent | None, sent: Sent | None) -> bool:
+    def _hear(self, data: bytes, looks: list[PeekedMessage], strict: Sent | None, sent: Sent | None) -> bool:
         """Deliver a message of a stream, and settle the calls that it answers."""
         owners: list[Outgoing | None] = []
         for one in looks:
@@ -430,7 +434,7 @@ class StreamableHttp:
             owner = self._awaited.pop(one.id, None)
             if owner is None:
                 if strict is None:
-                    log.debug("%s answers what was not asked", self._place)
+                    log.debug("%s answers no request", self._url)
                     continue
                 strict.why = BadAnswer(f"the reply's id does not match the call: {excerpt(data)}")
                 return True
@@ -452,11 +456,11 @@ class StreamableHttp:
         self._lingering.add(task)
         task.add_done_callback(self._lingering.discard)
 
-    def _unasked(self, data: bytes | EventTooLong) -> bool:
+    def _take_unrequested(self, data: bytes | EventTooLong) -> bool:
         """One event of the home stream; always False, because it never ends."""
         looks = None if isinstance(data, EventTooLong) else look(data)
         if looks is None or isinstance(data, EventTooLong) or (len(looks) == 1 and looks[0].kind == "orphan"):
-            repeats.warning("%s: an event of the home stream makes no sense and is passed over", self._place)
+            repeats.warning("%s: an event of the home stream makes no sense and is passed over", self._url)
         else:
             self._hear(data, looks, None, None)
         return False
@@ -488,17 +492,17 @@ class StreamableHttp:
                 async with asyncio.timeout(DELETE_TIMEOUT):
                     (await self._ask("DELETE", headers, None, None)).close()
             except (Broken, BadAnswer, TimeoutError) as error:
-                log.debug("%s: the session was not deleted: %s", self._place, error)
+                log.debug("%s: the session was not deleted: %s", self._url, error)
         await self._pool.close()
 
 
-def _settles(sent: Sent, looks: list[Look]) -> bool:
-    """Whether these contain an answer to this message."""
+def _settles(sent: Sent, looks: list[PeekedMessage]) -> bool:
+    """Return whether these contain an answer to this message."""
     return not sent.owed.isdisjoint([one.id for one in looks if one.kind == "answer"])
 
 
-def _passing(why: Exception | None) -> bool:
-    """Whether the next try may succeed: a broken connection, a proxy without a server, a closing server."""
+def _is_temporary(why: Exception | None) -> bool:
+    """Return whether the next try may succeed: a broken connection, a proxy without a server, a closing server."""
     if isinstance(why, HttpRefused):
         return why.status in (502, 503, 504)
     return type(why) is Broken

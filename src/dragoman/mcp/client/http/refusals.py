@@ -22,9 +22,9 @@ from ....net.urls import printable
 class HttpRefused(Broken):
     """The server answered with an HTTP status and no JSON-RPC answer to this call; 401 and 403 always are this."""
 
-    def __init__(self, status: int, body: bytes, headers: Mapping[str, str], asked: str) -> None:
-        super().__init__(status, body, headers, asked)
-        self.asked = asked
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str], request: str) -> None:
+        super().__init__(status, body, headers, request)
+        self.request = request
         """The HTTP method and the URL."""
         self.status = status
         self.body = body
@@ -36,12 +36,12 @@ class HttpRefused(Broken):
     def __str__(self) -> str:
         what = _STATUS.get(self.status, "")
         said = str(self.error) if self.error is not None else excerpt(self.body)
-        asked = self.headers.get("www-authenticate", "") if self.status in (401, 403) else ""
+        challenge = self.headers.get("www-authenticate", "") if self.status in (401, 403) else ""
         target = self.headers.get("location", "nowhere") if 300 <= self.status < 400 else ""
         if target:
             said = f"it redirects to {target}, which is not followed; connect there"
-        line = f"{self.asked} answered HTTP {self.status}{what and ' ' + what}"
-        parts = [line, said, asked and f"it asks for {asked}"]
+        line = f"{self.request} answered HTTP {self.status}{what and ' ' + what}"
+        parts = [line, said, challenge and f"it asks for {challenge}"]
         return printable(": ".join(part for part in parts if part), 500)
 
 
@@ -85,7 +85,7 @@ _one = msgspec.json.Decoder(_Glance).decode
 _many = msgspec.json.Decoder(list[_Glance]).decode
 
 
-class Look(Struct, frozen=True, gc=False):
+class PeekedMessage(Struct, frozen=True, gc=False):
     """The kind, id and method of a message."""
 
     kind: Literal["request", "notification", "answer", "orphan"]
@@ -96,8 +96,8 @@ class Look(Struct, frozen=True, gc=False):
     """Its method in its JSON text."""
 
 
-def look(raw: bytes) -> list[Look] | None:
-    """The messages in `raw`; None if it is not JSON-RPC."""
+def look(raw: bytes) -> list[PeekedMessage] | None:
+    """Return the messages in `raw`; None if it is not JSON-RPC."""
     try:
         raw.isascii() or raw.decode()
         glances = _many(raw) if raw.lstrip()[:1] == b"[" else [_one(raw)]
@@ -107,18 +107,18 @@ def look(raw: bytes) -> list[Look] | None:
     for glance in glances:
         id = b"" if glance.id is UNSET else bytes(glance.id)
         if glance.method is not UNSET:
-            looks.append(Look("request" if id else "notification", id, bytes(glance.method)))
+            looks.append(PeekedMessage("request" if id else "notification", id, bytes(glance.method)))
         elif glance.result is UNSET and glance.error is UNSET:
             return None
         elif not id or id == b"null":
-            looks.append(Look("orphan"))
+            looks.append(PeekedMessage("orphan"))
         else:
-            looks.append(Look("answer", id))
+            looks.append(PeekedMessage("answer", id))
     return looks or None
 
 
 def error_of(body: bytes) -> RpcError | None:
-    """The one JSON-RPC error in a body, whatever its id."""
+    """Return the one JSON-RPC error in a body, with any id."""
     if b'"error"' not in body:
         return None
     message = decode(body)

@@ -1,4 +1,4 @@
-"""The part of a server that MCP's HTTP side uses."""
+"""The part of an MCP server that its wires use: HTTP, and brokers for sessions by mailboxes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...channel import CallLimit
 from ...jsonrpc.limits import Limits
+from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ...rpc.service import Service
 from ..protocol.admission import Offer
 from ..protocol.options import HttpOptions
+from .changes import ChangeHub
 
 if TYPE_CHECKING:
-    from ..session.replica import Subscribed
-    from ..session.shared import Shared
+    from .shared import Replica
 
 
-class Serving(Protocol):
-    """An MCP server."""
+class McpBackend(Protocol):
+    """What is behind the wires of an MCP server."""
 
     @property
     def name(self) -> str: ...
@@ -36,11 +37,14 @@ class Serving(Protocol):
     @property
     def call_limit(self) -> CallLimit: ...
     @property
-    def subscriptions(self) -> Subscribed: ...
+    def subscriptions(self) -> ChangeHub: ...
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """The scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none where
-        not every stranger may know of it. Raises nothing."""
+        """Return the scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none
+        where not every stranger may know of it. Raises nothing."""
 
     @property
-    def shared(self) -> Shared | None:
+    def shared(self) -> Replica | None:
         """The state shared with other replicas; None without a bus."""
+
+    def peer(self) -> ChannelPeer:
+        """Make a peer for one client."""

@@ -1,0 +1,80 @@
+"""One connection of a client with its server: the channel, our peer on it, and the form of the era on its wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...channel import Channel, Outgoing, Servable
+from ...connecting import pair
+from ...rpc.peering.channel_peer import ChannelPeer
+from ..protocol.headers import encode_value
+from ..protocol.revisions import Revision
+
+if TYPE_CHECKING:
+    from .http.posts import StreamableHttp
+
+
+class McpConnection:
+    """A channel and our peer on it. `streamable`: the channel where it is Streamable HTTP; `inside`: a server in this
+    process."""
+
+    def __init__(
+        self,
+        peer: ChannelPeer,
+        channel: Channel,
+        streamable: StreamableHttp | None,
+        http: bool,
+        inside: Servable | None,
+    ) -> None:
+        self.peer = peer
+        self.channel: Channel = channel
+        self.streamable = streamable
+        self.http = http
+        self.status: int | None = None
+        """Over HTTP: the status of the last JSON-RPC error that was the answer to a call; None: none came."""
+        if streamable is not None:
+            streamable.on_status = self._answered_with
+        self._exchanges = inside is None and not channel.duplex
+        self._inside = inside
+
+    def _answered_with(self, call: Outgoing, status: int) -> None:
+        self.status = status
+
+    def turn(self, *, stateless: bool) -> None:
+        """Use this era's form from now on."""
+        if self.streamable is not None:
+            self.streamable.stateless = stateless
+            self.channel.duplex = self.streamable.duplex
+        elif self._inside is not None and not stateless:
+            served, self._inside = self._inside, None
+            near, far = pair(self.peer.limits)
+            self.channel = near
+            self.peer.attach(near)
+            served.attach(far)
+        elif self._exchanges:  # a broker's: in a session the server asks and gets answers
+            self.channel.duplex = not stateless
+
+    async def ready(self, revision: Revision) -> None:
+        """Notify the server that the handshake is complete, and speak this revision from now on."""
+        if self.streamable is not None:
+            # "the client MUST include the `MCP-Protocol-Version` header on all subsequent requests" (basic/transports)
+            self.streamable.version = revision.date if revision.version_header else None
+        self.peer.state = revision  # used to answer the server from here on
+        await self.peer.notify("notifications/initialized")
+        await self.channel.flush()
+        if self.streamable is not None:
+            self.streamable.listen()
+
+    def headers(
+        self, method: str, revision: Revision, name: str | None = None, extra: Mapping[str, str] | None = None
+    ) -> dict[str, str] | None:
+        """Return the HTTP headers of a stateless call; None on other wires."""
+        if self.streamable is None or not revision.routing_headers:
+            return None
+        headers = {"MCP-Protocol-Version": revision.date, "Mcp-Method": method}
+        if name is not None:
+            headers["Mcp-Name"] = encode_value(name)
+        if extra:
+            headers.update(extra)
+        return headers

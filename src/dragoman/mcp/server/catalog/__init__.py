@@ -1,1 +1,0 @@
-"""What a server offers: how it is registered."""

@@ -1,0 +1,289 @@
+"""What wires serve of an MCP server: its exchanges, channels and routes, with the calls and sessions of one `serve`,
+and its part in its replicas."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from ...channel import Channel, Document, Exchange
+from ...jsonrpc.codec import read
+from ...jsonrpc.errors import LocalError
+from ...jsonrpc.limits import Limits
+from ...observer import Observer
+from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.routing.registering import http_routes
+from ...rpc.runner import Runner
+from ...secret import SECRET
+from ..asking.request_state import StateSeal
+from ..protocol.admission import Admitted, Offer
+from ..protocol.dialect import MCP
+from ..protocol.options import HttpOptions
+from ..session.mailbox import MailboxSessions
+from .registry import Registry
+from .subscriptions import Subscriptions
+from .table import ServerMethods
+
+if TYPE_CHECKING:
+    from ...access import Protection
+    from ...bus.contract import Bus
+    from ...channel import CallLimit
+    from ...routes import RegisteredRoute, Route
+    from ...rpc.lifespan import Lifespan
+    from ...rpc.service import Service
+    from ...store.contract import Engine
+    from ..session.shared import Replica
+
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
+
+
+class ServedServer:
+    """One serving of a `Server`: a `Servable`. `host` runs its calls; `options` are those of HTTP, `offered` the
+    revisions that are spoken."""
+
+    subprotocol = "mcp"
+    """The WebSocket subprotocol."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        table: ServerMethods,
+        subscriptions: Subscriptions,
+        replicas: Replicas,
+        offered: Offer,
+        options: HttpOptions,
+    ) -> None:
+        self.service: Service = registry.surroundings.service
+        self.name: str = self.service.name
+        self.limits: Limits = self.service.limits
+        self.catalog = registry
+        self.seal: StateSeal = registry.surroundings.seal
+        self.subscriptions = subscriptions
+        self.offered = offered
+        self.options = options
+        self._included: list[Any] = []
+        """The servers and services that it includes, as they are served."""
+        self._table = table
+        self._replicas = replicas
+        self._begin()
+
+    def _begin(self) -> None:
+        self.host: Runner = Runner(self.service)
+        self.call_limit: CallLimit = self.host.call_limit
+        """The calls in flight on all wires."""
+        self._mailboxes = MailboxSessions(self)
+        self._users = 0
+
+    def for_serving(self) -> ServedServer:
+        """Return what one more `serve` serves of it: the same tools and subscribers, with calls, channels and sessions
+        of its own, for several may serve it at once, and each drains its own."""
+        one = copy(self)
+        one._begin()
+        return one
+
+    def __repr__(self) -> str:
+        return f"<mcp.Server {self.name} {self.service.version}>"
+
+    # -- who may call
+
+    @property
+    def auth(self) -> Any:
+        """What finds out who is calling, as it was given."""
+        return self.service._auth
+
+    @property
+    def demanded(self) -> frozenset[str] | None:
+        """The scopes that its entries demand of callers; None where they demand nothing."""
+        return self.service._demanded
+
+    @property
+    def protection(self) -> Protection | None:
+        """The guard behind which it is served."""
+        return self.service._protection
+
+    def protect(self, protection: Protection) -> None:
+        """Serve it behind this guard."""
+        self.service._protect(protection)
+        self.service._challenge = lambda refusal, caller, params: protection.challenged(
+            refusal, caller, granted=not isinstance(params, Admitted) or params.revision.stateful
+        )
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Return the scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none
+        where not every stranger may know of it. Raises nothing."""
+        own = self._table.get(method)
+        found = self.catalog.known_to_all(method, name)
+        methods = (None if own is None else own.method, None if found is None else found.method)
+        demanded = [one.access for one in methods if one is not None and one.access is not None]
+        return frozenset[str]().union(*(one.scopes for one in demanded if not one.hides))
+
+    # -- calls
+
+    def exchange(self, x: Exchange) -> None:
+        """Take one exchange: of the stateless era, or of a session where its caller has a mailbox (brokers)."""
+        protection = self.service._protection
+        if protection is not None:
+            x.caller = protection.known(x.caller)
+        message = read(x.request, self.limits, self.service._lenient)
+        tell = getattr(x, "tell", None)
+        if tell is None or not self._mailboxes.take(x, message, tell):
+            self.host.take(x, message)
+
+    def attach(self, channel: Channel) -> None:
+        """Serve a channel until it ends, in the era that its client speaks."""
+        if self.protection is not None:
+            channel.caller = self.protection.known(channel.caller)
+        self.peer().attach(channel)
+
+    def peer(self) -> ChannelPeer:
+        """A peer for one client's channel."""
+        return ChannelPeer(self.host, limits=self.limits, dialect=MCP)
+
+    def routes(self) -> Mapping[str, Document]:
+        """None: there are only the endpoints of `http_endpoints`."""
+        return {}
+
+    def http_endpoints(self, at: str) -> Mapping[str, Any]:
+        """Streamable HTTP at this path."""
+        from ..http.endpoint import endpoints  # noqa: PLC0415  (a wire, imported when used)
+
+        found: Mapping[str, Any] = endpoints(self, at)
+        return found
+
+    @property
+    def _own_routes(self) -> tuple[RegisteredRoute, ...]:
+        """The HTTP routes that were registered with it, in order."""
+        return self.service._own_routes
+
+    def http_routes(self) -> Sequence[Route]:
+        """All HTTP routes, also of what is included."""
+        return http_routes(self, self.host)
+
+    def restrict(self, limits: Limits) -> None:
+        """Serve under other limits from now on; for `serve(limits=...)`."""
+        self.limits = limits
+        self.service._restrict(limits)
+        self.call_limit.restrict(limits)
+
+    # -- observing
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Report all that comes in and goes out from now on, on every wire, to an observer; returns what ends that."""
+        return self.service.observe(observer)
+
+    def measures(self) -> Mapping[str, float]:
+        """For metrics: calls, channels, sessions, streams, subscribers, and how far these are behind."""
+        from ..session.measuring import measure_sessions  # noqa: PLC0415  (start-up: metrics, of sessions)
+
+        return measure_sessions(self.host) | self.subscriptions.measures()
+
+    # -- life
+
+    @property
+    def shared(self) -> Replica | None:
+        """The state that this server shares with its replicas; None without a bus."""
+        return self._replicas.shared
+
+    async def join(self, bus: Bus) -> None:
+        """Join this bus as one of several replicas; `serve(bus=...)` calls it. Raises LocalError if replicas could not
+        open one another's sealed states, BusLost if the engine is away."""
+        await self._replicas.join(bus, self.seal, self.offered, self.subscriptions)
+
+    def keep_in(self, engine: Engine | None) -> None:
+        """Keep what functions store for their callers in this engine."""
+        self.service._kept_in = engine
+
+    @property
+    def life(self) -> Lifespan | None:
+        """Its lifespan: None while there is nothing to open, neither of its own nor of what it includes."""
+        return self.service._lifespan
+
+    @property
+    def state(self) -> Any:
+        """The value of the lifespan on this event loop; None without one, and before it began."""
+        return None if self.life is None else self.life.held().get(None)
+
+    async def start(self) -> None:
+        """Count one more user: begin serving, also again after a drain, and the lifespan of this event loop, if there
+        is one.
+
+        Each `start` needs a `stop` or a `drain` on the same loop; a call that comes before any begins the lifespan too.
+        """
+        self.call_limit.draining = False
+        if self.life is not None:
+            await self.life.start()
+        self._users += 1
+        self._replicas.users += 1
+
+    async def drain(self, timeout: float) -> None:
+        """End subscriptions in order, refuse new calls, let those in flight end within `timeout` seconds; `stop`."""
+        self.call_limit.draining = True
+        await self.subscriptions.close(self.host.runs)
+        await self.host.drain(timeout)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Count one user less. The last one leaves the bus, and ends the lifespan of its event loop; a `start` begins
+        anew."""
+        counted = self._users > 0
+        self._users -= counted
+        await self._replicas.stop_one(counted=counted)
+        if self.life is not None and (counted or not self._replicas.users):
+            await self.life.stop()
+
+
+class Replicas:
+    """A server's part in its replicas. `users`: how often it is served in this process now; the last one to stop ends
+    this part."""
+
+    __slots__ = ("name", "shared", "users")
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self.users: int = 0
+        self.shared: Replica | None = None
+        """The state that it shares with its replicas; None without a bus."""
+
+    async def join(self, bus: Bus, seal: StateSeal, offered: Offer, subscriptions: Subscriptions) -> None:
+        """Join this bus as one of several replicas (docs/mcp/replicas.md).
+
+        Raises LocalError if replicas could not open one another's sealed states, BusLost if the engine is away.
+        """
+        from ...bus.sealed import sealed_bus, warn_unsealed  # noqa: PLC0415  (start-up: what only replicas need)
+
+        bus = sealed_bus(bus, seal.keys)
+        if self.shared is not None:
+            if sealed_bus(self.shared.bus, ()) is sealed_bus(bus, ()):
+                return
+            raise LocalError(
+                f"{self.name} is on the bus {self.shared.bus.url} already, which another serve opened: open it once for "
+                "all of them, bus=await dragoman.bus.open_bus(url)"
+            )
+        if seal.own and offered.stateless:
+            raise LocalError(
+                f"{self.name}: servers on a bus share the keys of sealed states, and there is none to share: give all "
+                f"of them the same {SECRET} (or keys=), made with: "
+                "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+        from ..session.shared import Replica  # noqa: PLC0415  (start-up: what only replicas need)
+
+        if not seal.keys:
+            warn_unsealed(bus)
+        self.shared = await Replica.open(bus, self.name, subscriptions)
+        if bus.store is None and offered.stateful:
+            logger.warning(
+                "%s: the bus %s keeps nothing, so there are no sessions over HTTP: %s alone is spoken there",
+                self.name,
+                bus.url,
+                " and ".join(offered.stateless) or "nothing",
+            )
+
+    async def stop_one(self, *, counted: bool) -> None:
+        """Count one user less, if it was `counted`. The last one leaves the bus."""
+        self.users -= counted
+        if not self.users:
+            shared, self.shared = self.shared, None
+            if shared is not None:
+                await shared.leave()

@@ -1,0 +1,62 @@
+"""The changes of lists and resources for one session, read from the log that replicas share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...rpc.peering.channel_peer import ChannelPeer
+from ..protocol.uri_template import above
+from .changes import ChangeEvent, ChangeHub
+from .record import SessionRecord, Snapshot
+from .shared import Replica
+
+
+class MissedChanges:
+    """`record`: what is known of the session."""
+
+    def __init__(
+        self, shared: Replica, hub: ChangeHub, peer: ChannelPeer, record: Callable[[], SessionRecord | None]
+    ) -> None:
+        self._shared = shared
+        self._hub = hub
+        self._peer = peer
+        self._record = record
+
+    @property
+    def latest(self) -> int:
+        """The number of the last change that is known here."""
+        return self._shared.events
+
+    @property
+    def restarts(self) -> int:
+        """How often the numbers of changes have begun at 1 again."""
+        return self._shared.restarts
+
+    async def since(self, number: int) -> list[bytes]:
+        """Read the notifications of the later changes that concern the session, each once. Raises BusLost."""
+        record = self._record()
+        if record is None or record.whole.initialized is None:
+            return []
+        number = max(number, record.whole.initialized)
+        if self.latest <= number:
+            return []
+        found = await self._shared.past_events(number)
+        # of changes that are not kept any more it is only known that there were some
+        complete = bool(found) and found[0][0] == number + 1
+        events = _concerning(record.whole, found) if complete else _any(record.whole)
+        return [*dict.fromkeys(self._hub.written(one) for one in events if self._hub.concerns(one, self._peer))]
+
+
+def _concerning(whole: Snapshot, found: list[tuple[int, ChangeEvent]]) -> Iterator[ChangeEvent]:
+    """Leave out the changes of resources to which the session was subscribed only later."""
+    for number, event in found:
+        since = 0
+        if event.kind == "updated":
+            since = min((whole.uris[uri] for uri in above(event.uri) if uri in whole.uris), default=number)
+        if number > since:
+            yield event
+
+
+def _any(whole: Snapshot) -> Iterator[ChangeEvent]:
+    yield from (ChangeEvent("tools"), ChangeEvent("prompts"), ChangeEvent("resources"))
+    yield from (ChangeEvent("updated", uri) for uri in whole.uris)

@@ -1,0 +1,96 @@
+"""Questions whose client may have gone: their calls are ended once no client can answer them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+from typing import TypeAlias
+
+from ...channel import Ended
+from ...rpc.deadlines import GRAIN
+from ...rpc.outbound import OutboundCall
+from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.runner import InboundCall, Runner
+
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
+
+Waiting: TypeAlias = Iterable[tuple[float, OutboundCall | None]]
+"""Since when streams have no reader, each with a question on it, or None without one."""
+
+
+class Unheard:
+    """The sessions of one table with streams that have no reader.
+
+    A client that loses its connection may come back for the stream with the question, so the call waits. Once the
+    stream can no longer be resumed (`HttpOptions.resume`), nothing can answer the question and nothing can fetch the
+    answer of its call: it is ended, without an error, and its slot is free at once. A server that has no slot left ends
+    the oldest such call before its time rather than refuse a new one. `seconds`: for which a stream can be resumed.
+    """
+
+    def __init__(self, host: Runner, seconds: float) -> None:
+        self._host = host
+        self._seconds = seconds
+        self._sessions: dict[ChannelPeer, Callable[[], Waiting]] = {}
+        """By the session's peer, its questions that wait."""
+
+    def add(self, peer: ChannelPeer, waiting: Callable[[], Waiting]) -> None:
+        """A reader of this session has gone, or it has a question without a reader."""
+        if not self._sessions:
+            self._host.clock.set(self, self._seconds)
+            self._host.call_limit.spares.append(self.end_oldest)
+        self._sessions[peer] = waiting
+
+    def discard(self, peer: ChannelPeer) -> None:
+        """The session is over."""
+        if self._sessions.pop(peer, None) is not None and not self._sessions:
+            self._close()
+
+    def expired(self) -> None:
+        """End what has waited for too long, and look again when the next will have."""
+        now = monotonic()
+        first = now
+        for peer, waiting in tuple(self._sessions.items()):
+            waits = False
+            for since, question in tuple(waiting()):
+                if question is not None and since + self._seconds <= now + GRAIN:
+                    _end(peer, question)
+                elif since + self._seconds > now + GRAIN:
+                    waits, first = True, min(first, since)
+                else:  # there is no question yet
+                    waits = True
+            if not waits:
+                del self._sessions[peer]
+        if self._sessions:
+            self._host.clock.set(self, max(first + self._seconds - now, self._seconds / 4))
+        else:
+            self._close()
+
+    def end_oldest(self) -> bool:
+        """End the question that has waited longest without a reader; False if there is none."""
+        for peer, waiting in self._sessions.items():
+            questions = [(since, question) for since, question in waiting() if question is not None]
+            if questions:
+                _end(peer, min(questions, key=lambda pair: pair[0])[1])
+                return True
+        return False
+
+    def _close(self) -> None:
+        self._host.clock.drop(self)
+        if self.end_oldest in self._host.call_limit.spares:
+            self._host.call_limit.spares.remove(self.end_oldest)
+
+
+def _end(peer: ChannelPeer, question: OutboundCall) -> None:
+    """End a question, and the calls that wait for it."""
+    logger.debug("session of %s: %s cannot be answered any more", peer.caller.remote, question.method)
+    peer.conversation.forget(question.id)
+    for run in tuple(_waiting_calls(peer, question)):
+        run.abandon()
+    question.fail(Ended("the client has gone that was to answer"))
+
+
+def _waiting_calls(peer: ChannelPeer, question: OutboundCall) -> Iterator[InboundCall]:
+    for run in peer.conversation.inbound.values():
+        if run.asks and run.reply_stream == question.reply_stream:
+            yield run
