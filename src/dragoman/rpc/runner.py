@@ -209,10 +209,14 @@ class InboundCall:
         except BaseException as error:  # a handler may raise what is not an Exception: it owes an answer all the same
             if self.seen is not None:
                 self.seen.raised(error)
-            refusal = error.refusal if isinstance(error, CallRefused) else None
+            refusal = self._refusal_of(error)
             answer = self.runner.service._answers.failed(self.message, error)
         finally:
             self._close(answer, refusal)
+
+    def _refusal_of(self, error: BaseException) -> Refusal | None:
+        """Return the refusal that its wire receives beside the answer to what the work raised."""
+        return error.refusal if isinstance(error, CallRefused) else None
 
     def _stepped(self) -> bool:
         """Whether the loop runs this coroutine now, and is not closing it."""

@@ -36,10 +36,11 @@ class Routed:
 
     name: str
     """For error texts, OpenRPC and metrics."""
-    _own_routes: tuple[RegisteredRoute, ...] = ()
-    """Those that were registered here, in order."""
-    _kept_in: Engine | None = None
-    """What keeps `ctx.store`; None: nothing yet."""
+    # Any: annotations of a class resolve at run time, and `routes` and `store` are not loaded for these two
+    _own_routes: tuple[Any, ...] = ()
+    """Those that were registered here, in order: each a `RegisteredRoute`."""
+    _kept_in: Any = None
+    """The `Engine` that keeps `ctx.store`; None: nothing yet."""
 
     def route(
         self,

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...jsonrpc.codec import ResultMessage, failure
-from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError
+from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError, UnfitCaller
 from ...jsonrpc.messages import Notification, Request
 from ...routes import RegisteredRoute, RouteExchange, RouteResponse
 from ..binding.results import to_json
@@ -64,6 +64,10 @@ class _RouteCall(InboundCall):
         """Keep the refusal for the response."""
         self.refusal: Refusal | None = refusal
         return super().refused(refusal)
+
+    def _refusal_of(self, error: BaseException) -> Refusal | None:
+        """Return that of an unfit caller, too: it decides the status of the response."""
+        return super()._refusal_of(error.answer if isinstance(error, UnfitCaller) else error)
 
 
 class _RouteOrigin(ExchangeOrigin, kw_only=True, eq=False):
