@@ -77,8 +77,6 @@ class ClientFields(TypedDict, total=False):
     grants: tuple[str, ...]
     scopes: tuple[str, ...] | None
     resources: tuple[str, ...] | None
-    logo: str
-    uri: str
     dpop: bool
     document: bool
 
