@@ -97,7 +97,7 @@ LAZY: Final = {
     ("dragoman.routes", "urllib.parse"): RARE,
     ("dragoman.rpc.binding.decoder", "copy"): RARE,
     ("dragoman.rpc.service", "dragoman.rpc.openrpc"): ASKED,
-    ("dragoman.mcp.server.served", "dragoman.rpc.routing.running"): ROUTES,
+    ("dragoman.rpc.routing.registering", "dragoman.rpc.routing.running"): ROUTES,
     ("dragoman.rpc.routing.registering", "inspect"): INSPECT,
     ("dragoman.sharing", "dragoman.store.opening"): STORE,
     ("dragoman.sharing", "dragoman.bus.contract"): WORKERS,
