@@ -19,7 +19,8 @@ from dragoman.jsonrpc.leniency import Leniency
 from dragoman.jsonrpc.options import ALIKE, Rule, nearest, rules_of
 from dragoman.mcp import Client, HttpOptions, Server
 from dragoman.mcp.client import blocking
-from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
+from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from dragoman.rpc.method import RunOptions
 from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from tests.behind import behind

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from .channel import LIMITS, TLS, Guard, Listener, Options, Servable, Serves, Shareable, servable
 from .jsonrpc.errors import LocalError
@@ -122,14 +123,15 @@ def serve(
     check("serve", SERVE, given := locals())
     mine = {"server_tls": tls, "sockets": sockets or {}, "store": None, "auth": None, "public": False}
     _no_class(served)
-    options = among(Options, given, limits=limits or _limits(served), **mine)
+    wire = among(Options, given, limits=limits or _limits(served), **mine)
     endpoints = [urls] if isinstance(urls, str) else list(urls)
     chosen = [public] if isinstance(public, str) else list(public)
     if unknown := [one for one in chosen if one not in endpoints]:
         raise LocalError(f"public= names some of the URLs that are served, as they stand there; not {unknown[0]!r}")
     if not endpoints:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
-    return Serving(served, endpoints, options, with_trace(trace, observers), limits, bus, store, auth, chosen)
+    terms = among(ServingOptions, given, wire=wire, observers=with_trace(trace, observers), public=chosen)
+    return Serving(served, endpoints, terms)
 
 
 RUN: Final = {
@@ -196,6 +198,18 @@ async def _serve_until_stopped(serving: Serving, name: str) -> None:
                 end.cancel()
 
 
+class ServingOptions(Struct, frozen=True, kw_only=True):
+    """The options of a serving: options of `serve`, by their names there. `wire`: those that wires read."""
+
+    wire: Options
+    observers: Sequence[Observer]
+    limits: Limits | None
+    bus: str | Bus | None
+    store: str | Engine | None
+    auth: Verifiers | None
+    public: Collection[str]
+
+
 if TYPE_CHECKING:
     _Coroutine = Coroutine[Any, Any, None]
 else:
@@ -206,20 +220,10 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     """What `serve` returns. `urls`: where it listens, once it does."""
 
     def __init__(
-        self,
-        served: tuple[Served | Mapping[str, Served], ...],
-        endpoints: list[str],
-        options: Options,
-        observers: Sequence[Observer],
-        limits: Limits | None,
-        bus: str | Bus | None = None,
-        store: str | Engine | None = None,
-        auth: Verifiers | None = None,
-        public: Collection[str] = (),
+        self, served: tuple[Served | Mapping[str, Served], ...], endpoints: list[str], options: ServingOptions
     ) -> None:
-        self._limits = limits
-        self._auth, self._public = auth, public
-        self._shared = BusAndStore(bus, store, options.limits, tls=options.client_tls)
+        wire = options.wire
+        self._shared = BusAndStore(options.bus, options.store, wire.limits, tls=wire.client_tls)
         self._control: ControlPipe | None = None
         self._over: asyncio.Future[None] | None = None
         self.employment: WorkerSpec | None = None
@@ -232,8 +236,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         self._endpoints = endpoints
         self._release_stdio: Callable[[], object] = lambda: None
         self._options = options
-        self._observers = observers
-        self._all_observers = ServingObservers(observers)
+        self._all_observers = ServingObservers(options.observers)
         self._stop_reading: Callable[[], None] = lambda: None
         self._listeners: list[Listener] = []
         self._served: dict[str, Servable] = {}
@@ -304,8 +307,8 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     async def __aenter__(self) -> Serving:
         needs_asyncio("serve(...)")
         protect_forks()
-        self._served = found = map_served(self._given, self._limits)
-        protect(found, self._auth, self._options.guard)
+        self._served = found = map_served(self._given, self._options.limits)
+        protect(found, self._options.auth, self._options.wire.guard)
         self._all_observers.begin(found)
         self._closed = asyncio.get_running_loop().create_future()
         self._release_stdio = _reserve_stdio(self._endpoints)
@@ -313,7 +316,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
             await self._shared.start(found.values())
             store = None if self.bus is None else self.bus.store
             options = msgspec.structs.replace(
-                self._options,
+                self._options.wire,
                 store=store,
                 unready=self._shared.unready,
                 rejected=self._all_observers,
@@ -322,13 +325,13 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
             for served in self._served.values():
                 await served.start()
             for endpoint in self._endpoints:
-                at = options_at(endpoint, found, options, self._public)
+                at = options_at(endpoint, found, options, self._options.public)
                 self._listeners.append(await listen(endpoint, self._served, at))
             _log_unserved_routes(self._endpoints, self._served.values())
         except BaseException:
             await self.close(0)
             raise
-        self._stop_reading = read_measures(self._observers, self._sources())
+        self._stop_reading = read_measures(self._options.observers, self._sources())
         if self._control is not None:
             asyncio.get_running_loop().call_soon(self._control.ready)  # the served object may print something first
         return self
@@ -352,7 +355,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         if self.employment is None:
             return {}
         closing: list[asyncio.Task[None]] = []
-        seconds = self._options.limits.drain_timeout
+        seconds = self._options.wire.limits.drain_timeout
         drain = lambda: closing.append(loop.create_task(self.close()))  # noqa: E731
         self._control = ControlPipe(self.employment, drain, seconds, self.report, self.answer)
         load_board = LoadBoard(self.employment.load_board, self.employment.number - 1)
@@ -377,7 +380,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         self._shared.closing = True
         self._over = asyncio.get_running_loop().create_future()
         try:
-            seconds = self._options.limits.drain_timeout if drain is None else drain
+            seconds = self._options.wire.limits.drain_timeout if drain is None else drain
             faults = await _all(listener.close() for listener in self._listeners)
             faults += await _all(served.drain(seconds) for served in self._served.values())
             faults += await _all(listener.closed() for listener in self._listeners)

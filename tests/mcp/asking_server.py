@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec import UNSET, Raw, structs
@@ -61,7 +62,9 @@ class Stand:
     """A server: tools that take their context alone, and subscriptions."""
 
     def __init__(self, **options: Any) -> None:
-        self.once = options.pop("once", False)
+        self.options = SimpleNamespace(
+            once=options.pop("once", False), instructions=None, ttl=0, cache_scope="private", offered=EVERYTHING
+        )
         self.who: str | None = None
         self.seal = StateSeal(options.pop("keys", KEY), **options)
         self.info = Implementation("stand", "1")

@@ -15,8 +15,8 @@ import pytest
 from dragoman import Service, connect, http_app, serve
 from dragoman.mcp import Client, Server
 from dragoman.mcp.client.options import VersionedOptions
-from dragoman.mcp.server.registering import CallOptions, PromptOptions, ResourceOptions, RunOptions, ToolOptions
-from dragoman.rpc.method import MethodOptions
+from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from dragoman.rpc.method import CallOptions, MethodOptions, RunOptions
 
 api, app = Service("api"), Server("app")
 SHOWN: dict[str, tuple[Any, Any]] = {

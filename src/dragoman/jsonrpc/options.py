@@ -46,6 +46,20 @@ def check(where: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> No
             raise LocalError(f"{where}: {name} is {rule.words}, not {_short(value)}")
 
 
+def options_of(
+    decorator: str, where: str, rules: Mapping[str, Rule], given: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Any:
+    """All options that have rules, by name, for a decorator that takes them as `**options`: as they were given, else by
+    `defaults`, else None. Raises LocalError, beginning with `decorator`, for an option that does not exist, and what
+    `check` raises."""
+    for name in given:
+        if name not in rules:
+            raise LocalError(f"{decorator}: {unknown_option(name, rules)}")
+    options = {name: given.get(name, defaults.get(name)) for name in rules}
+    check(where, rules, options)
+    return options
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 100 else text[:97] + "..."

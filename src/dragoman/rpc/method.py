@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from opcode import opmap
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -26,7 +26,7 @@ from ..jsonrpc.options import (
     Rule,
     check,
     many,
-    strict,
+    options_of,
     whole,
 )
 from .binding.binding import Binding, bind
@@ -185,7 +185,18 @@ SERVICE: Final = {
 DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLABLE | NONE}
 """The rules of the options that say who may call."""
 _SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}
-METHOD: Final = RUNNING | DEMANDS | _SAID
+METHOD: Final = RUNNING | DEMANDS | _SAID | {"name": TEXT | NONE}
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "inline": False,
+    "timeout": UNSET,
+    "scopes": (),
+    "roles": (),
+    "errors": (),
+    "idempotent": False,
+    "deprecated": False,
+    "tags": (),
+}
+"""Of the options of a method whose default is not None."""
 
 
 def declared(errors: tuple[type[RpcError], ...], more: tuple[type[RpcError], ...]) -> tuple[type[RpcError], ...]:
@@ -193,100 +204,81 @@ def declared(errors: tuple[type[RpcError], ...], more: tuple[type[RpcError], ...
     return tuple(dict.fromkeys((*errors, *more))) if more else errors
 
 
-def bounded(name: str, concurrency: int | None, queue: int | None) -> None:
-    """Raise LocalError for a queue without concurrency."""
-    if queue is not None and concurrency is None:
-        raise LocalError(f"{name}: queue bounds the calls that wait for one of `concurrency` places: give both")
-
-
-class MethodOptions(TypedDict, total=False):
-    """How a function is registered as a method."""
+class RunOptions(TypedDict, total=False):
+    """How a function runs; `Service.method` describes them."""
 
     inline: bool
-    """Whether it is quick, never blocks, and runs in place."""
-    errors: Iterable[type[RpcError]]
-    """The errors that it declares."""
-    timeout: float | None
-    """Seconds that a call may take; None: for ever. By default the limit `handler_timeout`."""
+    timeout: float | UnsetType | None
     concurrency: int | None
-    """How many calls run at once."""
     queue: int | None
-    """How many calls may wait for one of those; further ones are busy."""
-    idempotent: bool
-    """A call may be repeated."""
-    deprecated: bool
-    """Shown in the OpenRPC document."""
-    tags: Collection[str]
-    """The names by which `Service.enable` and `Service.disable` find it beside its own, and the tags in the OpenRPC
-    document."""
+
+
+class CallOptions(RunOptions, total=False):
+    """How a function runs, and who may call it; `Service.method` describes them."""
+
     scopes: str | Collection[str]
-    """The scopes that a caller needs, all of them; as text, with spaces between them."""
     roles: str | Collection[str]
-    """A caller needs one of them."""
     allow: Allow | None
-    """`allow(identity, arguments)` is True where this caller may make this call: a plain function, which is called on
-    the loop. It gets None for the arguments where the method is listed."""
 
 
-@strict("@service.method")
-def method_of(
-    function: Callable[..., Any],
-    name: str | None,
-    *,
-    inline: bool = False,
-    errors: Iterable[type[RpcError]] = (),
-    timeout: float | UnsetType | None = UNSET,
-    concurrency: int | None = None,
-    queue: int | None = None,
-    idempotent: bool = False,
-    deprecated: bool = False,
-    tags: Collection[str] = (),
-    scopes: str | Collection[str] = (),
-    roles: str | Collection[str] = (),
-    allow: Allow | None = None,
-) -> Method:
+class MethodOptions(CallOptions, total=False):
+    """How a function is registered as a method; `Service.method` describes them."""
+
+    errors: Iterable[type[RpcError]]
+    idempotent: bool
+    deprecated: bool
+    tags: Collection[str]
+
+
+def method_of(function: Callable[..., Any], name: str | None, **given: Unpack[MethodOptions]) -> Method:
     """The method for a function, by its own name unless `name` gives another. Raises LocalError for what cannot be a
     method."""
     if name == "":
         raise LocalError(f"{function!r}: a method's name is not empty; leave it out for the function's own")
     name = name or getattr(function, "__name__", "")
-    check(str(name or function), METHOD, locals())
+    options = options_of("@service.method", str(name or function), METHOD, {**given, "name": name}, DEFAULTS)
     if not name or name == "<lambda>":
         raise LocalError(f"{function!r} has no name of its own: give one, @service.method('name')")
-    bounded(name, concurrency, queue)
-    declared = tuple(errors)
+    declared = tuple(options["errors"])
     check(name, {"errors": METHOD["errors"]}, {"errors": declared})  # an iterator could not be looked into
     binding = bind(function, context_type=Context)
-    if inline and binding.kind == "async":
-        raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
-    if inline and binding.injection is not None:
+    running = running_of(name, binding.kind, options)
+    if options["inline"] and binding.injection is not None:
         binding.injection.run_inline()
     return Method(
         name,
         binding,
-        "async" if binding.kind == "async" else "inline" if inline else "thread",
+        **running,
         errors=declared,
-        timeout=timeout,
-        concurrency=concurrency,
-        queue=queue,
-        idempotent=idempotent,
-        deprecated=deprecated,
-        tags=frozenset(tags),
+        idempotent=options["idempotent"],
+        deprecated=options["deprecated"],
+        tags=frozenset(options["tags"]),
         description=(getattr(function, "__doc__", None) or "").strip(),
         waits=binding.injection is not None or may_wait(function),
-        access=demands(name, scopes, roles, allow, partial(arguments_by_name, binding)),
+        access=demands(name, options, partial(arguments_by_name, binding)),
     )
 
 
-def demands(
-    name: str,
-    scopes: str | Collection[str],
-    roles: str | Collection[str],
-    allow: Allow | None,
-    arguments: Callable[[Any], Mapping[str, Any]],
-) -> Access | None:
-    """Return what a method demands of its callers; None where it demands nothing. `arguments`: decodes the params of a
-    call to its arguments by name. Raises LocalError for a scope that no token could have."""
+def running_of(name: str, kind: Literal["async", "plain"], options: RunOptions) -> dict[str, Any]:
+    """Return how a function runs, as the members of its `Method`. `options`: all of them. Raises LocalError for those
+    that conflict."""
+    inline, concurrency, queue = options["inline"], options["concurrency"], options["queue"]
+    if inline and kind == "async":
+        raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
+    if queue is not None and concurrency is None:
+        raise LocalError(f"{name}: queue bounds the calls that wait for one of `concurrency` places: give both")
+    return {
+        "kind": "async" if kind == "async" else "inline" if inline else "thread",
+        "timeout": options["timeout"],
+        "concurrency": concurrency,
+        "queue": queue,
+    }
+
+
+def demands(name: str, options: CallOptions, arguments: Callable[[Any], Mapping[str, Any]]) -> Access | None:
+    """Return what a method demands of its callers; None where it demands nothing. `options`: all of them; `arguments`:
+    decodes the params of a call to its arguments by name. Raises LocalError for a scope that no token could have."""
+    scopes, roles, allow = options["scopes"], options["roles"], options["allow"]
     if not scopes and not roles and allow is None:
         return None
     from ..access import access_of  # noqa: PLC0415  (start-up: for methods that not every caller may call)

@@ -256,9 +256,11 @@ class Service(Routed):
 
         `inline`: it is quick, never blocks, and runs in place. `timeout`: seconds that a call may take (None: for ever;
         default: the limit `handler_timeout`); `concurrency`: how many calls run at once, `queue`: how many may wait for
-        one of those. `errors`: those that it declares. `idempotent`: a call may be repeated. `deprecated`: the OpenRPC
-        document says so. `tags`: what `enable` and `disable` may name in place of it. `scopes`: all are needed,
-        `roles`: one is; `allow`: `allow(identity, arguments)` is True where this caller may make this call.
+        one of those; further ones are busy. `errors`: those that it declares. `idempotent`: a call may be repeated.
+        `deprecated`: the OpenRPC document says so. `tags`: what `enable` and `disable` may name in place of it, and its
+        tags in that document. `scopes`: all are needed (as text, with spaces between them), `roles`: one is; `allow`:
+        `allow(identity, arguments)` is True where this caller may make this call: a plain function, which is called on
+        the loop, with None for the arguments where the method is listed.
 
         Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations to which JSON cannot be
         decoded.

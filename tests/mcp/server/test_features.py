@@ -35,10 +35,9 @@ from dragoman.mcp.server.registering import (
     TOOL,
     PromptOptions,
     ResourceOptions,
-    RunOptions,
     ToolOptions,
 )
-from dragoman.rpc.method import RUNNING
+from dragoman.rpc.method import RUNNING, RunOptions
 from tests.behind import behind
 
 from ..calling import Calls, calling

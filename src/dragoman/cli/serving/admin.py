@@ -20,10 +20,11 @@ from msgspec import Struct
 from ...channel import Admitted, Denied, Guard, Handshake
 from ...rpc.service import Service
 from ...serving import serve as listen
+from ...telemetry.gathering import Source
+from ...telemetry.overview import Overview
 from ..arguments import address_of
 from ..ends import Usage
 from ..lines import tell
-from .looking import Overview, Source
 
 _WRITE: Final = "write the path of a Unix socket, as in run/admin.sock, or an address on loopback, as in 127.0.0.1:9091"
 NO_SECRET: Final = "This needs the secret that dragoman serve --admin told when it started"

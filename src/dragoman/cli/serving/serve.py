@@ -32,6 +32,8 @@ from ...rpc.service import Service
 from ...rpc.tracing import json_lines
 from ...serving import Serving
 from ...serving import serve as listen
+from ...telemetry.board import Board, worker_service
+from ...telemetry.gathering import OwnSource, report
 from ...telemetry.metrics import Metrics
 from ...transports.stream.stdio import keep
 from ...workers.worker import VARIABLE
@@ -41,13 +43,11 @@ from ..options import OUTPUT, WIRE, Output, WireOptions, trace_to
 from ..target import Target, folder_of, load
 from .admin import endpoint_of
 from .announce import announce, as_mcp
-from .board import Board, worker_service
 from .check import check
 from .config import unknown_variables
 from .large_blocks import return_large_blocks
 from .live import Live, log_level
-from .looking import OwnSource
-from .metrics import metrics_url, report
+from .metrics import metrics_url
 from .reload import is_child, watch
 from .rereading import Rereading, Settings
 from .settings import DEFAULT_MCP_URL, DEFAULT_URL, SERVE_OPTIONS, TABLE, ServeOptions, named

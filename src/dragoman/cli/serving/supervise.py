@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from ...telemetry.gathering import Source, Sums, WorkersSource
 from ...workers.supervisor import Supervisor, run_workers
 from ..lines import tell
 from .admin import admin, endpoint_of
-from .looking import Source, WorkersSource
-from .metrics import Sums, metrics_url, page
+from .metrics import metrics_url, page
 from .reload import changes
 from .settings import ServeOptions
 

@@ -257,7 +257,7 @@ class AskByRetry:
         known = {_OWN: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
         request, _ = opened(admitted)
         state = _seal(admitted).seal(
-            request, admitted.principal, digests={}, known=known, once=admitted.surroundings.once
+            request, admitted.principal, digests={}, known=known, once=admitted.surroundings.options.once
         )
         return msgspec.structs.replace(result, request_state=state)
 
@@ -340,7 +340,7 @@ def _replay(
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
-    single: bool = context._admitted.surroundings.once if once is None else once
+    single: bool = context._admitted.surroundings.options.once if once is None else once
     answers: list[Any] = []
     missing: dict[str, InputRequest] = {}
     digests: dict[str, str] = {}

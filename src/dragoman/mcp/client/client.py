@@ -468,15 +468,14 @@ class Client:
         method: str,
         options: RequestOptions | VersionedOptions,
         known: type[Any] = VersionedOptions,
-        meta: Mapping[str, Any] | None = None,
     ) -> CallPlan:
-        """Make the plan of a call. `known`: the options of the method. `meta`: instead of that of the options."""
-        if not (options or meta) and self._on_progress is None:
+        """Make the plan of a call. `known`: the options of the method."""
+        if not options and self._on_progress is None:
             return self._usual
         if unknown := options.keys() - known.__annotations__.keys():
             raise TypeError(f"Client.{method}() got an unexpected keyword argument {min(unknown)!r}")
         timeout, total, on_progress = options.get("timeout", UNSET), options.get("total"), options.get("on_progress")
-        meta = options.get("meta") if meta is None else meta
+        meta = options.get("meta")
         version: Any = options.get("version")
         if version is not None:
             meta = {**(meta or {}), **asking(version)}

@@ -15,7 +15,7 @@ from ...jsonrpc.errors import INVALID_REQUEST, InvalidParams, MethodNotFound, Re
 from ...rpc.context import Context
 from ...rpc.method import Method, Passed
 from ..protocol import dialect
-from ..protocol.admission import EVERYTHING, LEVELS, Admitted, Offer, begun
+from ..protocol.admission import LEVELS, Admitted, begun
 from ..protocol.params import CompleteResult, Completion, DiscoverResult, EmptyResult, InitializeResult
 from ..protocol.results import finish
 from ..protocol.revisions import NEWEST_STATEFUL
@@ -60,15 +60,12 @@ class _Builtin:
         registry: Registry,
         subscriptions: Subscriptions,
         capabilities: Capabilities,
-        offered: Offer,
-        instructions: str | None,
     ) -> None:
-        self._surroundings, self._stamp = surroundings, surroundings.stamp
+        self._options, self._stamp = surroundings.options, surroundings.stamp
         self._registry = registry
         self._subscriptions = subscriptions
         self._capabilities = capabilities
-        self._offered = offered
-        self._instructions = UNSET if instructions is None else instructions
+        self._instructions = UNSET if self._options.instructions is None else self._options.instructions
 
     def _empty(self, admitted: Admitted) -> Raw:
         return finish(EmptyResult(), admitted.revision, self._stamp)
@@ -107,11 +104,11 @@ class _Builtin:
 
     def discover(self, admitted: Admitted, context: Context) -> Raw:
         result = DiscoverResult(
-            supported_versions=self._offered.dates,
+            supported_versions=self._options.offered.dates,
             capabilities=self._capabilities.stateless(),
             instructions=self._instructions,
-            ttl_ms=int(self._surroundings.ttl * 1000),
-            cache_scope=self._surroundings.cache_scope,
+            ttl_ms=int(self._options.ttl * 1000),
+            cache_scope=self._options.cache_scope,
         )
         return finish(result, admitted.revision, self._stamp)
 
@@ -152,12 +149,10 @@ def methods(
     registry: Registry,
     subscriptions: Subscriptions,
     capabilities: Capabilities,
-    offered: Offer = EVERYTHING,
-    instructions: str | None = None,
 ) -> dict[str, Method]:
-    """The server's own methods by name. `offered`: the revisions that it speaks."""
+    """The server's own methods by name."""
     pong = finish(EmptyResult(), NEWEST_STATEFUL, surroundings.stamp)
-    own = _Builtin(surroundings, registry, subscriptions, capabilities, offered, instructions)
+    own = _Builtin(surroundings, registry, subscriptions, capabilities)
     found = (
         method("initialize", own.initialize),
         method("notifications/initialized", own.initialized),

@@ -23,7 +23,7 @@ from ..protocol.types import (
 from ..protocol.uri import normal
 from ..protocol.uri_template import Template, is_template, parse
 from .listing import Entry
-from .registering import DEFAULTS, PROMPT, RESOURCE, TOOL, options_of
+from .registering import DEFAULTS, PROMPT, RESOURCE, TOOL, entry_options
 from .schema import description as described
 from .surroundings import Surroundings
 from .text_methods import completion_method, prompt_method, resource_method
@@ -42,9 +42,8 @@ _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 def tool_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be one."""
-    options = options_of("@server.tool", f"tool {name}", TOOL, given | {"name": name})
-    written = {"input": options["input_schema"], "output": options["output_schema"]}
-    return _tool(server, name, tool_method(name, function, server, options, **written), options)
+    options = entry_options("@server.tool", f"tool {name}", TOOL, given | {"name": name})
+    return _tool(server, name, tool_method(name, function, server, options), options)
 
 
 def method_entry(server: Surroundings, name: str, method: Method, tags: frozenset[str]) -> Entry:
@@ -103,11 +102,10 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
 
     Raises LocalError for a URI that is invalid, and for variables that the function does not take.
     """
-    options = options_of("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
+    options = entry_options("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
     template, size = _template(uri, options["any_path"]), options["size"]
     uri = normal(uri) if template is None else template.text
-    caching = {name: options[name] for name in ("mime_type", "ttl", "cache_scope", "meta")}
-    method, text = resource_method(uri, function, server.dependencies, options, template=template, **caching)
+    method, text = resource_method(uri, function, server.dependencies, options, template)
     shown = _presentation(name_for(options["name"], function, uri), options, text) | {
         "mime_type": options["mime_type"] or UNSET,
         "annotations": _unset(options["annotations"]),
@@ -124,7 +122,7 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
 
 def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """The entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
-    options = options_of("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
+    options = entry_options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
     made = prompt_method(name, function, server.dependencies, options)
     listed = Prompt(arguments=made.arguments or UNSET, **_presentation(name, options, made.documentation))
     return Entry("prompt", name, listed, made.method, **_common(server, name, options))
@@ -133,7 +131,7 @@ def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], 
 def completion_for(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
     """The method that completes an argument, with `RunOptions`; `where`: of what. Raises LocalError for a function that
     cannot."""
-    options = options_of("@server.completion", f"completion of {where}", RUNNING, given)
+    options = entry_options("@server.completion", f"completion of {where}", RUNNING, given)
     return completion_method(where, function, server.dependencies, options)
 
 

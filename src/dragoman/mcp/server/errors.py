@@ -75,7 +75,7 @@ def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
             unfit = invalid_arguments(name, faults)
             # 2025-11-25, server/tools, Error Handling: "Input validation errors" are tool execution errors, which a
             # model can read and correct; before, "Invalid arguments" were protocol errors
-            if server.argument_errors == "revision" and not admitted.revision.argument_results:
+            if server.options.argument_errors == "revision" and not admitted.revision.argument_results:
                 raise unfit from None
             text = unfit.message
         elif isinstance(error, ToolError | ResourceNotFound):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from ...jsonrpc.errors import LocalError
-from ...rpc.method import Method
+from ...rpc.method import CallOptions, Method
 from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions
 from ..protocol.methods import Row
@@ -19,7 +19,6 @@ from .context import Context
 from .errors import failures
 from .handlers import handler_of, method_for
 from .outcomes import result_writer
-from .registering import CallOptions
 
 
 @runtime_checkable

@@ -13,19 +13,27 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Raw
 
-from ...jsonrpc.errors import LocalError
 from ...rpc.binding.annotations import result_tree
 from ...rpc.binding.binding import Binding, bind
 from ...rpc.binding.dependencies import Dependencies
 from ...rpc.binding.projection import projection
 from ...rpc.context import Context as RpcContext
-from ...rpc.method import NO_CONTEXT, LongResult, Method, Passed, bounded, by_name, demands, may_wait
+from ...rpc.method import (
+    NO_CONTEXT,
+    CallOptions,
+    LongResult,
+    Method,
+    Passed,
+    by_name,
+    demands,
+    may_wait,
+    running_of,
+)
 from ..protocol.admission import Admitted
 from .content import CONTENT
 from .context import Context
 from .errors import FailureHandler
 from .outcomes import ResultWriter
-from .registering import CallOptions
 
 Handler: TypeAlias = Callable[[Admitted, RpcContext], Any]
 ContextMaker: TypeAlias = Callable[[RpcContext, Admitted], Any]
@@ -59,22 +67,14 @@ def method_for(
 ) -> Method:
     """Return the method that runs a function through this handler, with these options. `arguments`: of a call, by their
     names; by default its params alone. Raises LocalError for options that conflict."""
-    if options["inline"] and kind == "async":
-        raise LocalError(f"{name}: an async def already runs on the loop; inline=True is for plain functions")
-    bounded(name, options["concurrency"], options["queue"])
-    runs: Literal["inline", "thread", "async"] = (
-        "async" if kind == "async" else "inline" if options["inline"] else "thread"
-    )
+    running = running_of(name, kind, options)
     return Method(
         name,
         Passed(handler, kind, wants_context=wants_context),
-        runs,
-        timeout=options["timeout"],
-        concurrency=options["concurrency"],
-        queue=options["queue"],
-        quick=runs == "inline" and options["concurrency"] is None,
+        **running,
+        quick=running["kind"] == "inline" and running["concurrency"] is None,
         waits=may_wait(function),
-        access=demands(name, options["scopes"], options["roles"], options["allow"], arguments or _params),
+        access=demands(name, options, arguments or _params),
     )
 
 

@@ -51,8 +51,7 @@ def included_entry(
         ),
         surroundings=replace(
             outer,
-            ttl=own.ttl,
-            cache_scope=own.cache_scope,
+            options=replace(outer.options, ttl=own.options.ttl, cache_scope=own.options.cache_scope),
             notify_resource_updated=own.notify_resource_updated,
             own_uri=lambda uri: own.own_uri(own_uri(uri, namespace)),
             name=key,

@@ -56,8 +56,9 @@ def result_writer(row: Row) -> ResultWriter:
         if type(value) is not kind:
             raise LocalError(f"{row.name}: its result is a {kind.__name__}, and {value!r:.100} is none")
         server = admitted.surroundings
-        if row.cacheable and server.ttl and getattr(value, "ttl_ms", None) == 0:
-            value = msgspec.structs.replace(value, ttl_ms=int(server.ttl * 1000), cache_scope=server.cache_scope)
+        caching = server.options
+        if row.cacheable and caching.ttl and getattr(value, "ttl_ms", None) == 0:
+            value = msgspec.structs.replace(value, ttl_ms=int(caching.ttl * 1000), cache_scope=caching.cache_scope)
         return finish(value, admitted.revision, server.stamp, COMPLETE)
 
     return write_result

@@ -1,16 +1,17 @@
 """The options of a `Server`, of its decorators and its `add_` methods: types, rules and defaults. Pure.
 
 An option is a parameter of `Server`, or a key of the TypedDict that a decorator unpacks. Its rule stands in the table
-beside it. What registers a function gets all its options as one dict, from `options_of`.
+beside it. What registers a function gets all its options as one dict, from `entry_options`; what serves gets those of
+the server as one `ServerOptions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from ...channel import LIMITS, Caller
 from ...jsonrpc.errors import LocalError
@@ -25,18 +26,20 @@ from ...jsonrpc.options import (
     TEXT,
     TIME,
     Rule,
-    check,
+    among,
     instance,
     many,
     mapping,
     one_of,
-    unknown_option,
+    options_of,
     whole,
 )
-from ...rpc.method import AUTH, DEMANDS, RUNNING, Allow
+from ...rpc.method import AUTH, DEMANDS, RUNNING, CallOptions
+from ...rpc.method import DEFAULTS as METHOD_DEFAULTS
+from ..protocol.admission import EVERYTHING, Offer, offer
 from ..protocol.encoding import decode, encode
 from ..protocol.entry_versions import VERSION
-from ..protocol.options import HttpOptions
+from ..protocol.options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope
 from ..protocol.revisions import NEWEST, Revision
 from ..protocol.types import Annotations, Icon, Implementation, ToolAnnotations
@@ -76,28 +79,15 @@ RESOURCE: Final = PROMPT | {
     "any_path": FLAG,
 }
 """What the options may be."""
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "icons": (),
-    "tags": (),
-    "any_path": False,
-    "inline": False,
-    "timeout": UNSET,
-    "scopes": (),
-    "roles": (),
-}
+DEFAULTS: Final[Mapping[str, Any]] = {**METHOD_DEFAULTS, "icons": (), "any_path": False}
 """Of the options whose default is not None."""
 
 
-def options_of(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> Any:
+def entry_options(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> Any:
     """Return all options that have rules, and all of `CallOptions`, as they were given or by default. Raises LocalError
     for others, and for one that breaks its rule."""
-    for name in given:
-        if name not in rules:
-            raise LocalError(f"{decorator}: {unknown_option(name, rules)}")
     given = {name: value for name, value in given.items() if value is not UNSET}  # as `list_tools` returns it
-    options = {name: given.get(name, DEFAULTS.get(name)) for name in (*METHOD, *rules)}
-    check(what, rules, options)
-    return options
+    return {name: DEFAULTS.get(name) for name in METHOD} | options_of(decorator, what, rules, given, DEFAULTS)
 
 
 SERVER_OPTIONS: Final = {
@@ -133,21 +123,36 @@ SERVER_OPTIONS: Final = {
 """What the options of a Server may be."""
 
 
-class RunOptions(TypedDict, total=False):
-    """How a function runs; `Server.tool` describes them."""
-
-    inline: bool
-    timeout: float | UnsetType | None
-    concurrency: int | None
-    queue: int | None
+DECLARABLE: Final = ("tools", "resources", "prompts", "completions", "logging")
+"""The options that declare a capability beforehand."""
 
 
-class CallOptions(RunOptions, total=False):
-    """How a function runs, and who may call it; `Server.tool` describes them."""
+class ServerOptions(Struct, frozen=True, kw_only=True):
+    """Those options of a `Server` that are read while it is served, by their names there; it says what they are."""
 
-    scopes: str | Collection[str]
-    roles: str | Collection[str]
-    allow: Allow | None
+    instructions: str | None
+    page_size: int | None
+    ttl: float
+    cache_scope: CacheScope
+    once: bool
+    argument_errors: ArgumentErrors
+    http: HttpOptions
+    offered: Offer
+    """The `revisions`."""
+    declared: frozenset[str]
+    """Those of `DECLARABLE` that are set."""
+
+
+def server_options(given: Mapping[str, Any]) -> ServerOptions:
+    """Return them from the arguments of a `Server`. LocalError for revisions that are none."""
+    revisions, http = given["revisions"], given["http"]
+    return among(
+        ServerOptions,
+        given,
+        http=HttpOptions() if http is None else http,
+        offered=EVERYTHING if revisions is None else offer(revisions_of(revisions)),
+        declared=frozenset(kind for kind in DECLARABLE if given[kind]),
+    )
 
 
 class PromptOptions(CallOptions, total=False):
@@ -182,23 +187,10 @@ class ResourceOptions(PromptOptions, total=False):
     any_path: bool
 
 
-def info_of(
-    name: str,
-    version: str,
-    title: str | None,
-    description: str | None,
-    icons: Sequence[Icon],
-    website_url: str | None,
-) -> Implementation:
-    """What a server says of itself. LocalError for what no client could read."""
-    info = Implementation(
-        name,
-        version,
-        title=UNSET if title is None else title,
-        description=UNSET if description is None else description,
-        icons=list(icons or ()) or UNSET,
-        website_url=UNSET if website_url is None else website_url,
-    )
+def info_of(given: Mapping[str, Any]) -> Implementation:
+    """What a server says of itself, from the arguments of a `Server`. LocalError for what no client could read."""
+    said = {name: UNSET if value is None else value for name, value in given.items()}
+    info = among(Implementation, said, icons=list(given["icons"] or ()) or UNSET)
     try:
         decode(encode(info, NEWEST), Implementation)
     except (msgspec.DecodeError, TypeError, ValueError) as error:

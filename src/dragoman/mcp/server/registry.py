@@ -20,7 +20,7 @@ from ...jsonrpc.options import nearest, nearest_name
 from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
 from ...rpc.including import Commit, guarded, joined
-from ...rpc.method import Method
+from ...rpc.method import Method, RunOptions
 from ...rpc.service import Service
 from ...rpc.switching import Switches
 from ..protocol.admission import Admitted
@@ -39,7 +39,7 @@ from .errors import missing_resource
 from .including import included_entry, joined_uri, marked_entries
 from .listing import LISTINGS, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry
-from .registering import PromptOptions, ResourceOptions, RunOptions, ToolOptions
+from .registering import PromptOptions, ResourceOptions, ToolOptions
 from .surroundings import Surroundings
 from .table import Lookup
 
@@ -69,16 +69,15 @@ class Registry:
     """All that a server offers. `changed("tools" | "resources" | "prompts", entry)` is called after each change of a
     list."""
 
-    def __init__(
-        self, surroundings: Surroundings, *, page_size: int | None, changed: Callable[[str, Entry], None]
-    ) -> None:
+    def __init__(self, surroundings: Surroundings, *, changed: Callable[[str, Entry], None]) -> None:
         self.surroundings = surroundings
+        options = surroundings.options
         self._service = surroundings.service
         self.includers: list[IncludedServer] = []
         self._changed = changed
-        self._tools, self._resources = Entries("tools", page_size), Entries("resources", page_size)
-        self._templates, self._prompts = Entries("templates", page_size), Entries("prompts", page_size)
-        self._lists = {one.name: one for one in (self._tools, self._resources, self._templates, self._prompts)}
+        self._lists = {name: Entries(name, options.page_size) for name in LISTINGS.values()}
+        self._tools, self._resources = self._lists["tools"], self._lists["resources"]
+        self._templates, self._prompts = self._lists["templates"], self._lists["prompts"]
         self._switches = Switches()
         self._crowded = False
         self.contextual: bool = False
@@ -93,9 +92,9 @@ class Registry:
         """The URIs with percent-encoded delimiters, by their form without."""
         self._escapes = False
         """Whether there are such URIs or templates."""
-        hints = f'"resultType":"complete","ttlMs":{int(surroundings.ttl * 1000)},"cacheScope":'
+        hints = f'"resultType":"complete","ttlMs":{int(options.ttl * 1000)},"cacheScope":'
         begins = surroundings.stamp.prefix + hints.encode()
-        self._begins, self._begins_personal = begins + f'"{surroundings.cache_scope}",'.encode(), begins + b'"private",'
+        self._begins, self._begins_personal = begins + f'"{options.cache_scope}",'.encode(), begins + b'"private",'
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
@@ -607,12 +606,11 @@ class Registry:
 
 
 class Capabilities:
-    """The capabilities of one server, now. `declared`: "tools", "resources", "prompts", "completions" or "logging" that
-    are declared beforehand."""
+    """The capabilities of one server, now."""
 
-    def __init__(self, registry: Registry, declared: Collection[str], extensions: Extensions) -> None:
+    def __init__(self, registry: Registry, extensions: Extensions) -> None:
         self._registry = registry
-        self._declared = frozenset(declared)
+        self._declared = registry.surroundings.options.declared
         self._extensions = extensions
 
     def stateful(self) -> ServerCapabilities:

@@ -20,7 +20,7 @@ from ...rpc.middleware import Call
 from ...rpc.peering.channel_peer import ChannelPeer
 from ..asking.ask import verify
 from ..asking.request_state import SealError, State
-from ..protocol.admission import Admitted, Offer, admit, bad_id, no_request
+from ..protocol.admission import Admitted, admit, bad_id, no_request
 from ..protocol.headers import HTTP
 from ..protocol.lenient import without_nulls
 from ..protocol.methods import Row
@@ -31,11 +31,12 @@ from .table import ServerMethods
 
 
 class Router:
-    """Finds the method that answers a message. `offered`: the revisions that the server speaks; `replicas`: what it
-    shares with its replicas, if there are any."""
+    """Finds the method that answers a message. `replicas`: what the server shares with its replicas, if there are
+    any."""
 
-    def __init__(self, surroundings: Surroundings, table: ServerMethods, offered: Offer, replicas: Replicas) -> None:
-        self._surroundings, self._table, self._offered, self._replicas = surroundings, table, offered, replicas
+    def __init__(self, surroundings: Surroundings, table: ServerMethods, replicas: Replicas) -> None:
+        self._surroundings, self._table, self._replicas = surroundings, table, replicas
+        self._offered = surroundings.options.offered
         self._service = surroundings.service
         self._dependencies = self._service._dependencies
 

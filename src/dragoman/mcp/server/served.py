@@ -52,8 +52,6 @@ class ServedServer:
         table: ServerMethods,
         subscriptions: Subscriptions,
         replicas: Replicas,
-        offered: Offer,
-        options: HttpOptions,
     ) -> None:
         self.service: Service = registry.surroundings.service
         self.name: str = self.service.name
@@ -61,8 +59,8 @@ class ServedServer:
         self.catalog = registry
         self.seal: StateSeal = registry.surroundings.seal
         self.subscriptions = subscriptions
-        self.offered = offered
-        self.options = options
+        self.offered: Offer = registry.surroundings.options.offered
+        self.options: HttpOptions = registry.surroundings.options.http
         self._included: list[Any] = []
         """The servers and services that it includes, as they are served."""
         self._table = table

@@ -22,11 +22,12 @@ from ...jsonrpc.options import TEXT, check, elsewhere, many, strict
 from ...observer import Observer
 from ...rpc.binding.signature import defined_again, registrable
 from ...rpc.including import check_acyclic
+from ...rpc.method import CallOptions, RunOptions
 from ...rpc.middleware import Middleware
 from ...rpc.service import Service
 from ...running import run_app
 from ..asking.request_state import StateSeal
-from ..protocol.admission import EVERYTHING, Admitted, Offer, offer
+from ..protocol.admission import Admitted
 from ..protocol.dialect import MCP
 from ..protocol.extension import Extension
 from ..protocol.options import ArgumentErrors, HttpOptions
@@ -42,15 +43,13 @@ from .outcomes import demand, outcomes, write_values
 from .registering import (
     METHOD,
     SERVER_OPTIONS,
-    CallOptions,
     EntryKind,
     PromptOptions,
     ResourceOptions,
-    RunOptions,
     ToolOptions,
+    entry_options,
     info_of,
-    options_of,
-    revisions_of,
+    server_options,
 )
 from .registry import Capabilities, Entry, Registry
 from .router import Router
@@ -124,38 +123,35 @@ class Server:
         auth: Verifiers | None = None,
     ) -> None:
         where = f"Server {name!r}"
-        check(where, SERVER_OPTIONS, locals())
-        self._extensions, self._instructions = declarations_of(extensions), instructions
+        check(where, SERVER_OPTIONS, given := locals())
+        self._extensions = declarations_of(extensions)
         lenient = without_v1(where, chosen(lenient))
         self._service = service = Service(
-            name, version=version, limits=limits, middleware=middleware, lenient=lenient, debug=debug, discover=False
+            name,
+            version=version,
+            limits=limits,
+            middleware=middleware,
+            lenient=lenient,
+            debug=debug,
+            discover=False,
+            auth=auth,
         )
-        service._auth = auth
-        shown = stamp(info_of(name, version, title, description, icons, website_url))
-        seal, found = StateSeal(keys, state_life, audience=name), outcomes(self._extensions)
-        surroundings = Surroundings(
-            service, shown, seal, once, argument_errors, found, ttl, cache_scope, self.notify_resource_updated
-        )
-        self._registry = Registry(surroundings, page_size=page_size, changed=self._changed)
-        kinds = {"tools": tools, "resources": resources, "prompts": prompts, "completions": completions}
-        declared = [kind for kind, said in (kinds | {"logging": logging}).items() if said]
-        self._capabilities = Capabilities(self._registry, declared, self._extensions)
-        offered = EVERYTHING if revisions is None else offer(revisions_of(revisions))
-        self._assemble(offered, HttpOptions() if http is None else http, extensions)
+        shown, seal = stamp(info_of(given)), StateSeal(keys, state_life, audience=name)
+        options, found = server_options(given), outcomes(self._extensions)
+        surroundings = Surroundings(service, shown, seal, options, found, self.notify_resource_updated)
+        self._registry = Registry(surroundings, changed=self._changed)
+        self._capabilities = Capabilities(self._registry, self._extensions)
+        self._assemble(extensions)
         if lifespan is not None:
             service._set_lifespan(lifespan, self)
 
-    def _assemble(
-        self, offered: Offer, options: HttpOptions, extensions: Sequence[Extension | ServerExtension]
-    ) -> None:
+    def _assemble(self, extensions: Sequence[Extension | ServerExtension]) -> None:
         """Make what answers clients and notifies them."""
         surroundings = self._registry.surroundings
         self._service._answers = replace(self._service._answers, dialect=MCP)
         self._service._finishing = write_values(surroundings.stamp)
         self._subscriptions = Subscriptions(self._registry, self._capabilities)
-        own = builtin.methods(
-            surroundings, self._registry, self._subscriptions, self._capabilities, offered, self._instructions
-        )
+        own = builtin.methods(surroundings, self._registry, self._subscriptions, self._capabilities)
         self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))
         self._link_table()
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -165,8 +161,8 @@ class Server:
                 for wanted, function in one.handlers.items():
                     self.add_method(function, wanted)
         replicas = Replicas(self.name)
-        self._service._router = Router(surroundings, self._table, offered, replicas).route
-        self._served = ServedServer(self._registry, self._table, self._subscriptions, replicas, offered, options)
+        self._service._router = Router(surroundings, self._table, replicas).route
+        self._served = ServedServer(self._registry, self._table, self._subscriptions, replicas)
 
     def __servable__(self) -> ServedServer:
         return self._served
@@ -192,7 +188,7 @@ class Server:
     @property
     def instructions(self) -> str | None:
         """How a model uses it."""
-        return self._instructions
+        return self._registry.surroundings.options.instructions
 
     @property
     def limits(self) -> Limits:
@@ -298,7 +294,7 @@ class Server:
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
         """Register the function that answers a method of an extension, with the options of the decorator `method`."""
-        given = options_of("@server.method", name, METHOD, options)
+        given = entry_options("@server.method", name, METHOD, options)
         extension = self._extensions.of_method(name)
         if extension is None:
             raise LocalError(f"{name} is declared by no extension of this server: Server(extensions=[Extension(...)])")

@@ -16,11 +16,10 @@ from ...jsonrpc.limits import Limits
 from ...rpc.binding.dependencies import Dependencies
 from ...rpc.service import Service
 from ..asking.request_state import StateSeal
-from ..protocol.options import ArgumentErrors
-from ..protocol.params import CacheScope
 from ..protocol.results import Stamp
 from ..protocol.uri_template import Template
 from .outcomes import ResultWriter
+from .registering import ServerOptions
 
 
 def same_uri(uri: str) -> str:
@@ -35,15 +34,10 @@ class Surroundings(Struct, frozen=True, eq=False):
     """The JSON-RPC side of the server that answers."""
     stamp: Stamp
     seal: StateSeal
-    once: bool
-    """Whether a sealed state can be used only once."""
-    argument_errors: ArgumentErrors
-    """Whether wrong arguments are a result in each revision."""
+    options: ServerOptions
+    """The options of the server that answers, with the caching of the one that an included entry comes from."""
     outcomes: Mapping[type, ResultWriter]
     """Other results that a function may return, by type."""
-    ttl: float
-    """Seconds for which clients may cache a result without a `ttl` of its own."""
-    cache_scope: CacheScope
     notify_resource_updated: Callable[[str], None]
     own_uri: Callable[[str], str] = same_uri
     """The URI as the function knows it, of one that a client requests."""

@@ -3,7 +3,7 @@ callers send are texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -13,16 +13,16 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.binding.binding import Binding
 from ...rpc.binding.dependencies import Dependencies
 from ...rpc.binding.schema import Parameter
-from ...rpc.method import Method
+from ...rpc.method import CallOptions, Method
 from ..protocol.admission import Admitted
-from ..protocol.params import CacheScope, CompleteResult, Completion, GetPromptResult, ReadResourceResult
+from ..protocol.params import CompleteResult, Completion, GetPromptResult, ReadResourceResult
 from ..protocol.results import finish, read_back
 from ..protocol.types import PromptArgument
 from ..protocol.uri_template import Template
 from .content import check_readable, contents, messages
 from .errors import failures
 from .handlers import bind_function, context_maker, handler_of, method_of, restrict_result
-from .registering import CallOptions
+from .registering import ResourceOptions
 
 MOST_COMPLETIONS: Final = 100
 """server/utilities/completion: "Maximum 100 items per response"."""
@@ -34,16 +34,11 @@ def resource_method(
     uri: str,
     function: Callable[..., Any],
     dependencies: Dependencies,
-    options: CallOptions,
-    *,
-    template: Template | None = None,
-    mime_type: str | None = None,
-    ttl: float | None = None,
-    cache_scope: CacheScope | None = None,
-    meta: Mapping[str, Any] | None = None,
+    options: ResourceOptions,
+    template: Template | None,
 ) -> tuple[Method, str]:
     """Return the method of a resource or, with `template`, of all resources of a template; and the function's
-    docstring. `meta`: the `_meta` of what is read.
+    docstring. `options`: all of them; their `meta` is also that of what is read.
 
     The function takes the template's variables, and the URI if it has another parameter `uri`. Raises
     LocalError for variables it does not take, and for others that it needs.
@@ -54,7 +49,8 @@ def resource_method(
     _check_variables(uri, binding, names, optional)
     takes_uri = "uri" not in names and any(p.name == "uri" for p in binding.parameters)
     texts = text_reader(binding)
-    meta_sent: Any = UNSET if meta is None else dict(meta)
+    meta, mime_type, ttl, scope = options["meta"], options["mime_type"], options["ttl"], options["cache_scope"]
+    meta_sent: Any = dict(meta) if meta is not None and meta is not UNSET else UNSET
 
     def read(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         requested, server = admitted.params.uri, admitted.surroundings
@@ -68,11 +64,11 @@ def resource_method(
             if value.ttl_ms < 0:  # "Servers MUST provide a `ttlMs` value that is `>= 0`" (server/utilities/caching)
                 raise LocalError(f"{server.name}: ttl_ms is 0 or more, not {value.ttl_ms}")
         else:
-            kept = server.ttl if ttl is None else ttl
+            kept = server.options.ttl if ttl is None else ttl
             value = ReadResourceResult(
                 contents=contents(value, admitted.params.uri, mime_type, meta_sent),
                 ttl_ms=int(kept * 1000),
-                cache_scope=cache_scope or server.cache_scope,
+                cache_scope=scope or server.options.cache_scope,
             )
         return finish(value, admitted.revision, server.stamp)
 

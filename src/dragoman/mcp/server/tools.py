@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import UnionType
 from typing import Any, Final, Union, cast, get_args, get_origin
 
@@ -23,7 +23,7 @@ from .errors import FailureHandler, MalformedCall, tool_failures
 from .handlers import ArgumentReader, bind_function, context_maker, handler_of, method_of, restrict_result, rpc_context
 from .outcomes import ResultWriter, answers_of
 from .output import ToolOutput, result_encoder, tool_output
-from .registering import CallOptions
+from .registering import ToolOptions
 from .schema import Schema, input_schema, marks
 from .surroundings import Surroundings
 
@@ -44,26 +44,24 @@ def tool_method(
     name: str,
     function: Callable[..., Any],
     server: Surroundings,
-    options: CallOptions,
-    *,
-    input: Mapping[str, Any] | None = None,
-    output: Mapping[str, Any] | None = None,
+    options: ToolOptions,
 ) -> ToolParts:
-    """Return the method of a tool. `input`: the function takes one dict, which this schema checks. `output`: this
-    schema checks what it returns. Raises LocalError, naming the tool, for a function that cannot be one."""
+    """Return the method of a tool. `options`: all of them. Raises LocalError, naming the tool, for a function that
+    cannot be one."""
     binding = bind_function(function, server.dependencies, options)
-    if input is None:
+    given = options["input_schema"]
+    if given is None:
         shape, marked = input_schema(binding, name)
         read = _reader(binding)
     else:
-        shape = dict(input)
+        shape = dict(given)
         if shape.get("type") != "object":
             raise LocalError(f'{name}: an input schema has "type": "object" at its root')
         if len(binding.parameters) != 1 or binding.parameters[0].kind not in ("either", "named"):
             raise LocalError(f"{name}: with an input schema the function takes one dict, and a Context if it wants one")
         marked = marks(shape, name)
         read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"), _names(shape))
-    result = tool_output(name, answers_of(binding.result_type, server.outcomes), output)
+    result = tool_output(name, answers_of(binding.result_type, server.outcomes), options["output_schema"])
     write_result = restrict_result(binding, result_encoder(result))
     handler = handler_of(binding.function, binding.kind, read, write_result, tool_failures(), context_maker(binding))
     return ToolParts(method_of(name, binding, handler, options, read), shape, result, marked, binding.documentation)

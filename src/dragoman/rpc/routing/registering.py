@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ...routes import RegisteredRoute, Route
     from ...store.contract import Engine
     from ..runner import Runner
+else:
+    RegisteredRoute = Engine = Any  # start-up: annotations resolve at run time, to no more than this
 
 F = TypeVar("F", bound=Callable[..., Any])
 

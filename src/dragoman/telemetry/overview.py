@@ -1,26 +1,18 @@
-"""What `--admin` shows beside the calls in flight: methods, services and gauges, read from the metrics; and where it
-comes from, this process or the workers of a supervisor.
-"""
+"""What goes on in a server at one moment, as values: calls in flight, methods, services, workers and gauges; methods,
+services and gauges are read from the metrics."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
-from ...jsonrpc.errors import RpcError
-from ...jsonrpc.messages import ErrorObject
-from ...telemetry.figures import MetricFamily, MetricSample, quantile
-from ...telemetry.instruments import PREFIX
-from ...telemetry.metrics import BOUNDS, Metrics
-from ...workers.reports import Report
-from ...workers.supervisor import Supervisor
-from .board import CALLS, Board, CallInFlight, CallsInFlight, no_call
-from .metrics import Sums, snapshot
+from .board import CallInFlight, CallsInFlight
+from .figures import MetricFamily, MetricSample, quantile
+from .instruments import PREFIX
+from .metrics import BOUNDS
 
 
 class Summary(Struct, frozen=True):
@@ -80,78 +72,6 @@ class Overview(Struct, frozen=True):
     figures: dict[str, float]
 
 
-class Source(Protocol):
-    """What the admin socket shows: this process, or all workers."""
-
-    async def look(self) -> Overview:
-        """What goes on."""
-
-    async def kill(self, id: str) -> None:
-        """End a call. RpcError if there is none, or it has not begun."""
-
-
-class OwnSource:
-    """This process."""
-
-    def __init__(self, board: Board, metrics: Metrics) -> None:
-        self._board = board
-        self._metrics = metrics
-
-    async def look(self) -> Overview:
-        """What goes on here."""
-        return build_overview(self._board.calls(), self._metrics.snapshot())
-
-    async def kill(self, id: str) -> None:
-        """End a call of this process."""
-        self._board.kill(id)
-
-
-class WorkersSource:
-    """All workers of a supervisor. The id of a call is that of its process and its own: "4711:7"."""
-
-    def __init__(self, supervisor: Supervisor, sums: Sums) -> None:
-        self._supervisor = supervisor
-        self._sums = sums
-
-    async def look(self) -> Overview:
-        """What goes on in all of them; what ended with a worker stays counted."""
-        answers, (families, reports) = await asyncio.gather(self._supervisor.query(_LIST), self._sums.read())
-        listed = {pid: _calls(answer).result for pid, answer in answers.items()}
-        found = {pid: calls for pid, calls in listed.items() if isinstance(calls, CallsInFlight)}
-        return build_overview(_merge(found), families, [_worker_state(one, one.pid in found) for one in reports.living])
-
-    async def kill(self, id: str) -> None:
-        """End a call of the worker that holds it."""
-        pid, colon, number = id.partition(":")
-        if not colon or not pid.isascii() or not pid.isdigit():
-            raise no_call(id)
-        request = msgspec.json.encode({"jsonrpc": "2.0", "method": "kill", "params": [number[:20]], "id": 1})
-        answers = await self._supervisor.query(request, int(pid))
-        if not answers:
-            raise no_call(id)
-        if isinstance(error := _calls(answers[int(pid)]).error, ErrorObject):
-            raise RpcError.of(error.code, error.message.replace(f"call {number} ", f"call {id} "))
-
-
-class _Answer(Struct):
-    """What a worker answers to `calls` and to `kill`."""
-
-    result: CallsInFlight | None = None
-    error: ErrorObject | UnsetType = UNSET
-
-
-_LIST: Final = b'{"jsonrpc":"2.0","method":"calls","id":1}'
-_calls = msgspec.json.Decoder(_Answer).decode
-
-
-def _merge(found: Mapping[int, CallsInFlight]) -> CallsInFlight:
-    """The calls of all workers, oldest first, as many as of one process."""
-    calls = [msgspec.structs.replace(one, id=f"{pid}:{one.id}") for pid, held in found.items() for one in held.calls]
-    calls.sort(key=lambda one: -one.age)
-    more = sum(held.more for held in found.values()) + max(0, len(calls) - CALLS)
-    return CallsInFlight(calls[:CALLS], more)
-
-
 def build_overview(
     calls: CallsInFlight, families: Sequence[MetricFamily], workers: list[WorkerState] | None = None
 ) -> Overview:
@@ -207,12 +127,3 @@ def _summarize_services(by_name: _Samples) -> list[Served]:
         )
         for service, row in sorted(rows.items())
     ]
-
-
-def _worker_state(one: Report, answers: bool) -> WorkerState:
-    families: Iterable[MetricFamily] = snapshot(one.text) if one.text else ()
-    totals = {family.name.removeprefix(PREFIX): sum(s.total for s in family.samples) for family in families}
-    names = ("channels", "sessions", "calls_in_flight", "calls_waiting", "calls_total")
-    return WorkerState(
-        one.number, one.pid, round(one.age, 1), one.state, answers, *(totals.get(name, 0.0) for name in names)
-    )

@@ -10,9 +10,9 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from ...jsonrpc.errors import Refusal, RpcError
-from ...observer import Observation, Rejection
-from ...rpc.service import Service
+from ..jsonrpc.errors import Refusal, RpcError
+from ..observer import Observation, Rejection
+from ..rpc.service import Service
 
 CALLS: Final = 1_000
 """Calls in flight that are listed, so that a flood does not fill the memory twice; more are counted."""
