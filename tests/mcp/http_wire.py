@@ -185,7 +185,7 @@ class Sitting:
 
     def get(self, last: str | None = None) -> Any:
         """A GET: a new stream, or one that broke."""
-        return self.place.stream(headers=self.headers | {"Last-SseEvent-ID": last}, method="GET")
+        return self.place.stream(headers=self.headers | {"Last-Event-ID": last}, method="GET")
 
     def tool(self, name: str, id: Any = 1, token: Any = None, **arguments: Any) -> bytes:
         """A `tools/call`."""
