@@ -124,14 +124,13 @@ def serve(
     mine = {"server_tls": tls, "sockets": sockets or {}, "store": None, "auth": None, "public": False}
     _no_class(served)
     wire = among(Options, given, limits=limits or _limits(served), **mine)
-    endpoints = [urls] if isinstance(urls, str) else list(urls)
-    chosen = [public] if isinstance(public, str) else list(public)
+    endpoints, chosen = ([one] if isinstance(one, str) else list(one) for one in (urls, public))
     if unknown := [one for one in chosen if one not in endpoints]:
         raise LocalError(f"public= names some of the URLs that are served, as they stand there; not {unknown[0]!r}")
     if not endpoints:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
-    terms = among(ServingOptions, given, wire=wire, observers=with_trace(trace, observers), public=chosen)
-    return Serving(served, endpoints, terms)
+    those = with_trace(trace, observers)
+    return Serving(served, endpoints, among(ServingOptions, given, wire=wire, observers=those, public=chosen))
 
 
 RUN: Final = {

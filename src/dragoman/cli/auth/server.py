@@ -36,7 +36,7 @@ grants end with the process.""",
 
 @Parameter(name="*", group=GROUP, show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class ServerOptions:
+class AuthServerOptions:
     """Options of the authorization server."""
 
     issuer: Annotated[str | None, Parameter(metavar="URL")] = None
@@ -65,11 +65,11 @@ class ServerOptions:
     """Do not print what is served and where."""
 
 
-NONE = ServerOptions()
+NONE = AuthServerOptions()
 
 
 @app.default
-def server(url: str = "http://127.0.0.1:9000", /, *, options: ServerOptions = NONE, output: Output = OUTPUT) -> int:
+def server(url: str = "http://127.0.0.1:9000", /, *, options: AuthServerOptions = NONE, output: Output = OUTPUT) -> int:
     """Run an authorization server for development and tests; not for production.
 
     Parameters
@@ -106,7 +106,7 @@ def _client(text: str) -> Client:
 
 
 async def _serve(
-    made: AuthorizationServer, url: str, tls: ssl.SSLContext | None, options: ServerOptions, output: Output
+    made: AuthorizationServer, url: str, tls: ssl.SSLContext | None, options: AuthServerOptions, output: Output
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
     ended = asyncio.Event()
@@ -121,7 +121,7 @@ async def _serve(
         await ended.wait()
 
 
-def _announce(made: AuthorizationServer, output: Output, options: ServerOptions) -> None:
+def _announce(made: AuthorizationServer, output: Output, options: AuthServerOptions) -> None:
     settings = made.engine.settings
     facts = {"issuer": settings.issuer, "users": [one.name for one in made.users], "automatic": options.automatic}
     if output.json:

@@ -71,7 +71,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class Elsewhere(Protocol):
-    """Where sessions are that other processes use too. Of a session that only this process knows there is none."""
+    """Where sessions are that other processes use too, if there are. A Protocol: `replica` imports this module."""
 
     def join(self, table: SessionTable) -> None:
         """Use this table for the copies in this process."""

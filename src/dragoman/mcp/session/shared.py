@@ -83,7 +83,7 @@ class LoggedChange(Struct, frozen=True, array_like=True):
 
 
 class SharedTable(Protocol):
-    """The sessions of one endpoint that are used here."""
+    """The sessions of one endpoint that are used here. A Protocol, because `replica` imports this module."""
 
     def receive(self, notice: BusMessage) -> None:
         """A message of another replica."""

@@ -72,7 +72,7 @@ _BATCH = 256 * 1024
 
 
 class ConnectionOwner(Protocol):
-    """The listener of a connection."""
+    """The listener of a connection. A Protocol, because the listener makes its connections."""
 
     app: App
     tls: bool

@@ -60,7 +60,7 @@ class StreamWire(Protocol):
 
 
 class ChannelOwner(Protocol):
-    """The listener of a channel. `budget`: of the server."""
+    """The listener of a channel. `budget`: of the server. A Protocol, because the listener makes its channels."""
 
     budget: Budget
 
