@@ -152,7 +152,7 @@ class Watch:
         self._around(CaptureFixture, "readouterr", None, self._read)
         self._put(logging.Logger, "handle", self._handling(logging.Logger.isEnabledFor, logging.Logger.handle))
         self._put(logging.Logger, "isEnabledFor", _enabling(logging.Logger.isEnabledFor))
-        self._around(Audit, "_tell", lambda _, decision: self.look("the audit", repr(decision)))
+        self._around(Audit, "_record", lambda _, decision: self.look("the audit", repr(decision)))
         self._around(Trace, "__init__", self._traced)
         self._around(ClientConnection, "ask", self._asked)
         self._around(ServerConnection, "_flush", self._answered)

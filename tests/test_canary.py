@@ -89,7 +89,7 @@ def test_leak_in_an_error_that_no_one_sees():
     AuthorizationFailed(SECRET)
 
 def test_leak_in_the_audit():
-    Audit(lambda decision: None)._tell(Decision(outcome="denied", subject=SECRET, at=0.0))
+    Audit(lambda decision: None)._record(Decision(outcome="denied", subject=SECRET, at=0.0))
 
 def test_leak_in_a_span():
     exporter, provider = InMemorySpanExporter(), TracerProvider()

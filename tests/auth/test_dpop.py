@@ -260,7 +260,7 @@ async def test_a_store_that_is_away_takes_no_proof() -> None:
     checker.share(bus.store)
     bus.disconnect()
     given: dict[str, Any] = {"token": TOKEN, "thumbprint": JKT}
-    with pytest.raises(IssuerAway, match="is away"):
+    with pytest.raises(IssuerAway, match="cannot be reached"):
         await checker.check_shared(made(), "POST", URL, **given)
     with pytest.raises(TokenRefused, match="another URL"):  # what is wrong is told, whatever is away
         await checker.check_shared(made(htu="https://evil.example/"), "POST", URL, **given)

@@ -1,4 +1,4 @@
-"""An event for each decision about a caller: who came, and what was decided; never a token, and never a query.
+"""An event for each decision about a caller: who called, and what was decided; it holds neither a token nor a query.
 
 The log "dragoman.audit" has a line of each: at level info of what is denied or forbidden, at level debug of what is
 admitted.
@@ -20,13 +20,13 @@ from ..net.urls import printable
 log: Final = logging.getLogger("dragoman.audit")
 ADMITTED: Final = logging.DEBUG
 DENIED: Final = logging.INFO
-"""The levels of the log."""
+"""The log levels of decisions that admit, and of those that do not."""
 
 Outcome: TypeAlias = Literal["admitted", "denied", "forbidden"]
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """One decision."""
+    """A decision about a caller: at the door, or about one call."""
 
     outcome: Outcome
     """"denied": at the door; "forbidden": the caller was admitted, and may not make this call."""
@@ -37,7 +37,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     client_id: str = ""
     issuer: str = ""
     scheme: str = ""
-    """The wire."""
+    """The scheme of the wire, such as "https"."""
     remote: str = ""
     """The far end's address."""
     path: str = ""
@@ -54,16 +54,16 @@ class Audit:
     def __init__(self, write: Callable[[Decision], object] | None) -> None:
         self._write = write
         self.wants: Callable[[int], bool] = log.isEnabledFor if write is None else _always
-        """Whether somebody wants to know of decisions at this level of the log."""
+        """Whether decisions at this log level are recorded anywhere."""
 
     def door(self, verdict: Admitted | Denied, handshake: Handshake) -> None:
-        """Write a decision about who may come in."""
+        """Record a decision about a handshake."""
         admitted = isinstance(verdict, Admitted)
         if not self.wants(ADMITTED if admitted else DENIED):
             return
         path = "/" + handshake.url.partition("?")[0].partition("://")[2].partition("/")[2]
         denied = verdict if isinstance(verdict, Denied) else None
-        self._tell(
+        self._record(
             _decision(
                 "admitted" if denied is None else "denied",
                 "" if denied is None else denied.reason,
@@ -74,13 +74,13 @@ class Audit:
         )
 
     def call(self, refusal: Refusal, caller: Caller) -> None:
-        """Write that a caller may not make a call."""
+        """Record that a caller may not make a call."""
         if not self.wants(DENIED):
             return
         where = caller.scheme, caller.remote, caller.path
-        self._tell(_decision("forbidden", refusal.reason, 403, caller.identity, where))
+        self._record(_decision("forbidden", refusal.reason, 403, caller.identity, where))
 
-    def _tell(self, decision: Decision) -> None:
+    def _record(self, decision: Decision) -> None:
         level = ADMITTED if decision.outcome == "admitted" else DENIED
         if log.isEnabledFor(level):
             words = " ".join(
@@ -93,7 +93,7 @@ class Audit:
             try:
                 self._write(decision)
             except Exception:
-                log.exception("what takes the decisions raised; the decision stands")
+                log.exception("the function audit= raised; the decision stands")
 
 
 def _always(level: int) -> bool:

@@ -1,4 +1,4 @@
-"""How a client says at an endpoint who it is (RFC 6749 section 2.3, RFC 7523 section 2.2). Pure."""
+"""How a client authenticates at an endpoint (RFC 6749 section 2.3, RFC 7523 section 2.2). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 ASSERTION_LIFE: Final = 300
-"""Seconds for which an assertion of ours is good: clocks differ by minutes."""
+"""Seconds for which an assertion of ours is valid: enough for clocks that differ by minutes."""
 
 
 def authentication(

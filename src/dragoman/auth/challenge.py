@@ -1,7 +1,7 @@
-"""The grammar of `WWW-Authenticate` (RFC 9110 section 11.6.1): challenges are read and written here alone. Pure.
+"""The grammar of `WWW-Authenticate` (RFC 9110 section 11.6.1): only this module reads and writes challenges. Pure.
 
-A field may hold several challenges of several schemes, and a comma separates challenges, parameters and nothing at
-all; so a parameter is only found as a parameter of *its* challenge, never by searching in the text.
+A field may hold several challenges of several schemes. A comma may separate two challenges or two parameters, or stand
+for nothing; so a parameter is read as part of *its* challenge, and never searched for in the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Challenge(Struct, frozen=True):
     scheme: str
     """As it was written; compare it without regard to case (RFC 9110 section 11.1)."""
     params: Mapping[str, str] = field(default_factory=dict)
-    """Names in lower case; of a name that stands twice the first value."""
+    """Names in lower case; of a name that occurs twice, the first value."""
     token68: str | None = None
     """The one value of a challenge without parameters, as `Negotiate` has it."""
 
@@ -59,8 +59,8 @@ class Challenge(Struct, frozen=True):
 
 
 def parse_challenges(values: str | Iterable[str]) -> list[Challenge]:
-    """Return the challenges of these field values, in order. What is not in the grammar ends the reading of its value:
-    what stands before it counts, what stands after it might be read into the wrong challenge."""
+    """Return the challenges of these field values, in order. A value is read up to its first fault: what follows one
+    might be read into the wrong challenge."""
     found: list[Challenge] = []
     for value in [values] if isinstance(values, str) else values:
         _read(value[:LONGEST], found)

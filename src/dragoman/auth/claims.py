@@ -1,4 +1,4 @@
-"""The claims of an identity, kept as they came: ten thousand verified tokens hold no ten thousand dictionaries."""
+"""The claims of an identity, kept as the bytes that came, so that a cache of tokens does not hold a dict for each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Claims(Mapping[str, Any]):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        return copy.deepcopy(dict(self), memo)  # what is nested in it is its owner's to change
+        return copy.deepcopy(dict(self), memo)  # the copy's owner may change what is nested in it
 
     def __reduce__(self) -> Any:
         raise LocalError("Claims hold the token: pickle dict(identity.claims) instead")

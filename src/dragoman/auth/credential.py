@@ -1,4 +1,4 @@
-"""The token that a caller showed, kept where it cannot be shown by accident."""
+"""The token that a caller presented, wrapped so that no log or `repr` shows it by accident."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ else:
 
 
 class TokenCredential:
-    """A `channel.Credential` that is a token."""
+    """A `channel.Credential` that is a token. `exchange`: trades it at its issuer; None: that is not set up."""
 
     __slots__ = ("_exchange", "_token")
 
@@ -40,8 +40,8 @@ class TokenCredential:
         return self._token
 
     async def exchange(self, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
-        """Return a token for another service, which the issuer gives for this one (RFC 8693). Raises LocalError where
-        there is no client at the issuer, OAuthError where it refuses, IssuerAway."""
+        """Return a token for another service, issued in exchange for this one (RFC 8693). Raises LocalError where this
+        server is no client of the issuer, OAuthError where the issuer refuses, IssuerAway where it does not answer."""
         if self._exchange is None:
             raise LocalError("Identity.exchange needs a client at the issuer: Bearer(..., exchange=Exchange(id, ...))")
         return await self._exchange.exchange(self._token, audience=audience, resource=resource, scopes=scopes)

@@ -1,6 +1,7 @@
 """DPoP: proof that the sender of a token holds the key that it is bound to (RFC 9449).
 
-A nonce is made of the time and a seal, so that nothing is kept for it and servers that share a key know each other's.
+A nonce is computed from the time and a key, so that nothing is kept for it, and servers that share the key accept each
+other's.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ TYPE: Final = "dpop+jwt"
 WINDOW: Final = 300.0
 """Seconds by which a proof's `iat` may differ from our clock, either way."""
 NONCE_LIFE: Final = 120.0
-"""Seconds for which a new nonce is given out; each is taken as long again."""
+"""Seconds for which a nonce is given out; it is accepted for as long again."""
 _PORTS: Final = {"https": 443, "http": 80}
 _KEYS: Final = 1_000
-"""Keys of proofs that are kept ready; making one of its JWK takes a quarter of a check."""
+"""Keys of proofs that are kept; to make one from its JWK takes a quarter of the time of a check."""
 _JTI: Final = 512
 
 
 def normal(url: str) -> str:
-    """Return a URL without query and fragment, its scheme and host in lower case, without its scheme's own port: RFC
-    9449 section 4.3, step 9, and RFC 3986 sections 6.2.2 and 6.2.3. Raises ValueError if it is not an absolute URL."""
+    """Return a URL without query and fragment, its scheme and host in lower case, without its scheme's default port
+    (RFC 9449 section 4.3, step 9; RFC 3986 sections 6.2.2 and 6.2.3). Raises ValueError if it is not an absolute
+    URL."""
     parts = urlsplit(url)
     if not parts.scheme or not parts.hostname:
         raise ValueError("not an absolute URL")
@@ -43,7 +45,8 @@ def normal(url: str) -> str:
 
 
 def token_hash(token: str) -> str:
-    """`ath`: "the base64url-encoded SHA-256 hash of the ASCII encoding of the associated access token's value"."""
+    """Return a token's `ath`: "the base64url-encoded SHA-256 hash of the ASCII encoding of the associated access
+    token's value"."""
     return encode_base64url(hashlib.sha256(token.encode()).digest())
 
 
@@ -75,8 +78,8 @@ def proof(
 
 
 class Nonces:
-    """Nonces that the server wants in proofs (RFC 9449 section 8). `key`: 32 secret bytes or more that all servers at
-    one address share; None: new ones for this process."""
+    """Nonces that the server demands in proofs (RFC 9449 section 8). `key`: 32 secret bytes or more that all servers at
+    one address share; None: a new key for this process. `life`: seconds for which one is given out."""
 
     __slots__ = ("_key", "_now", "life")
 
@@ -104,8 +107,9 @@ class Nonces:
 class ProofChecker:
     """Checks DPoP proofs (RFC 9449 section 4.3) and remembers them against replay.
 
-    `nonces`: those that a proof must have; None: it needs none. `window`: seconds by which a proof's `iat` may differ
-    from our clock. What was used is remembered by this process, and by all that `share` a store.
+    `nonces`: those of which a proof must have one; None: it needs none. `window`: seconds by which a proof's `iat` may
+    differ from our clock. `now`: Unix time in seconds. Used proofs are remembered by this process, and by all that
+    `share` a store.
     """
 
     __slots__ = ("_keys", "_limits", "_now", "_replays", "_window", "algorithms", "nonces")
@@ -139,14 +143,14 @@ class ProofChecker:
     ) -> str:
         """Return the thumbprint of the key that made this proof for this request, `url` as the client sees it.
 
-        `token`: the access token beside it, whose `ath` must be there; `thumbprint`: the key that the token is bound
-        to; `owner`: of whose share of `limits.proofs` it is, None: the key. Raises TokenRefused ("invalid_dpop_proof",
-        or "use_dpop_nonce" with the nonce to use), and IssuerAway where that is reached.
+        `token`: the access token beside it, whose hash the proof must have; `thumbprint`: the key that the token is
+        bound to; `owner`: whose share of `limits.proofs` it counts to; None: the key's. Raises TokenRefused
+        ("invalid_dpop_proof", or "use_dpop_nonce" with the nonce to use), and IssuerAway where the share is used up.
         """
-        found, name = self._prove(proof, method, url, token, thumbprint)
-        if not self._replays.take(name, owner or Owner(found)):
+        signer, name = self._verify(proof, method, url, token, thumbprint)
+        if not self._replays.take(name, owner or Owner(signer)):
             raise _used_before()
-        return found
+        return signer
 
     async def check_shared(
         self,
@@ -158,20 +162,20 @@ class ProofChecker:
         thumbprint: str | None = None,
         owner: Owner | None = None,
     ) -> str:
-        """Return the thumbprint of the key, as `check` does, of a proof that was not used in any process that shares a
-        store with this one. Raises IssuerAway also where
-        the store is away."""
-        found, name = self._prove(proof, method, url, token, thumbprint)
-        if not await self._replays.take_shared(name, owner or Owner(found)):
+        """Check a proof, as `check` does, and also that no process that shares a store with this one has seen it.
+        Raises IssuerAway also where the store is away."""
+        signer, name = self._verify(proof, method, url, token, thumbprint)
+        if not await self._replays.take_shared(name, owner or Owner(signer)):
             raise _used_before()
-        return found
+        return signer
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """Remember proofs in this store too, that of a bus, until the function that is returned is called."""
+        """Remember proofs in this store too, that of a bus, until the returned function is called."""
         return self._replays.share(store)
 
-    def _prove(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
-        """Return the thumbprint of the key, and the name by which the proof is remembered."""
+    def _verify(self, proof: str, method: str, url: str, token: str | None, expected: str | None) -> tuple[str, bytes]:
+        """Verify a proof; return the thumbprint of its key, and the name by which it is remembered. Raises
+        TokenRefused."""
         if len(proof) > self._limits.proof:
             raise _refused(f"is longer than {self._limits.proof} bytes")
         try:
@@ -179,13 +183,13 @@ class ProofChecker:
             claims = parts.claims(self._limits)
         except TokenRefused as error:
             raise _refused(f"cannot be read: {error}") from None
-        key, found = self._key(parts.header, expected)
+        key, signer = self._key(parts.header, expected)
         if not key.verifies(parts.header["alg"], parts.signed, parts.signature):
             raise _refused("is not signed by the key in its header")
         self._check_claims(claims, method, url, token)
         # RFC 9449 section 11.1: "a server SHOULD reject DPoP proof JWTs with unnecessarily large jti values or store
         # only a hash thereof"
-        return found, hashlib.sha256(f"{found} {claims['jti']}".encode("utf-8", "surrogatepass")).digest()[:16]
+        return signer, hashlib.sha256(f"{signer} {claims['jti']}".encode("utf-8", "surrogatepass")).digest()[:16]
 
     def _key(self, header: Mapping[str, Any], expected: str | None) -> tuple[Key, str]:
         """Return the key in a proof's header and its thumbprint."""
@@ -203,7 +207,7 @@ class ProofChecker:
         except KeyRefused:
             raise _refused("has a key that cannot be read") from None
         # "12. ... confirm that the public key to which the access token is bound matches the public key from the DPoP
-        # proof": looked at first, so that only keys of good tokens are ever made
+        # proof": compared first, so that only keys of good tokens are ever made
         if expected is not None and not hmac.compare_digest(found, expected):
             raise _refused("is made by another key than the one that the token is bound to")
         key = self._keys.get(found)
@@ -219,7 +223,7 @@ class ProofChecker:
         return key, found
 
     def _check_claims(self, claims: Mapping[str, Any], method: str, url: str, token: str | None) -> None:
-        """Steps 3 and 8 to 12 of RFC 9449 section 4.3."""
+        """Check what a proof claims: steps 3 and 8 to 12 of RFC 9449 section 4.3. Raises TokenRefused."""
         jti, htu, iat = claims.get("jti"), claims.get("htu"), claims.get("iat")
         if not isinstance(jti, str) or not 0 < len(jti) <= _JTI:
             raise _refused(f"needs a jti, a string of at most {_JTI} characters")

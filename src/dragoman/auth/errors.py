@@ -1,4 +1,4 @@
-"""The errors of authorization. None of them holds a token, a secret or text that a stranger chose.
+"""The errors of authorization. None of them contains a token, a secret or text that a stranger chose.
 
 The words of RFC 6750 section 3.1, RFC 9449 section 7.1 and RFC 6749 section 5.2 name what is wrong.
 """
@@ -14,7 +14,8 @@ _LONGEST: Final = 300
 
 
 def describe(text: str) -> str:
-    """`text` as an `error_description`: what the grammar does not allow becomes "?", and it is cut at 300 characters.
+    """Return `text` as an `error_description`: what the grammar does not allow becomes "?", and it is cut at 300
+    characters.
 
     RFC 6750 section 3: "Values for the "error" and "error_description" attributes MUST NOT include characters outside
     the set %x20-21 / %x23-5B / %x5D-7E."
@@ -23,11 +24,11 @@ def describe(text: str) -> str:
 
 
 class AuthError(Exception):
-    """What every error of `dragoman.auth` is."""
+    """The base of all errors of `dragoman.auth`."""
 
 
 class TokenRefused(AuthError):
-    """A token, or the proof that goes with it, does not admit its bearer."""
+    """A token, or the proof beside it, is not accepted."""
 
     def __init__(
         self,
@@ -49,22 +50,22 @@ class TokenRefused(AuthError):
 
 
 class UnknownKey(TokenRefused):
-    """No key of the issuer has the `kid` of the token: the keys that we hold may be older than the token."""
+    """No known key of the issuer has the `kid` of the token: the keys that we hold may be older than the token."""
 
 
 class NotYet(TokenRefused):
-    """The token's time has not come: it may be good later."""
+    """The token is not valid yet: it may be accepted later."""
 
 
 class IssuerAway(AuthError):
-    """No one can say now whether a token is good: the issuer does not answer, or a bound is reached. HTTP 503."""
+    """Whether a token is valid cannot be found out now: the issuer does not answer, or a limit is reached. HTTP 503."""
 
     def __init__(self, description: str, retry_after: int = 1) -> None:
         self.description: str = describe(description)
         """What is wrong, in words for the caller: no token, no secret."""
         super().__init__(self.description)
         self.retry_after: int = max(1, retry_after)
-        """Seconds after which another try makes sense."""
+        """Seconds to wait before another try."""
 
 
 class OAuthError(AuthError):
@@ -74,7 +75,7 @@ class OAuthError(AuthError):
         self.error: str = describe(error)
         """The error's code, such as "invalid_grant"."""
         self.description: str = describe(description)
-        """What the endpoint said about it, in characters that are safe to show."""
+        """The endpoint's own description, in characters that are safe to show."""
         self.status = status
         """The HTTP status of the answer."""
         super().__init__(f"{self.error}: {self.description}" if self.description else self.error)

@@ -1,6 +1,6 @@
 """Token exchange (RFC 8693): a token for a service further on, on behalf of our caller.
 
-The caller's token is for this server and goes nowhere else but to its own issuer, which gives another one for it.
+The caller's token is for this server, and is sent only to its own issuer, which issues another one in exchange.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .jose import Key
 from .keys import IssuerKeys
 
 KEPT: Final = 1_000
-"""Tokens that were got by exchange and are kept until shortly before they expire."""
+"""Exchanged tokens that are cached, until shortly before they expire."""
 EARLY: Final = 30.0
-"""Seconds before its expiry at which a token is not used any more: a call with it takes time."""
+"""Seconds before its expiry from which on a token is not used any more: a call with it takes time."""
 
 
 @holds_secret
 class Exchange(Struct, frozen=True, kw_only=True):
-    """This server as a client of the issuer: how it says who it is, with a secret or with a private key."""
+    """This server as a client of the issuer, which authenticates with a secret or with a private key."""
 
     client_id: str
     """Our client's id at the issuer."""
@@ -39,7 +39,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
     key: Key | None = None
     """For private_key_jwt (RFC 7523 section 2.2)."""
     method: Literal["basic", "post"] = "basic"
-    """Where a secret goes: into the `Authorization` header, or into the form."""
+    """Where a secret is sent: in the `Authorization` header, or in the form."""
 
     def __post_init__(self) -> None:
         if (self.secret is None) == (self.key is None):
@@ -50,7 +50,8 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 def authenticate(client: Exchange, audience: str, now: float) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the form fields and header fields by which this client authenticates at `audience`."""
+    """Return the form fields and header fields by which this client authenticates at `audience`, the issuer. `now`:
+    Unix time."""
     method = "private_key_jwt" if client.key is not None else f"client_secret_{client.method}"
     return authentication(method, client.client_id, client.secret, client.key, audience, now)
 
@@ -74,7 +75,7 @@ def parse_answer(answer: FetchedAnswer, limit: int) -> dict[str, Any]:
 class Exchanger:
     """Exchanges the tokens of one issuer."""
 
-    __slots__ = ("_client", "_fetcher", "_kept", "_keys", "_now")
+    __slots__ = ("_cached", "_client", "_fetcher", "_keys", "_now")
 
     def __init__(
         self,
@@ -85,18 +86,18 @@ class Exchanger:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._client, self._keys, self._fetcher, self._now = client, keys, fetcher, now
-        self._kept: dict[tuple[bytes, str, str, str], tuple[float, str]] = {}
+        self._cached: dict[tuple[bytes, str, str, str], tuple[float, str]] = {}
 
     async def exchange(self, token: str, *, audience: str | None, resource: str | None, scopes: Iterable[str]) -> str:
-        """Return a token for another service, the same one until shortly before it expires. Raises LocalError,
-        OAuthError where the issuer refuses, IssuerAway."""
+        """Return a token for another service, the same one until shortly before it expires. Raises LocalError for a
+        request that cannot be made, OAuthError where the issuer refuses, IssuerAway where it does not answer."""
         if isinstance(scopes, str):
             raise LocalError("Identity.exchange: scopes is a list of texts, not one text")
         scope = " ".join(scopes)
         if not (audience or resource or scope):
             raise LocalError("Identity.exchange: say for whom: audience=, resource= or scopes=")
         key = (sha256(token.encode()).digest(), audience or "", resource or "", scope)
-        kept = self._kept.get(key)
+        kept = self._cached.get(key)
         if kept is not None and self._now() < kept[0]:
             return kept[1]
         found = await self._request(self._form(token, audience, resource, scope))
@@ -106,9 +107,9 @@ class Exchanger:
         if kind.lower() != "bearer":
             raise OAuthError("invalid_response", "The issuer gave a token that is not a bearer token", 200)
         if isinstance(lasts, int | float) and lasts > EARLY:
-            while len(self._kept) >= KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[key] = (self._now() + min(float(lasts), 3600.0) - EARLY, access)
+            while len(self._cached) >= KEPT:
+                del self._cached[next(iter(self._cached))]
+            self._cached[key] = (self._now() + min(float(lasts), 3600.0) - EARLY, access)
         return access
 
     def _form(self, token: str, audience: str | None, resource: str | None, scope: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Fetches what an authorization flow needs, from hosts that it may be fetched from, and no more of it than is sane.
+"""Fetches what an authorization flow needs, only from hosts that are allowed, and within bounds.
 
 Rules:
 
@@ -8,8 +8,8 @@ Rules:
   metadata), multicast and unspecified ones never.
 - Addresses are checked after the name was resolved, *all* of them, and the connection goes to an address that was
   checked, so that a second answer of the DNS changes nothing. Each hop of a redirect is checked anew, as a document's.
-- Size, time and redirects are bounded. No cookies, no credentials of the environment; its proxies by choice alone,
-  since behind a proxy the address cannot be checked.
+- Size, time and redirects are bounded. Cookies and the environment's credentials are not used; its proxies only by
+  choice, since behind a proxy the address cannot be checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LIMIT = 256 * 1024
 TIMEOUT = 10.0
 """Seconds for one answer with all its hops: a person may be waiting for it."""
 REDIRECTS = 3
-"""Hops that are followed: to the host with www and to https, and one more."""
+"""Redirects that are followed: one to the host with www, one to https, and one more."""
 ADDRESSES = 8
 """Addresses of one name that are tried."""
 
@@ -51,16 +51,16 @@ By = Literal["operator", "document"]
 
 
 class FetchRefused(AuthError):
-    """The rules forbid to fetch from there. Nothing was sent."""
+    """The rules forbid fetching this URL. Nothing was sent."""
 
 
 class FetchFailed(AuthError):
-    """There was no whole answer: no connection, none in time, too large."""
+    """There was no complete answer: there was no connection, or it took too long, or the answer was too large."""
 
     def __init__(self, text: str, *, sent: bool = False) -> None:
         super().__init__(text)
         self.sent = sent
-        """Whether the request may have been received, and done."""
+        """Whether the request may have been received, and carried out."""
 
 
 class Fetched(Struct, frozen=True):
@@ -83,7 +83,7 @@ class Fetched(Struct, frozen=True):
 
 
 def as_fetched(answer: Any) -> Fetched:
-    """Return the answer of any fetcher, a user's too, as ours has it."""
+    """Return the answer of any fetcher, a user's too, as a `Fetched`."""
     return answer if isinstance(answer, Fetched) else Fetched(answer.status, answer.headers, answer.body)
 
 
@@ -125,12 +125,12 @@ class Fetcher:
         redirects: int = REDIRECTS,
         limit: int | None = None,
     ) -> Fetched:
-        """GET `url`. `by`: who wrote it; `origin`: the URL of the document that named it, or of the resource for whose
-        sake it is fetched. Raises FetchRefused, FetchFailed."""
+        """GET `url`. `by`: who wrote it; `origin`: the URL of the document that named it, or of the resource that it
+        is fetched for; `limit`: bytes of the body; None: the fetcher's own. Raises FetchRefused, FetchFailed."""
         try:
             async with asyncio.timeout(self._timeout):
                 for _ in range(redirects + 1):
-                    got = await self._ask("GET", url, by, origin, {"accept": "application/json", **(headers or {})})
+                    got = await self._request("GET", url, by, origin, {"accept": "application/json", **(headers or {})})
                     target = got.headers.get("location")
                     if got.status not in (301, 302, 303, 307, 308) or not target or not redirects:
                         return got
@@ -168,13 +168,13 @@ class Fetcher:
     async def _post(self, url: str, body: bytes, by: By, origin: str | None, headers: dict[str, str]) -> Fetched:
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._ask("POST", url, by, origin, {"accept": "application/json", **headers}, body)
+                return await self._request("POST", url, by, origin, {"accept": "application/json", **headers}, body)
         except TimeoutError:
             raise FetchFailed(f"{_shown(url)} did not answer within {self._timeout:g} s", sent=True) from None
 
     # -- one request
 
-    async def _ask(
+    async def _request(
         self, method: str, url: str, by: By, origin: str | None, headers: dict[str, str], body: bytes | None = None
     ) -> Fetched:
         target = self._parse(url, by, origin)
@@ -189,7 +189,7 @@ class Fetcher:
             self._check_address(target, address, by, origin)
         if through is not None:
             how = self._tls, self._timeout, self._limit
-            return await asyncio.to_thread(_through, through, method, url, headers, body, *how)
+            return await asyncio.to_thread(_fetch_through, through, method, url, headers, body, *how)
         why: Exception = FetchFailed(f"{target}: its name has no address")
         for address in addresses[:ADDRESSES]:
             try:
@@ -236,7 +236,7 @@ class Fetcher:
         return target
 
     def _check_address(self, target: Url, address: str, by: By, origin: str | None) -> None:
-        """Raises FetchRefused for an address that may not be connected to."""
+        """Raise FetchRefused for an address to which no connection may be made."""
         kind = kind_of(address)
         shown = f"{target} is not fetched: its address {address} is {kind}"
         if kind == "forbidden":
@@ -257,7 +257,7 @@ class Fetcher:
 
 
 def _redirect_target(url: str, target: str) -> str:
-    """Where a redirect leads. Raises FetchRefused for what is not a URL."""
+    """Return the URL to which a redirect leads. Raises FetchRefused for text that is no URL."""
     try:
         return urljoin(url, target)
     except ValueError:
@@ -265,8 +265,8 @@ def _redirect_target(url: str, target: str) -> str:
 
 
 Kind = Literal["public", "private", "loopback", "forbidden"]
-"""Of an IP address. "forbidden": link-local, multicast, unspecified, reserved, and where clouds keep what a machine may
-do; nothing of ours is there."""
+"""The kind of an IP address. "forbidden": link-local, multicast, unspecified and reserved ones, and those where clouds
+serve a machine's credentials; no authorization server has such an address."""
 _WORST: Final[tuple[Kind, ...]] = ("forbidden", "loopback", "private", "public")
 
 _EXCEPTIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -291,7 +291,8 @@ _EXCEPTIONS: Final[Mapping[Kind, tuple[str, ...]]] = {
 }
 _NETWORKS: Final = [(kind, ip_network(text)) for kind, texts in _EXCEPTIONS.items() for text in texts]
 _GLOBAL: Final = IPv6Network("2000::/3")
-"""What IANA gives out of IPv6 as global unicast (RFC 4291 section 2.4); site-local addresses are not in it."""
+"""The part of IPv6 from which IANA assigns global unicast addresses (RFC 4291 section 2.4); site-local ones are not in
+it."""
 _EMBEDDING: Final = (
     IPv6Network("::/96"),  # "IPv4-compatible" (RFC 4291 section 2.5.5.1)
     IPv6Network("::ffff:0:0/96"),  # IPv4-mapped
@@ -299,12 +300,12 @@ _EMBEDDING: Final = (
     IPv6Network("64:ff9b::/96"),  # NAT64 (RFC 6052)
     IPv6Network("64:ff9b:1::/48"),  # NAT64 of one network (RFC 8215)
 )
-"""Where the last 32 bits are an IPv4 address."""
+"""The networks in whose addresses the last 32 bits are an IPv4 address."""
 
 
 def kind_of(address: str) -> Kind:
-    """Return what kind of IP address it is; one with an IPv4 address in it counts as what that is, or as the worst of
-    several. Only what is known to be public is."""
+    """Return what kind of IP address it is; one with IPv4 addresses in it is of the worst kind of these. Only an
+    address that is known to be public counts as public."""
     ip = ip_address(address.partition("%")[0])
     kinds = {_kind(one) for one in (_embedded(ip) if isinstance(ip, IPv6Address) else (ip,))}
     return next(kind for kind in _WORST if kind in kinds)
@@ -318,7 +319,7 @@ def _kind(ip: IPv4Address | IPv6Address) -> Kind:
 
 
 def _embedded(ip: IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
-    """Return the addresses to which packets to this one go: those of IPv4 that are in it, or itself."""
+    """Return the addresses at which packets to this one arrive: the IPv4 addresses in it, or itself."""
     number = int(ip)
     if number > 1 and any(ip in network for network in _EMBEDDING):
         found = [IPv4Address(number & 0xFFFFFFFF)]
@@ -351,11 +352,11 @@ def _netloc(target: Url) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return a URL for an error: without its query, which may hold what is secret."""
+    """Return a URL for an error, without its query, which may contain a secret."""
     return mask_url(url.partition("#")[0])
 
 
-# -- by way of a proxy
+# -- through a proxy
 
 
 def _proxy_of(target: Url) -> str | None:
@@ -364,7 +365,7 @@ def _proxy_of(target: Url) -> str | None:
     return None if proxy_bypass(target.host) else getproxies().get(target.scheme)
 
 
-def _through(
+def _fetch_through(
     proxy: str,
     method: str,
     url: str,

@@ -1,6 +1,6 @@
-"""What fetches for authorization: `auth.fetch.Fetcher`, or an object of the user's with the same methods.
+"""The contract of fetchers for authorization: `auth.fetch.Fetcher`, or a user's object with the same methods.
 
-The contract stands apart from `Fetcher`, which needs the extra "http": nothing is fetched where keys are given.
+It is apart from `Fetcher`, which needs the extra "http": where the user gives the keys, nothing is fetched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..jsonrpc.options import NONE, Rule
 
 
 class FetchedAnswer(Protocol):
-    """The answer to a request: a `Fetched`, or an object of the user's fetcher."""
+    """The answer to a request: a `Fetched`, or what the user's fetcher returns."""
 
     @property
     def status(self) -> int: ...
@@ -44,7 +44,7 @@ FETCHER: Final = Rule(lambda value: callable(getattr(value, "get", None)), "a Fe
 
 
 def fetcher_of(given: Fetches | None) -> Callable[[], Fetches]:
-    """Return a function that returns the user's fetcher, or one that is made when something is first fetched."""
+    """Return a function that returns the user's fetcher, or a `Fetcher` that is made at its first call."""
     return _default if given is None else lambda: given
 
 

@@ -1,4 +1,4 @@
-"""Requests to others for strangers: one for all who want the same, a bounded number at once, by fair shares."""
+"""Requests that strangers can cause: shared by all who want the same, bounded in number, within fair shares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Flights(Generic[K]):
-    """What runs, by key. `most`: at once; `full`: the error's text for a caller for whom there is no room."""
+    """The running requests, by key. `most`: how many at once; `full`: the error's text for a caller for whom there is
+    no room."""
 
     def __init__(self, most: int, full: str) -> None:
         self._most, self._full = most, full
@@ -25,9 +26,9 @@ class Flights(Generic[K]):
         return len(self._tasks)
 
     async def join(self, key: K, owner: Owner, run: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return what `run` returns, or raise what it raises; begun here if it does not run for this key. A caller may
-        be cancelled; it goes on. Raises IssuerAway where there is no room for this owner, and where it had to give
-        way."""
+        """Return what `run` returns, or raise what it raises; it is called if none runs for this key yet, and goes on
+        if a caller is cancelled. `owner`: to whose share it counts. Raises IssuerAway where there is no room for this
+        owner, and where the request had to give way to another owner's."""
         task = self._tasks.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
             self._make_room(owner)
@@ -50,7 +51,7 @@ class Flights(Generic[K]):
         except NoRoom:
             raise IssuerAway(self._full) from None
         if self._slots.owner(gone) == owner:
-            # not one of its own: who asks too much would have no answer at all
+            # its own requests do not give way: an owner that asks for too much would never get an answer
             raise IssuerAway(self._full)
         self._slots.free(gone)
         self._tasks[gone].cancel()
@@ -60,4 +61,4 @@ class Flights(Generic[K]):
             del self._tasks[key]
             self._slots.free(key)
         if not task.cancelled():
-            task.exception()  # what no one waited for was logged where it happened
+            task.exception()  # a failure that nobody waited for was logged where it happened

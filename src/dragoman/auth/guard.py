@@ -1,15 +1,15 @@
-"""The guard of a resource server: turns verifiers of tokens into a `channel.Guard` that every wire can ask.
+"""The guard of a resource server: turns verifiers of tokens into a `channel.Guard` that every wire can call.
 
-It reads what a caller shows (the `Authorization` field of HTTP, of a WebSocket's handshake, of a broker's delivery; a
-TLS client certificate; the process at a Unix socket), asks the verifiers, and says no as RFC 6750 section 3 has it. It
-fails closed: what it does not understand is a no.
+It reads what a caller presents (the `Authorization` field of HTTP, of a WebSocket's handshake, of a broker's delivery;
+a TLS client certificate; the process at a Unix socket), calls the verifiers, and denies as RFC 6750 section 3 has it.
+It fails closed: what it does not understand, it denies.
 
 Rules:
 
-- Two `Authorization` fields, or two `DPoP` fields, are 400, with any content: somebody in front may have looked at
-  the other one. A token in the query is 400 as well, and its query is written down nowhere.
-- What is not in the grammar is 400; no token, a bad or an expired one 401; one without the scopes that every call
-  needs 403; an issuer that is away 503 with `Retry-After`, never 401, which would open every user's browser.
+- Two `Authorization` fields, or two `DPoP` fields, are 400, whatever they contain: a proxy in front may have checked
+  the other one. A token in the query is 400 as well, and no log gets that query.
+- A field outside the grammar is 400; no token, a bad or an expired one 401; one without the scopes that every call
+  needs 403; an issuer that does not answer 503 with `Retry-After`, never 401, which would open every user's browser.
 - Every 401 and 403 has a challenge that names the protected resource metadata (MCP, basic/authorization).
 - Each decision is an event of the log "dragoman.audit", without the token.
 """
@@ -40,20 +40,20 @@ _TOKEN_IN_QUERY: Final = re.compile(r"(?:^|[?&;])access_token(?:=|&|;|$)", re.IG
 _HTTP: Final = frozenset({"http", "https", "ws", "wss"})
 _LOCAL: Final = frozenset({"stdio", "memory"})
 _AROUND: Final = 1024
-"""Bytes beside a token: the name of its field, its scheme, and some more, so that a token that is a little too long is
-refused in its own words."""
+"""Bytes of a header beside its token: the name of the field, the scheme, and some more, so that a token that is a
+little too long is refused as a long token, and not as a long header."""
 _CHALLENGE: Final = "WWW-Authenticate"
 _NOT_OF_A_RESOURCE: Final = frozenset({"offline_access"})
 """Scopes that a challenge does not name: "Servers SHOULD NOT include `offline_access`" (2026-07-28, Refresh Tokens)."""
 
 
 class TokenGuard:
-    """The guard of verifiers. `auth=Bearer(...)` makes one; made by hand it takes more options.
+    """A guard that asks verifiers. `auth=Bearer(...)` makes one; made by hand it takes more options.
 
-    `verifiers` are called in order; the first one that knows a token says whose it is. `scopes`: those that every call
-    needs. `users`: which users of this machine may call on Unix sockets beside the one that serves, by their uid, with
-    their scopes. `name` and `documentation` (a URL) stand in the metadata for people. `audit(decision)` is called with
-    each decision, beside the log. Raises LocalError for anything but verifiers, and for scopes that no token can have.
+    `verifiers` are called in order, until one knows the token. `scopes`: those that every call needs. `users`: the
+    users of this machine that may call on Unix sockets, beside the one that serves, by their uid, with their scopes.
+    `name` and `documentation` (a URL) are shown to people in the metadata. `audit(decision)` is called with each
+    decision, beside the log. Raises LocalError for anything but verifiers, and for scopes that no token can have.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TokenGuard:
         self._audit = Audit(audit)
         self._limits = limits
         self._name, self._documentation = name, documentation
-        self._asked = bases = tuple(base_of(one) for one in verifiers)
+        self._bases = bases = tuple(base_of(one) for one in verifiers)
         self.resource: str = next((one.resource for one in bases if one.resource), "")
         self._issuers = tuple(dict.fromkeys(issuer for one in bases for issuer in one.issuers))
         self._dpop = bases[0].dpop if len({one.dpop for one in bases}) == 1 else "accepted"
@@ -101,12 +101,12 @@ class TokenGuard:
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Those that every call needs."""
+        """The scopes that every call needs."""
         return self._scopes
 
     def at_once(self, credentials: bytes) -> Standing | None:
-        """Return the decision about a token that was verified before, or about no token. None while
-        each such decision is logged or audited: then each is made."""
+        """Return the decision about a token that was verified before, or about a request without one; None where the
+        guard has to be called: the token is not known yet, or each such decision is logged or audited."""
         known, wants = self._known, self._audit.wants
         if not credentials:
             if self._certificates or wants(DENIED):
@@ -116,7 +116,7 @@ class TokenGuard:
             return None
         token = credentials[7:]
         if len(token) > self._limits.token or TOKEN68.fullmatch(token) is None:
-            return None  # what would be refused when it is looked at
+            return None  # such a token will be refused when it is checked
         identity = known(token)
         if identity is None or not self._scopes <= identity.scopes:
             return None
@@ -161,7 +161,7 @@ class TokenGuard:
     async def _verify(self, token: str, handshake: Handshake) -> Admitted | Denied:
         refused: TokenRefused | None = None
         away: IssuerAway | None = None
-        for verifier in self._asked:
+        for verifier in self._bases:
             if not token and not verifier.certificates:
                 continue
             try:
@@ -190,7 +190,7 @@ class TokenGuard:
         return Admitted(identity=identity, expires=identity.expires_at)
 
     def _user(self, handshake: Handshake) -> Admitted | Denied:
-        """Return the decision about a process of this machine, by what the kernel says of it."""
+        """Return the decision about a process of this machine, by the credentials that the kernel reports."""
         process = handshake.credentials
         if process is None:
             return Denied(reason="The system does not say whose process calls")
@@ -201,7 +201,7 @@ class TokenGuard:
             return Denied(reason=f"The user {process.uid} may not call here", status=403)
         return self._admit(Identity(subject=f"uid:{process.uid}", issuer="local:", scopes=scopes))
 
-    # -- no, and what would be right
+    # -- denials and their challenges
 
     def _deny(
         self,
@@ -211,7 +211,7 @@ class TokenGuard:
         headers: Iterable[tuple[str, str]] = (),
         scheme: str = "",
     ) -> Denied:
-        """Return a denial with its challenges. `scheme`: of that to which the error belongs; "": of all."""
+        """Return a denial with its challenges. `scheme`: the challenge that names the error; "": each does."""
         challenges = self._challenges(error, words if error else "", self._scopes, scheme)
         lines = [*((_CHALLENGE, one) for one in challenges), *headers]
         return Denied(reason=words, status=status, headers=lines)
@@ -242,14 +242,14 @@ class TokenGuard:
         return msgspec.structs.replace(denied, headers=lines) if wanted else denied
 
     def challenged(self, refusal: Refusal, caller: Caller, *, granted: bool = False) -> Refusal:
-        """Return a refusal of the kind "forbidden" with its challenge; `granted`: it names those scopes too that the
-        caller has already."""
+        """Return a refusal of the kind "forbidden" with its challenge, and record it. `granted`: whether the challenge
+        also names the scopes that the caller has already."""
         scopes = frozenset(refusal.data.get("scopes", ()))
         self._audit.call(refusal, caller)
         if not scopes:  # a new login would not help, so there is nothing to show
             return refusal
         if granted and caller.identity is not None:
-            # to 2025-11-25 clients ask for what the challenge names, and for nothing else, so it names "any
+            # up to 2025-11-25 clients request the scopes that the challenge names, and no others, so it names "any
             # previously granted scopes that are relevant" too (Scope Challenge Handling)
             scopes |= caller.identity.scopes & (self._scopes | self.demanded())
         challenge = self._challenges("insufficient_scope", refusal.reason, scopes)[0]
@@ -262,7 +262,7 @@ class TokenGuard:
 
     @property
     def room(self) -> int:
-        """Bytes of a token, for which a header has room beside its other fields."""
+        """Bytes by which the limit of a request's header is raised, to have room for a token."""
         return self._limits.token + _AROUND
 
     def too_long(self) -> tuple[str, str]:
@@ -272,16 +272,17 @@ class TokenGuard:
     # -- what is published
 
     def demanded(self) -> frozenset[str]:
-        """Return the scopes that the methods behind it demand."""
+        """Return the scopes that the methods of all guarded objects demand."""
         return frozenset().union(*(one() for one in self._demanded))
 
     def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
-        """Name these scopes too, which the methods of a served object behind it demand."""
+        """Add the scopes that the methods of one more guarded object demand. `scopes` is called when they are
+        needed."""
         self._demanded.append(scopes)
 
     def documents(self) -> Mapping[str, Document]:
-        """Return protected resource metadata (RFC 9728) by path: with the path of the resource inserted, and
-        at the root. From configuration, never from `Host`."""
+        """Return the protected resource metadata (RFC 9728) by path: one with the resource's path inserted, and one at
+        the root. They are made from configuration, never from `Host`."""
         if not self._metadata:
             return {}
         document = Document("application/json", self._document)
@@ -303,9 +304,8 @@ class TokenGuard:
         return msgspec.json.encode(found)
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """Remember what may be used once (DPoP proofs) in this store too, until the function that is returned is
-        called."""
-        ends = [one.share(store) for one in self._asked]
+        """Remember used DPoP proofs in this store too, until the returned function is called."""
+        ends = [one.share(store) for one in self._bases]
 
         def end() -> None:
             for each in ends:
@@ -314,12 +314,12 @@ class TokenGuard:
         return end
 
     def known(self, caller: Caller) -> Caller:
-        """Return the caller of a wire within this machine with its identity, which is its user's; others as they
-        are."""
+        """Return the caller of a wire within this machine (stdio, memory) as this process's user; any other caller
+        unchanged."""
         return known(caller)
 
     def lacks(self, scheme: str) -> str:
-        """Return why callers on this wire cannot say who they are; "" if they can."""
+        """Return why callers on the wire of this scheme cannot authenticate; "" if they can."""
         if scheme in _HTTP or scheme in _LOCAL:
             return ""
         if scheme == "unix":
@@ -333,14 +333,14 @@ class TokenGuard:
 
 
 def _with_scopes(value: str, scopes: frozenset[str]) -> str:
-    """Return a challenge of ours that names these scopes too."""
+    """Return one of our own challenges with these scopes added to its own."""
     found = parse_challenges(value)[0]
     named = " ".join(sorted(scopes.union(found.scopes)))
     return Challenge(found.scheme, {**found.params, "scope": named}).text()
 
 
 def protection_of(auth: Verifiers) -> TokenGuard:
-    """Return the guard of what was given as `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
+    """Return the guard for the value of `auth=`: a verifier, several, or the guard itself. Raises LocalError."""
     if isinstance(auth, TokenGuard):
         return auth
     return TokenGuard(*auth) if isinstance(auth, list | tuple) else TokenGuard(cast("Verifier", auth))

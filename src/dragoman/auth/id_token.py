@@ -1,4 +1,4 @@
-"""ID tokens of OpenID Connect: whether one is its issuer's, for this client and of this login. Pure."""
+"""The checks of an ID token of OpenID Connect: that it is its issuer's, for this client and of this login. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TYPES = frozenset(("", "jwt"))
 def id_token_claims(
     text: str, keys: KeySet, *, issuer: str, client: str, nonce: str | None, now: float
 ) -> dict[str, Any]:
-    """Return the claims of an ID token, by the rules of OpenID Connect Core 1.0 section 3.1.3.7. `nonce`: what the
-    login was begun with; None: it was renewed, and "need not" have one (section 12.2). `now`: Unix time. Raises
-    TokenRefused."""
+    """Return the claims of an ID token that passes the rules of OpenID Connect Core 1.0 section 3.1.3.7. `nonce`: that
+    of the login's request; None: the token was renewed, and "need not" have one (section 12.2). `now`: Unix time.
+    Raises TokenRefused."""
     token = verify_jws(text, keys, ASYMMETRIC)
     claims = token.claims
     if str(token.header.get("typ", "")).lower().removeprefix("application/") not in _TYPES:

@@ -1,13 +1,12 @@
 """Signed tokens, keys and key sets (RFC 7515, 7517, 7518, 7519, 7638, 8037). The only file that imports joserfc.
 
-- Keys come from the verifier, never from a token: `jwk`, `jku`, `x5u` and `x5c` in a header refuse it, except the
-  `jwk` of a DPoP proof, which its own rules ask for.
-- Asymmetric algorithms alone, and never `none`; HMAC only by a `Secret`, which a server's user gave for it. No key
+- Keys come from the verifier, never from a token: a token with `jwk`, `jku`, `x5u` or `x5c` in its header is refused,
+  except for the `jwk` of a DPoP proof, which the rules of proofs demand.
+- Only asymmetric algorithms are accepted, never `none`; HMAC only with a `Secret`, which the server's user gave. No key
   serves both kinds.
-- A key serves the one kind of algorithm that its type and curve say, and only the one of its `alg` if it has one.
-- `crit` refuses a token: we understand no extension (RFC 7515 section 4.1.11: "If any of the listed extension Header
-  Parameters are not understood and supported by the recipient, then the JWS is invalid").
-"""
+- A key serves only the algorithms that fit its type and curve, and only its `alg` if it has one.
+- A token with `crit` is refused: we understand no extension (RFC 7515 section 4.1.11: "If any of the listed extension
+  Header Parameters are not understood and supported by the recipient, then the JWS is invalid")."""
 
 from __future__ import annotations
 
@@ -54,16 +53,16 @@ FITS: Final[Mapping[str, tuple[str, str]]] = {
     "EdDSA": ("OKP", "Ed25519"),
     "Ed25519": ("OKP", "Ed25519"),
 }
-"""The algorithms that there are here, with the type and curve of their keys (RFC 7518 section 3.1, RFC 8037, 9864)."""
+"""The supported algorithms, with the type and curve of their keys (RFC 7518 section 3.1, RFC 8037, 9864)."""
 
 ASYMMETRIC: Final = frozenset(FITS)
 HMACS: Final[Mapping[str, int]] = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""The algorithms of a `Secret`, and how many bytes it has at least. RFC 7518 section 3.2: "A key of the same size as
+"""The algorithms of a `Secret`, and the bytes that it has at least. RFC 7518 section 3.2: "A key of the same size as
 the hash output (for instance, 256 bits for "HS256") or larger MUST be used with this algorithm." """
 _PUBLIC_WORDS: Final = (b"-----BEGIN", b"-----END", b"ssh-", b"ecdsa-sha2-", b'"kty"', b"'kty'")
 RSA_BITS: Final = (2048, 8192)
-"""The sizes of RSA keys that are taken. RFC 7518 section 3.3: "A key of size 2048 bits or larger MUST be used"; larger
-ones than 8192 make each verification dear."""
+"""The sizes of RSA keys that are accepted, in bits. RFC 7518 section 3.3: "A key of size 2048 bits or larger MUST be
+used"; with more than 8192 each verification is expensive."""
 _KID: Final = 512
 """Characters of a `kid`."""
 
@@ -72,23 +71,28 @@ _PRIVATE: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 _REQUIRED: Final = {"EC": ("crv", "kty", "x", "y"), "RSA": ("e", "kty", "n"), "OKP": ("crv", "kty", "x")}
 _ALGORITHMS: Final = {name: JWSRegistry.algorithms[name] for name in FITS}
 _NATIVE: Final[Mapping[str, type[_Native]]] = {"EC": ECKey, "RSA": RSAKey, "OKP": OKPKey}
-_FIRST: Final = {("EC", "P-256"): "ES256", ("EC", "P-384"): "ES384", ("EC", "P-521"): "ES512", ("RSA", ""): "RS256"}
+_DEFAULT_ALGORITHMS: Final = {
+    ("EC", "P-256"): "ES256",
+    ("EC", "P-384"): "ES384",
+    ("EC", "P-521"): "ES512",
+    ("RSA", ""): "RS256",
+}
 _FAULTS: Final = (JoseError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 # base64url to base64; what only base64 has becomes "!", which its strict decoder refuses
 _TO_BASE64: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
-_LAST: Final = {2: b"AQgw", 3: b"AEIMQUYcgkosw048"}
+_LAST_CHARACTERS: Final = {2: b"AQgw", 3: b"AEIMQUYcgkosw048"}
 
 
 class KeyRefused(AuthError):
-    """A key cannot be used to sign or to verify; the text says why, and holds nothing of the key."""
+    """A key cannot be used to sign or to verify; the text says why, and contains nothing of the key."""
 
 
 def decode_base64url(text: bytes) -> bytes:
-    """Strict base64url without padding (RFC 7515 section 2). Raises ValueError for anything else, so that no two texts
-    give the same bytes."""
-    last = _LAST.get(len(text) % 4)
+    """Decode strict base64url without padding (RFC 7515 section 2). Raises ValueError for anything else, so that no two
+    texts give the same bytes."""
+    last = _LAST_CHARACTERS.get(len(text) % 4)
     if last is not None and text[-1] not in last:
         raise ValueError("not canonical")
     try:
@@ -98,7 +102,7 @@ def decode_base64url(text: bytes) -> bytes:
 
 
 def encode_base64url(data: bytes) -> str:
-    """base64url without padding."""
+    """Encode as base64url without padding."""
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
@@ -114,7 +118,7 @@ def thumbprint(jwk: Mapping[str, Any]) -> str:
 
 @holds_secret
 class Key:
-    """A key to verify with and, if it is private, to sign with. Its `repr` shows its name and kind alone."""
+    """A key to verify with and, if it is private, to sign with. Its `repr` shows only its name and kind."""
 
     __slots__ = ("_native", "alg", "curve", "kid", "kty", "private")
 
@@ -156,8 +160,8 @@ class Key:
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, Any]) -> Key:
-        """Return a key from a JWK. Raises KeyRefused: a kind that signs nothing, another use than "sig", a size or
-        curve that is not taken."""
+        """Return a key from a JWK. Raises KeyRefused for a kind that signs nothing, for another use than "sig", and for
+        a size or curve that is not accepted."""
         kty, kid, alg = jwk.get("kty"), jwk.get("kid"), jwk.get("alg")
         if not isinstance(kty, str) or kty not in _NATIVE:
             raise KeyRefused("a JWK's kty is RSA, EC or OKP")
@@ -201,7 +205,7 @@ class Key:
 
     def algorithm(self) -> str:
         """Return the algorithm that it signs with."""
-        return self.alg or _FIRST.get((self.kty, self.curve), "EdDSA")
+        return self.alg or _DEFAULT_ALGORITHMS.get((self.kty, self.curve), "EdDSA")
 
     def signature(self, data: bytes) -> bytes:
         """Return the signature of these bytes by `algorithm()`. Raises LocalError for a public key."""
@@ -222,8 +226,8 @@ class Key:
 
 @holds_secret
 class Secret:
-    """A secret that the one who signs and the one who verifies share (HMAC), for one algorithm of `HMACS`. Raises
-    KeyRefused for one that is too short."""
+    """A secret that signer and verifier share (HMAC), for one algorithm of `HMACS`. Raises KeyRefused for one that is
+    too short."""
 
     __slots__ = ("_data", "alg")
 
@@ -248,8 +252,8 @@ class Secret:
 
 
 def public_bytes(data: bytes) -> bool:
-    """Return whether this is the text of a key or certificate (PEM, SSH, JWK), or DER of one, as it is or in base64,
-    which issuers show without the lines around it: no secret for HMAC."""
+    """Return whether this is the text of a key or certificate (PEM, SSH, JWK), or DER of one, binary or as the bare
+    base64 that issuers show. Others may know such bytes, so they are no secret for HMAC."""
     text = data.replace(b"\0", b"")  # UTF-16 of ASCII has a zero in each character
     if any(word in text for word in _PUBLIC_WORDS):
         return True
@@ -273,8 +277,8 @@ def _is_der(data: bytes) -> bool:
 
 
 def _check_bits(bits: int) -> None:
-    """Raises KeyRefused for a size of RSA keys that is not taken: before the key is made, which for a long one is dear
-    and for a short one a warning of joserfc."""
+    """Raise KeyRefused for a size of RSA keys that is not accepted. It is called before the key is made, since a long
+    one costs much time, and a short one a warning of joserfc."""
     if not RSA_BITS[0] <= bits <= RSA_BITS[1]:
         raise KeyRefused(f"an RSA key has {RSA_BITS[0]} to {RSA_BITS[1]} bits, this one {bits}")
 
@@ -336,12 +340,12 @@ class KeySet:
         return cls(tuple(keys), tuple(skipped))
 
     def keeps(self, other: KeySet) -> bool:
-        """Return whether every key of `other` is still in this one."""
+        """Return whether this set still has every key of `other`."""
         return self._names >= other._names
 
     def find(self, header: Mapping[str, Any], limits: AuthLimits = DEFAULTS) -> tuple[Key, ...]:
         """Return the keys that may have signed a token with this header, by its `kid` and `alg`. Raises UnknownKey if
-        there is none of this `kid`, TokenRefused if there is one and it is of another algorithm."""
+        no key has this `kid`, TokenRefused if one has it but is of another algorithm, and where there are too many."""
         kid, alg = header.get("kid"), header["alg"]
         named = self.keys if kid is None else self._by_kid.get(kid, ())
         fitting = tuple(key for key in named if FITS[alg] == (key.kty, key.curve) and key.alg in (None, alg))
@@ -364,7 +368,7 @@ class VerifiedToken(Struct, frozen=True):
 
 
 class UnverifiedToken(Struct, frozen=True):
-    """A token that was taken apart; nothing of it is to be believed."""
+    """A token in its parts, of which nothing was verified."""
 
     header: dict[str, Any]
     payload: bytes
@@ -375,13 +379,13 @@ class UnverifiedToken(Struct, frozen=True):
     def claims(self, limits: AuthLimits = DEFAULTS) -> dict[str, Any]:
         """Return the claims. Raises TokenRefused if they are not a JSON object, or nested deeper than
         `limits.depth`."""
-        return _object(self.payload, "claims are", limits)
+        return _decode_object(self.payload, "claims are", limits)
 
 
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def _object(data: bytes, what: str, limits: AuthLimits) -> dict[str, Any]:
+def _decode_object(data: bytes, what: str, limits: AuthLimits) -> dict[str, Any]:
     if data.count(b"[") + data.count(b"{") > limits.depth and deeper(data, limits.depth):
         raise TokenRefused(f"The token's {what} nested more than {limits.depth} levels deep")
     try:
@@ -392,7 +396,7 @@ def _object(data: bytes, what: str, limits: AuthLimits) -> dict[str, Any]:
 
 
 def deeper(data: bytes, limit: int) -> bool:
-    """Return whether JSON text is nested deeper than that. Brackets in strings are not counted."""
+    """Return whether JSON text is nested deeper than `limit` levels. Brackets in strings are not counted."""
     depth, quoted, escaped = 0, False, False
     for byte in data:
         if escaped:
@@ -422,7 +426,7 @@ def parse_jws(token: str, algorithms: frozenset[str], *, limits: AuthLimits = DE
         parts = decode_base64url(head), decode_base64url(payload), decode_base64url(signature)
     except ValueError:  # UnicodeEncodeError is one
         raise TokenRefused("The token is not a signed JWT: three parts of base64url with dots between") from None
-    header = _object(parts[0], "header is", limits)
+    header = _decode_object(parts[0], "header is", limits)
     _check_header(header, algorithms)
     return UnverifiedToken(header, parts[1], signed, parts[2])
 
@@ -449,7 +453,7 @@ def _check_header(header: Mapping[str, Any], algorithms: frozenset[str]) -> None
 def verify_signature(
     token: UnverifiedToken, keys: tuple[Key | Secret, ...], *, limits: AuthLimits = DEFAULTS
 ) -> VerifiedToken:
-    """Return the token, verified with one of these keys. Raises TokenRefused."""
+    """Return the token, whose signature one of these keys has verified. Raises TokenRefused if none does."""
     alg = token.header["alg"]
     for key in keys:
         if key.verifies(alg, token.signed, token.signature):
@@ -460,7 +464,7 @@ def verify_signature(
 def verify_jws(
     token: str, keys: KeySet, algorithms: frozenset[str] = ASYMMETRIC, *, limits: AuthLimits = DEFAULTS
 ) -> VerifiedToken:
-    """Return a compact JWS whose signature is that of one of the keys. Its claims are not judged. Raises
+    """Parse a compact JWS and verify its signature with one of the keys. Its claims are not checked. Raises
     TokenRefused."""
     parts = parse_jws(token, algorithms, limits=limits)
     return verify_signature(parts, keys.find(parts.header, limits), limits=limits)

@@ -1,12 +1,11 @@
 """The keys of an issuer: found by its metadata, fetched once for all who wait, renewed ahead of time in the background.
 
-- A token with a `kid` that is not known asks for the keys anew, for an issuer may change them at any time. If that did
-  not help, no one asks again for `COOLDOWN` seconds: tokens with invented names cost one fetch each time it is over.
-  Whether the token of a further one is good no one can say until then, for its key may be new: IssuerAway, so that no
-  stranger's invented name makes a good token of a new key a bad one.
-- While the issuer is away its last keys serve, but no longer than `LIFE` seconds after they came: a key that it has
-  withdrawn in the meantime must end some day. Then, and where there were none, no one can say whether a token is good:
-  IssuerAway, which is 503 and not 401.
+- A token with an unknown `kid` makes us fetch the keys anew, for an issuer may change them at any time. If the key is
+  still unknown then, it is not fetched again for `COOLDOWN` seconds, so that tokens with invented names cost one fetch
+  in that time. Until then a further token with an unknown `kid` gets IssuerAway and not a refusal: its key may be new,
+  and a stranger's invented name must not make a good token a bad one.
+- While the issuer does not answer, its last keys serve, but no longer than `LIFE` seconds after they came, since it may
+  have withdrawn one meanwhile. After that, and where there were none, a token gets IssuerAway: 503 and not 401.
 """
 
 from __future__ import annotations
@@ -29,15 +28,17 @@ from .tokens import Issuer
 log: logging.Logger = logging.getLogger("dragoman.auth")
 
 FRESH: Final = 900.0
-"""Seconds after which keys are fetched anew where the issuer does not say."""
+"""Seconds after which keys are fetched anew, where the issuer does not say."""
 FRESHEST: Final = (60.0, 3600.0)
-"""The bounds of what the issuer may say (`Cache-Control: max-age`): one that says a year would never withdraw a key."""
+"""The bounds of what the issuer may say (`Cache-Control: max-age`), in seconds: with a year it could never withdraw a
+key."""
 LIFE: Final = 4 * 3600.0
-"""Seconds for which keys serve while the issuer is away: an outage of a morning, and no whole day for a stolen key."""
+"""Seconds for which keys serve while the issuer does not answer: enough for an outage of a morning, and less than a day
+for a stolen key."""
 COOLDOWN: Final = 10.0
-"""Seconds for which no unknown `kid` asks for the keys, after one did in vain."""
+"""Seconds for which unknown `kid`s cause no fetch, after one did in vain."""
 PATIENCE: Final = 30.0
-"""The longest pause, in seconds, between two tries while the issuer is away."""
+"""The longest pause between two tries while the issuer does not answer, in seconds."""
 METADATA_LIFE: Final = 24 * 3600.0
 """Seconds for which an issuer's metadata are kept."""
 
@@ -54,7 +55,7 @@ class SingleFlight:
         self._task: asyncio.Task[Any] | None = None
 
     def begin(self) -> tuple[asyncio.Task[Any], bool]:
-        """The task that runs, and whether it was begun by this call."""
+        """Return the running task, and whether this call began it."""
         task = self._task
         if task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop():
             return task, False
@@ -64,12 +65,12 @@ class SingleFlight:
         return task, True
 
     async def join(self) -> Any:
-        """Return its result, begun here if it does not run; raises what it raised."""
+        """Return the function's result, or raise what it raised; it is begun if it does not run."""
         return await asyncio.shield(self.begin()[0])
 
 
 def _ignore_failure(task: asyncio.Task[Any]) -> None:
-    """Ignore a failure for which no one waited: it was logged where it happened."""
+    """Retrieve a failure that nobody awaited, so that asyncio does not log it: it was logged where it happened."""
     if not task.cancelled():
         task.exception()
 
@@ -77,9 +78,8 @@ def _ignore_failure(task: asyncio.Task[Any]) -> None:
 class IssuerKeys:
     """The keys and the metadata of one issuer.
 
-    `changed` is called when a key that was there is gone. `clock`: seconds, monotonic. `given`: the one key that it
-    signs with; then none is fetched.
-    """
+    `changed` is called when the issuer has withdrawn a key. `clock`: seconds, monotonic. `given`: the one key with
+    which it signs; then none is fetched."""
 
     __slots__ = (
         "_away_until",
@@ -120,7 +120,7 @@ class IssuerKeys:
         self._flight = SingleFlight(self._fetch)
 
     async def verify_signature(self, parts: UnverifiedToken) -> VerifiedToken:
-        """Return the token, its signature verified by these keys. Its claims are not judged. Raises TokenRefused and
+        """Verify a token's signature with these keys. Its claims are not checked. Raises TokenRefused and
         IssuerAway."""
         if self._given is not None:
             return verify_signature(parts, (self._given,), limits=self.limits)
@@ -137,7 +137,8 @@ class IssuerKeys:
             raise
 
     async def find(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
-        """Return the keys that may have signed a token with this header, as `KeySet.find`. Raises IssuerAway."""
+        """Return the keys that may have signed a token with this header, as `KeySet.find` does. Raises TokenRefused,
+        UnknownKey and IssuerAway."""
         keys = await self._keys_now()
         try:
             return keys.find(header, self.limits)
@@ -145,9 +146,9 @@ class IssuerKeys:
             return await self.renew(header)
 
     async def renew(self, header: Mapping[str, Any]) -> tuple[Key, ...]:
-        """Find the keys, by a set that is fetched after the token came; UnknownKey where its key is not among them,
-        IssuerAway where that was tried in vain within `COOLDOWN`. Also for a token without `kid` that none of its
-        issuer's keys has signed: it may be of a new one."""
+        """Return the keys that may have signed a token, in a set that is fetched after the token came; also for a token
+        without `kid` that no known key has signed, since a new one may have. Raises UnknownKey where the set has none,
+        IssuerAway within `COOLDOWN` seconds after that."""
         for turn in range(2):
             left = self._cooldown_until - self._clock()
             if left > 0:
@@ -164,7 +165,7 @@ class IssuerKeys:
         raise AssertionError("the second turn ends")
 
     def cool_down(self) -> None:
-        """The keys were fetched for a token, and its key is not among them."""
+        """Fetch no keys for unknown `kid`s for `COOLDOWN` seconds."""
         self._cooldown_until = self._clock() + COOLDOWN
 
     def _held(self) -> KeySet:
@@ -180,7 +181,7 @@ class IssuerKeys:
                 if self._clock() >= self._away_until:
                     self._flight.begin()
                 return self._keys
-            if age < LIFE:  # unused for long: the keys are renewed before they serve, if the issuer is there
+            if age < LIFE:  # unused for long: the keys are renewed before they serve, if the issuer answers
                 try:
                     await self._renew()
                 except IssuerAway:
@@ -190,7 +191,7 @@ class IssuerKeys:
         return self._held()
 
     async def _renew(self) -> bool:
-        """Fetch the keys; whether that was begun here. Raises IssuerAway."""
+        """Fetch the keys; return whether this call began it. Raises IssuerAway."""
         left = self._away_until - self._clock()
         if left > 0:
             raise IssuerAway("The issuer of the token does not answer", int(left) + 1)
@@ -221,9 +222,9 @@ class IssuerKeys:
             self._changed()
 
     def _count_failure(self, error: Exception) -> IssuerAway:
-        """Count a failure and say how long to wait."""
+        """Count a failure, and return the error that says how long to wait."""
         self._failures += 1
-        self._metadata = None  # it may be they that are out of date
+        self._metadata = None  # they may be what is out of date
         pause = min(PATIENCE, 2.0 ** min(self._failures - 1, 10))
         self._away_until = self._clock() + pause
         log.warning("the keys of %s cannot be fetched: %s", self.issuer.issuer, error)
@@ -249,7 +250,7 @@ class IssuerKeys:
 async def fetch_metadata(
     fetcher: FetchesDocuments, issuer: str, aliases: Collection[str] = (), metadata_uri: str | None = None
 ) -> ServerMetadata:
-    """Return the metadata of an issuer that the operator named. `aliases`: other names that they may have;
+    """Return the metadata of an issuer that the operator named. `aliases`: other issuers that the metadata may name;
     `metadata_uri`: their URL; None: the well-known ones. Raises AuthError."""
     why = "its metadata are at none of the well-known places"
     # MCP, authorization server metadata discovery: RFC 8414 first, OpenID Connect after it

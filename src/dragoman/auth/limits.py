@@ -11,7 +11,7 @@ from ..jsonrpc.options import check_struct, whole
 
 
 class AuthLimits(Struct, frozen=True, kw_only=True):
-    """What verifying a token may cost. Each has a default that real issuers stay under."""
+    """Limits of what verifying a token may cost. Real issuers stay below each default."""
 
     token: int = 16 * KIB
     """Bytes of a token: what is longer is refused before any of it is decoded. A token of Entra with 200 groups has
@@ -23,21 +23,21 @@ class AuthLimits(Struct, frozen=True, kw_only=True):
     key_set: int = 512 * KIB
     """Bytes of a JWK set; one with 20 keys and their certificates has about 40 KiB."""
     keys: int = 128
-    """Keys of a JWK set; what comes after them is not read."""
+    """Keys of a JWK set; those after them are not read."""
     tries: int = 4
     """Keys that are tried for a token without `kid`. Each costs one verification of a signature."""
     cached_tokens: int = 10_000
-    """Verified tokens that are kept, under 1 KiB each beside the token; over it the oldest goes."""
+    """Verified tokens that are cached, below 1 KiB each beside the token; beyond that, the oldest is dropped."""
     cached_refusals: int = 1_000
-    """Refused tokens that are kept, apart from the good ones, so that bad ones cannot push good ones out."""
+    """Refused tokens that are cached, apart from the good ones, so that bad ones cannot push good ones out."""
     proofs: int = 400_000
-    """DPoP proofs that are remembered against replay, some 100 bytes each; over it, calls get 503. Each caller has a
-    tenth, and more while less than half is taken: a lone one has 200,000, 160 calls a second."""
+    """DPoP proofs that are remembered against replay, some 100 bytes each; beyond that, calls get 503. Each caller has
+    a tenth, and more while less than half is in use: a single caller has 200,000, 160 calls a second."""
     questions: int = 64
-    """Tokens that are checked with issuers at once, by introspection and the like. Over it the question of the address
-    that asks most gives way for another address, and further ones of that one get 503."""
+    """Tokens about which issuers are asked at once, by introspection and the like. Beyond that, a question of the
+    address that asks most gives way to that of another address, and further ones of its own get 503."""
     answer: int = 256 * KIB
-    """Bytes of an issuer's metadata, of an introspection's or a token endpoint's answer."""
+    """Bytes of an answer of an introspection or token endpoint."""
 
     def __post_init__(self) -> None:
         check_struct(self, _RULES)

@@ -1,7 +1,7 @@
-"""The two metadata documents of OAuth: of an authorization server (RFC 8414, OpenID Connect Discovery) and of a
-protected resource (RFC 9728): where they are, what they say, and the checks before either is used. Pure.
+"""The two metadata documents of OAuth: that of an authorization server (RFC 8414, OpenID Connect Discovery) and that of
+a protected resource (RFC 9728): their URLs, their members, and the checks before either is used. Pure.
 
-URLs stay the strings that they were, because issuers and resources are compared byte for byte.
+URLs are kept as the strings that they were, because issuers and resources are compared byte for byte.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _RESOURCE = "oauth-protected-resource"
 
 
 class MetadataRefused(AuthError):
-    """A metadata document that must not be used. The message says which check it failed."""
+    """A metadata document must not be used. The message says which check it failed."""
 
 
 class ServerMetadata(Struct, frozen=True, kw_only=True):
-    """Metadata of an authorization server (RFC 8414 section 2), of the fields that are used here."""
+    """Metadata of an authorization server (RFC 8414 section 2): the members that are used here."""
 
     issuer: str
     authorization_endpoint: str | None = None
@@ -46,7 +46,7 @@ class ServerMetadata(Struct, frozen=True, kw_only=True):
 
 
 class ProtectedResource(Struct, frozen=True, kw_only=True):
-    """Metadata of a protected resource (RFC 9728 section 2), of the fields that are used here."""
+    """Metadata of a protected resource (RFC 9728 section 2): the members that are used here."""
 
     resource: str
     authorization_servers: tuple[str, ...] | None = None
@@ -59,7 +59,7 @@ _Document = TypeVar("_Document", ServerMetadata, ProtectedResource)
 
 
 def decode_document(body: bytes, kind: type[_Document], where: str) -> _Document:
-    """Return the document in `body`, which came from `where`. Raises MetadataRefused for what is not one."""
+    """Return the document in `body`, which came from the URL `where`. Raises MetadataRefused for other content."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -88,8 +88,8 @@ def server_locations(issuer: str) -> list[str]:
 
 
 def resource_locations(url: str) -> list[str]:
-    """Where the metadata of the resource at `url` may be: with its path inserted, then at the root (RFC 9728 section
-    3.1). Raises MetadataRefused for what is not a URL."""
+    """Return the URLs at which the metadata of the resource at `url` may be: with its path inserted, then at the root
+    (RFC 9728 section 3.1). Raises MetadataRefused for text that is no URL."""
     parts = _parts(url)
     path = parts.path.rstrip("/") if parts.path == "/" else parts.path
     paths = [f"/.well-known/{_RESOURCE}{path}", f"/.well-known/{_RESOURCE}"]
@@ -97,8 +97,8 @@ def resource_locations(url: str) -> list[str]:
 
 
 def canonical(url: str) -> str:
-    """Return the canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, no fragment, no user,
-    no "/" as the whole path. Raises MetadataRefused for what is not a URL."""
+    """Return the canonical URI of a resource (RFC 8707 section 2): scheme and host in lower case, without fragment and
+    user, and without a path that is only "/". Raises MetadataRefused for text that is no URL."""
     parts = _parts(url)
     netloc = parts.netloc.rpartition("@")[2].lower()
     default = {"https": ":443", "http": ":80"}.get(parts.scheme.lower(), "")
@@ -108,15 +108,15 @@ def canonical(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL. Raises MetadataRefused for what is not a URL."""
+    """Return scheme, host and port of a URL. Raises MetadataRefused for text that is no URL."""
     parts = _parts(canonical(url))
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def check_document_issuer(document: ServerMetadata, issuer: str, aliases: Collection[str] = ()) -> None:
-    """ "The "issuer" value returned MUST be identical to the authorization server's issuer identifier value into which
-    the well-known URI string was inserted", and if not "MUST NOT be used" (RFC 8414 section 3.3). `aliases`: other
-    names that the issuer has. Raises MetadataRefused."""
+    """Raise MetadataRefused unless a document names this issuer, or one of its `aliases`: "The "issuer" value returned
+    MUST be identical to the authorization server's issuer identifier value into which the well-known URI string was
+    inserted", and if not "MUST NOT be used" (RFC 8414 section 3.3)."""
     if document.issuer != issuer and document.issuer not in aliases:
         raise MetadataRefused(
             f"the metadata of the issuer {issuer!r} names another issuer, {document.issuer!r}: it is not used. If you "
@@ -125,9 +125,9 @@ def check_document_issuer(document: ServerMetadata, issuer: str, aliases: Collec
 
 
 def check_document_resource(document: ProtectedResource, url: str) -> None:
-    """ "The "resource" value returned MUST be identical to the protected resource's resource identifier value" (RFC
-    9728 section 3.3): the URL that is called, or its origin, where one document stands for the whole host. Raises
-    MetadataRefused."""
+    """Raise MetadataRefused unless a document is about the resource at `url`: "The "resource" value returned MUST be
+    identical to the protected resource's resource identifier value" (RFC 9728 section 3.3). That is the URL that is
+    called, or its origin, where one document is for the whole host."""
     named = canonical(document.resource)
     ours = canonical(url)
     if named not in (ours, ours.partition("?")[0], origin_of(url)):

@@ -1,4 +1,4 @@
-"""Proof Key for Code Exchange (RFC 7636): what client, authorization server and proxy compute alike. Pure."""
+"""Proof Key for Code Exchange (RFC 7636): what client, authorization server and proxy all compute. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final
 
 VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")
-"""RFC 7636 section 4.1."""
+"""The grammar of a code_verifier (RFC 7636 section 4.1)."""
 
 
 def s256(verifier: str) -> str:

@@ -1,10 +1,11 @@
-"""What may be used once: the proofs that were seen, in this process and by all that share a store.
+"""Proofs that may be used only once: those seen by this process, and by all processes that share a store.
 
 Rules:
 
-- Each process remembers what came to it, within a bound: a second use here is refused without asking anybody.
-- With a store (that of the bus, which workers and replicas share) a proof is written there too before it is taken, for
-  as long as it could be used. A store that is away fails closed: what may have been used elsewhere is not taken.
+- Each process remembers the proofs that it received, within a limit: a second use here is refused without the store.
+- With a store (that of the bus, which workers and replicas share) a proof is written there too before it is accepted,
+  for as long as it could be used. A store that is away fails closed: a proof that may have been used elsewhere is
+  refused.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from ..repeats import Repeats
 from .errors import IssuerAway
 
 CLOCKS: Final = 60.0
-"""Seconds by which the clocks of those that share a store may differ: what is used up stays so for as much longer."""
+"""Seconds by which the clocks of processes that share a store may differ: a used proof is kept for as much longer."""
 
 log: Final = logging.getLogger("dragoman.auth")
 repeats: Final = Repeats(log)
 
 
 class SeenOnce(Protocol):
-    """The part of a `bus.Store` that is used."""
+    """The part of a `bus.Store` that this room uses."""
 
     async def put_new(self, key: str, value: bytes, *, ttl: float | None = None) -> bool:
         """Set a value if there is none and return True; False if there is one. Raises ConnectionError."""
 
 
 class Replays:
-    """The proofs that were seen within `span` seconds, in two generations. Bounded by `limit`, of which each owner has
-    a fair share: what is over it is not taken. `now`: Unix time in seconds."""
+    """Remembers the proofs seen within `span` seconds, in two generations: at most `limit`, of which each owner has a
+    fair share; a proof beyond that is not accepted. `now`: Unix time in seconds."""
 
     __slots__ = ("_allowance", "_before", "_limit", "_now", "_seen", "_span", "_stores", "_turn")
 
@@ -46,7 +47,7 @@ class Replays:
         self._stores: list[SeenOnce] = []
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """Remember proofs in this store too, until the function that is returned is called."""
+        """Remember proofs in this store too, until the returned function is called."""
         self._stores.append(store)
         return lambda: self._stores.remove(store)
 
@@ -77,5 +78,5 @@ class Replays:
         try:
             return await self._stores[-1].put_new(f"dragoman.dpop.{name.hex()}", b"", ttl=self._span + CLOCKS)
         except ConnectionError as why:
-            repeats.warning("a DPoP proof cannot be looked up among those that were used: %s", why)
-            raise IssuerAway("what remembers the DPoP proofs that were used is away") from why
+            repeats.warning("the store of used DPoP proofs cannot be reached: %s", why)
+            raise IssuerAway("the store of used DPoP proofs cannot be reached") from why

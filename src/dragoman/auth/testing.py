@@ -1,9 +1,9 @@
-"""For tests of servers and clients: an authorization server in this process, at an address of its own.
+"""An authorization server for tests of servers and clients: in this process, at an address of its own.
 
     with LocalIssuer(resources=["http://127.0.0.1:8000/mcp"]) as issuer:
         token = issuer.token("alice", scopes="notes:read")
 
-It runs on a thread of its own, so it works in plain tests and in coroutines alike. Its clock is the test's.
+It runs in a thread of its own, so it serves plain tests and coroutines alike. The test can advance its clock.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _START = 30.0
 
 
 class IssuerClock:
-    """Unix time, which a test moves: codes, refresh tokens and devices' codes expire by it. Access tokens carry it, so
-    a resource server with a clock of its own sees a token from the past after a negative `advance`."""
+    """Unix time in seconds, which a test moves: codes, refresh tokens and devices' codes expire by it. The times in
+    access tokens are its own, so after a negative `advance` they are old for a resource server with another clock."""
 
     def __init__(self) -> None:
         self._moved = 0.0
@@ -42,7 +42,7 @@ class IssuerClock:
         return time.time() + self._moved
 
     def advance(self, seconds: float) -> None:
-        """Move it."""
+        """Move the clock on, or back."""
         self._moved += seconds
 
 
@@ -66,7 +66,7 @@ class IssuerOptions(TypedDict, total=False):
 
 
 class ClientFields(TypedDict, total=False):
-    """The fields of `auth.server.Client` but its id; it describes them."""
+    """The fields of `auth.server.Client`, which describes them, except its id."""
 
     name: str
     redirect_uris: tuple[str, ...]
@@ -83,19 +83,19 @@ class ClientFields(TypedDict, total=False):
 
 class LocalIssuer:
     """An `AuthorizationServer` on loopback for a `with` block. `url` is its issuer. `options`: those of
-    `AuthorizationServer`, of which `registration` is on and `automatic` is "alice", so that a login needs no browser;
-    automatic=None shows the pages. `path`: of the issuer, as "/tenant".
+    `AuthorizationServer`; here `registration` is on and `automatic` is "alice", so that a login needs no browser;
+    automatic=None shows the pages. `path`: that of the issuer, such as "/tenant".
 
     Raises LocalError where it cannot start.
     """
 
     def __init__(self, *, path: str = "", **options: Unpack[IssuerOptions]) -> None:
         self.clock: IssuerClock = IssuerClock()
-        """Its time, which a test can advance."""
+        """The server's clock, which a test can advance."""
         given: dict[str, Any] = {"registration": True, "automatic": "alice", "clock": self.clock, **options}
         self._path = path
         self.server: AuthorizationServer = AuthorizationServer(f"http://127.0.0.1:1{path}", **given)
-        """The authorization server that runs."""
+        """The running authorization server."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
@@ -142,7 +142,7 @@ class LocalIssuer:
             started.set()
             await self._end.wait()
 
-    # -- what tests do with it
+    # -- tokens, clients and keys for tests
 
     def token(
         self,
@@ -167,28 +167,29 @@ class LocalIssuer:
         life: float = -3_600.0,
         claims: dict[str, Any] | None = None,
     ) -> str:
-        """Return the same, expired an hour ago."""
+        """Return a token that expired an hour ago; the arguments of `token`. `life`: negative seconds."""
         return self.token(subject, scopes=scopes, resource=resource, client=client, life=life, claims=claims)
 
     @staticmethod
     def claims(token: str) -> dict[str, Any]:
-        """Return what a token says, without a look at its signature."""
+        """Return the claims of a token, without verifying its signature."""
         return parse_jws(token, ASYMMETRIC).claims()
 
     def client(self, id: str, secret: str = "", **fields: Unpack[ClientFields]) -> Client:
-        """Make a client known; with a secret it authenticates by HTTP Basic, unless `fields` say otherwise. `fields`:
-        those of `Client`."""
+        """Add a client, and return it; with a secret it authenticates by HTTP Basic, unless `fields` say otherwise.
+        `fields`: those of `Client`."""
         own: dict[str, Any] = {"method": "client_secret_basic", "secret_hash": secret_hash(secret)} if secret else {}
         made = Client(id=id, **{**own, **fields})
         self.server.engine.clients.add(made)
         return made
 
     def rotate_keys(self) -> None:
-        """Sign with a new key from now on; tokens of the last ones stay good."""
+        """Sign with a new key from now on; tokens of the last keys stay valid."""
         self.server.engine.keys.rotate()
 
     def revoke_all(self, refresh_token: str) -> None:
-        """End the grant of a refresh token, as if its user had taken it back."""
+        """End the grant of a refresh token, as if its user had revoked it. Raises LocalError for a token of another
+        server, and outside of the `with` block."""
         engine = self.server.engine
         named = engine.families.read(refresh_token)
         if named is None:

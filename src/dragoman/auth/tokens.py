@@ -1,7 +1,7 @@
 """The rules of a token's claims: whose it is, for whom, and for how long (RFC 7519, RFC 9068). Pure.
 
-An issuer is a row of data (`Issuer`): what real issuers do differently is a field of it, and never a rule left out.
-A claim of another type or form refuses the token: nothing is guessed.
+An issuer is a row of data (`Issuer`): what real issuers do differently is one of its fields, and no rule is left out
+for any of them. A token with a claim of another type or form is refused: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ LEEWAY: Final = 30.0
 """Seconds by which clocks may differ. RFC 7519 section 4.1.4: "Implementers MAY provide for some small leeway, usually
 no more than a few minutes"."""
 LATEST: Final = 253_402_300_799.0
-"""The last second of the year 9999: a time after it is none."""
+"""The last second of the year 9999, Unix time: a later time is refused."""
 _TEXT: Final = 1_024
-"""Characters of a subject or a client."""
+"""Characters of a subject or a client, at most."""
 _SCOPES: Final = 512
-"""Sets of scopes that are kept, so that tokens with the same scopes share one."""
+"""Sets of scopes that are cached, so that tokens with the same scopes share one."""
 
 ACCESS: Final = frozenset({"at+jwt"})
 """RFC 9068 section 2.1: "The value of "typ" used with JWT access tokens SHOULD be "at+jwt"."""
 UNTYPED: Final = frozenset({"at+jwt", "jwt", ""})
-"""What issuers write that were there before RFC 9068."""
-_NEVER: Final = frozenset(
+"""The `typ` values of issuers that are older than RFC 9068."""
+_OTHER_TYPES: Final = frozenset(
     {"dpop+jwt", "oauth-id-jag+jwt", "logout+jwt", "secevent+jwt", "token-introspection+jwt", "oauth-authz-req+jwt"}
 )
 
@@ -40,11 +40,11 @@ _THUMBPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 """32 bytes in base64url without padding: a SHA-256."""
 
 Path = str | tuple[str, ...]
-"""The name of a claim, or the names on the way to it in nested objects."""
+"""The name of a claim, or the names that lead to it through nested objects."""
 
 
 class TokenBinding(Struct, frozen=True):
-    """What a token is bound to (RFC 7800): it is taken together with that alone."""
+    """What a token is bound to (RFC 7800): it is accepted only together with that."""
 
     by: Literal["jkt", "x5t#S256"]
     """A key, by its JWK thumbprint (RFC 9449 section 6.1), or a TLS certificate, by the SHA-256 of its DER (RFC 8705
@@ -72,11 +72,11 @@ class Issuer(Struct, frozen=True, kw_only=True):
     """The `typ` values that its access tokens have, in lower case; "" for none. A token that is not "at+jwt" must look
     like an access token in what it claims, too."""
     audience: frozenset[str] = frozenset()
-    """What its tokens have as audience; empty: the resource, or what `Bearer(audience=)` says."""
+    """The audiences of its tokens; empty: the resource, or what `Bearer(audience=)` says."""
     audience_claim: str = "aud"
     """The claim that says for whom a token is."""
     subject: tuple[Path, ...] = ("sub",)
-    """The claims that may name the user; the first that is there does."""
+    """The claims that may name the user; the first one that a token has counts."""
     client: tuple[Path, ...] = ("client_id", "azp")
     """The claims that may name the client."""
     scopes: tuple[Path, ...] = ("scope", "scp")
@@ -84,15 +84,15 @@ class Issuer(Struct, frozen=True, kw_only=True):
     roles: tuple[Path, ...] = ("roles",)
     """The claims with roles: lists, or a text for one."""
     evidence: tuple[str, ...] = ("scope", "scp", "roles", "client_id", "azp")
-    """What an access token claims and an ID token does not: a token that is not "at+jwt" has one of them, or one of
-    `scopes` and `client`."""
+    """Claims that access tokens have and ID tokens do not: a token that is not "at+jwt" must have one of them, or one
+    of `scopes` and `client`."""
     required: Mapping[str, tuple[Any, ...]] = {}
-    """Claims that must be there, and the values that each may have; none named: any."""
+    """Claims that a token must have, with the values that each may have; an empty tuple: any."""
     exchange: str = "rfc8693"
     """How it exchanges tokens: "rfc8693", or "on_behalf_of" (Entra)."""
 
     def __post_init__(self) -> None:
-        never = self.types & _NEVER
+        never = self.types & _OTHER_TYPES
         if never:
             raise LocalError(f"Issuer: {', '.join(sorted(never))} is not the type of an access token")
         unknown = self.algorithms - ASYMMETRIC
@@ -101,12 +101,11 @@ class Issuer(Struct, frozen=True, kw_only=True):
 
 
 class ClaimRules:
-    """Judges the claims of tokens of one issuer whose signature is good.
+    """Checks the claims of one issuer's tokens, after their signature was verified.
 
-    `audience`: the values one of which must be a token's audience; `resource`: where another claim than `aud` says for
-    whom a token is, what `aud` must name if it is there all the same; `leeway`: seconds by which clocks may differ;
-    `implies`: for a scope those that it includes; `expires`: whether a token must say when it expires.
-    """
+    `audience`: a token's audience must be one of these; `resource`: where another claim than `aud` is the audience,
+    what `aud` must name if a token has it all the same; `leeway`: seconds by which clocks may differ; `implies`: for a
+    scope those that it includes; `expires`: whether a token must have `exp`. Raises LocalError without an audience."""
 
     __slots__ = (
         "_audience",
@@ -137,16 +136,16 @@ class ClaimRules:
         self._leeway = leeway
         self._expires = expires
         self._evidence = frozenset(issuer.evidence).union(map(_first, issuer.scopes + issuer.client))
-        self._scopes = _Sets(implies or {})
-        self._roles = _Sets({})
+        self._scopes = _WordSets(implies or {})
+        self._roles = _WordSets({})
         if not self._audience or "" in self._audience:
             raise LocalError("Rules: without an audience a token of any service of the issuer would be taken")
 
     def check_claims(
         self, token: VerifiedToken, now: float, *, claims: Mapping[str, Any], credential: Credential | None
     ) -> tuple[Identity, TokenBinding | None]:
-        """Return who the bearer is, and what the token is bound to; None: to nothing. `claims` and `credential` are the
-        identity's. Its `expires_at` is `exp` and the leeway. Raises TokenRefused."""
+        """Return who the bearer is, and what the token is bound to (None: to nothing). `now`: Unix time; `claims` and
+        `credential` become the identity's. Its `expires_at` is `exp` plus the leeway. Raises TokenRefused, NotYet."""
         found, issuer = token.claims, self.issuer
         # RFC 9068 section 4: "The issuer identifier for the authorization server ... MUST exactly match the value of
         # the "iss" claim."
@@ -202,8 +201,8 @@ class ClaimRules:
             raise TokenRefused(f"The token is for another service ({claim})")
 
     def _check_times(self, claims: Mapping[str, Any], now: float) -> float | None:
-        """Return until when the token is taken: `exp` and the leeway. RFC 9068 section 4: "The current time MUST be
-        before the time represented by the "exp" claim." """
+        """Return until when the token is accepted: `exp` plus the leeway. RFC 9068 section 4: "The current time MUST be
+        before the time represented by the "exp" claim." Raises TokenRefused, NotYet."""
         expires = _time_at(claims, "exp")
         if expires is None and self._expires:
             raise TokenRefused("The token does not say when it expires (exp)")
@@ -218,8 +217,8 @@ class ClaimRules:
         return None if expires is None else expires + self._leeway
 
 
-class _Sets:
-    """Sets of words, each with what its words imply; equal ones are one object."""
+class _WordSets:
+    """Makes sets of words, with all that these imply; equal sets are one object."""
 
     __slots__ = ("_implies", "_kept")
 
@@ -239,7 +238,7 @@ class _Sets:
 
 
 def close_implications(implies: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    """For each scope all that it includes, over as many steps as it takes."""
+    """Return for each scope all that it includes, directly or through others."""
     direct = {scope: frozenset(included) for scope, included in implies.items()}
     found = {}
     for scope in direct:
@@ -252,8 +251,8 @@ def close_implications(implies: Mapping[str, Iterable[str]]) -> dict[str, frozen
 
 
 def bound_to(claims: Mapping[str, Any]) -> TokenBinding | None:
-    """Return what `cnf` binds a token to; None without `cnf`. Raises TokenRefused for any other confirmation: what is
-    bound in a way that cannot be checked admits no one (RFC 7800 section 3.1)."""
+    """Return to what `cnf` binds a token; None without `cnf`. Raises TokenRefused for a confirmation that cannot be
+    checked here: such a token admits no one (RFC 7800 section 3.1)."""
     if "cnf" not in claims:
         return None
     cnf = claims["cnf"]
@@ -283,7 +282,8 @@ def _value_at(claims: Mapping[str, Any], path: Path) -> Any:
 
 
 def _text_at(claims: Mapping[str, Any], paths: Sequence[Path]) -> str | None:
-    """Return the first of these claims that is there. Raises TokenRefused if it is not text."""
+    """Return the first of these claims that the token has; None if it has none. Raises TokenRefused if it is not
+    text."""
     for path in paths:
         value = _value_at(claims, path)
         if value is not None:

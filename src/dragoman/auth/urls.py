@@ -1,4 +1,4 @@
-"""URLs as documents, requests and people write them, split without raising anything. Pure."""
+"""Splits URLs that documents, requests and people write, without raising errors. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from urllib.parse import SplitResult, urlsplit
 
 REDIRECT_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 """The loopback hosts of redirect URIs and of our own issuer: the IP literals of RFC 8252 section 7.3, and `localhost`,
-which clients in use register. Not all that `is_loopback` takes: where a browser is sent with a code, no resolver that
-sends `a.localhost` elsewhere may decide (RFC 6761 section 6.3 only says SHOULD)."""
+which existing clients register. These are fewer than `is_loopback` accepts: a resolver may send `a.localhost` elsewhere
+(RFC 6761 section 6.3 only says SHOULD), and must not decide where a browser is sent with a code."""
 
 
 def split(url: str) -> SplitResult | None:
-    """Return the parts of a URL; None for text that is none, such as one with half of a pair of brackets, or with a
+    """Return the parts of a URL; None for text that is no URL, such as one with a bracket that is not closed, or with a
     port that is not a number or too high."""
     try:
         parts = urlsplit(url)
@@ -24,7 +24,7 @@ def split(url: str) -> SplitResult | None:
 
 
 def host_of(url: str | None) -> str:
-    """Return the host of a URL, in lower case; "" for None, and for text that is no URL with a host."""
+    """Return the host of a URL, in lower case; "" for None, and for text without a host."""
     parts = None if url is None else split(url)
     return "" if parts is None else (parts.hostname or "").lower()
 

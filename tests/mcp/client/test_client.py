@@ -222,7 +222,7 @@ async def test_what_a_server_says_of_itself_to_another_token_is_not_kept() -> No
 
     def answers(message: Message) -> Iterable[Any]:
         if len(server.of("server/discover")) == 2:
-            client._far.reauthorized()
+            client._session.reauthorized()
         return [found]
 
     server.script = answers
@@ -560,7 +560,7 @@ async def test_progress_without_end_has_an_end() -> None:
             await asyncio.sleep(0.005)
 
     async with Client(peer, timeout=0.5) as client:
-        client._far.peer.longest = 0.1
+        client._session.peer.longest = 0.1
         calling = asyncio.ensure_future(client.call_tool("t"))
         await peer.until("tools/call")
         dripping = asyncio.ensure_future(drip(peer.heard[-1]["id"]))
@@ -763,7 +763,7 @@ async def test_a_client_that_is_closed_while_it_comes_back_stays_closed() -> Non
     server.say(initialized(), asked[1])
     with pytest.raises(Closed):
         await calling
-    assert not client._far.entered
+    assert not client._session.entered
     assert server.methods().count("tools/call") == 1
 
 
@@ -876,7 +876,7 @@ async def test_a_call_that_is_answered_at_once_leaves_no_deadline() -> None:
         assert (await client.call_tool("steps", on_progress=told.append)).text == "done"
         with pytest.raises(InvalidParams):
             await client.call_tool("nothing")
-        deadlines = client._far.peer.clock._due
+        deadlines = client._session.peer.clock._due
         assert (len(told), deadlines) == (1, {})
 
 

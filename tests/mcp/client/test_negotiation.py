@@ -73,7 +73,7 @@ async def test_silence_means_a_legacy_server_and_the_question_is_taken_back() ->
     server = Scripted(script)
     async with Client(server, probe=0.01) as client:
         assert client.revision is R2025_11
-        await client._far.peer.notify("notifications/roots/list_changed")
+        await client._session.peer.notify("notifications/roots/list_changed")
     assert server.methods()[:2] == ["server/discover", "initialize"]
     assert server.of("notifications/cancelled")[0]["params"]["requestId"] == server.heard[0]["id"]
 

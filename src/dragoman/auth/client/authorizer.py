@@ -2,8 +2,8 @@
 
 Rules:
 
-- No lock spans a request: what is held, while a token is renewed or a person logs in, is held by those alone who need a
-  new token. Those that waited take what the first one got, or its failure.
+- No lock is held during a request. Only requests that need a new token wait while one is renewed or a person logs in;
+  they share the first one's new token, or its failure.
 - On 401: a newer token of this process, then one of another process, then a refresh, then a login; each at most once
   for a request. On 403 with `insufficient_scope`: a login with the union of scopes, at most MOST_STEP_UPS times for an
   operation.
@@ -55,9 +55,9 @@ class Authorizer:
     """The authorization of requests to the resource at `url`.
 
     `obtain`: the flow that gets a new grant. `key`: what this client authenticates with at the token endpoint, instead
-    of a secret. `read`: returns the assertion to exchange; it gets the one that was refused, if one was; `closing`:
-    ends what it began. `hint`: which client this is. `login_wait`: seconds that a login of another process is waited
-    for; None: no person logs in here.
+    of a secret. `read`: returns the assertion to exchange; it gets the one that was refused, or ""; `closing`: stops
+    what `read` began. `hint`: the part of a store's key that tells clients apart. `login_wait`: seconds to wait for a
+    login of another process; None: no person logs in here.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Authorizer:
         self._loaded = False
         self._lock = asyncio.Lock()
         self.failures: int = 0
-        """How many logins and refreshes have failed: who waited for one of them fails with it."""
+        """How many logins and refreshes have failed: a request that waited for one of them fails with it."""
         self._failure = ""
         self._dpop: Key | None = None
         self._login: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class Authorizer:
     # -- a new token
 
     async def renew(self, used: str | None, challenge: Challenge | None, attempt: Attempt) -> bool:
-        """After a 401: whether there is another token than the one used. Raises AuthError."""
+        """Return, after a 401, whether there is now another token than the one used. Raises AuthError."""
         seen = self.failures
         async with self._lock:
             if self._has_other(used):
@@ -185,8 +185,8 @@ class Authorizer:
             await self._log_in(challenge)
 
     async def usable_tokens(self, usable: Callable[[Tokens], bool]) -> Tokens:
-        """Tokens that are `usable`: those that are stored, renewed ones, or of a new login, which may be none. Raises
-        AuthError."""
+        """Return tokens that are `usable`: the stored ones, renewed ones, or else those of a new login, which are not
+        checked again. Raises AuthError."""
         async with self._lock:
             await self._load()
             tokens = self.tokens
@@ -201,7 +201,7 @@ class Authorizer:
         return tokens
 
     async def step_up(self, used: str | None, challenge: Challenge, operation: str) -> bool:
-        """After a 403 for scopes: whether there is a token with more of them. Raises AuthError."""
+        """Return, after a 403 for scopes, whether there is now a token with more of them. Raises AuthError."""
         seen = self.failures
         async with self._lock:
             if self._has_other(used) or await self._adopt(used):
@@ -282,7 +282,8 @@ class Authorizer:
             await self._run_flow(challenge)
 
     async def _run_flow(self, challenge: Challenge | None, refused: str | None = None) -> None:
-        """`refused`: the assertion that was not taken."""
+        """Run the flow and keep its grant. `refused`: the assertion that was not accepted; another one is tried once.
+        Raises AuthError."""
         text = "" if self._read_text is None else await self._read_text(refused or "")
         request = TokenRequest(url=self.url, challenge=challenge, before=self.grant, clock=self._clock, text=text)
         try:
@@ -350,7 +351,7 @@ class Authorizer:
     # -- the store
 
     async def _load(self) -> None:
-        """Take up what an earlier run, or another process, left."""
+        """Load the grant that an earlier run, or another process, stored."""
         pointer = await self._store.read(self._locator)
         key = None if pointer is None else _decode(pointer, EntryKey)
         stored = None if key is None else await self._store.read(key)
@@ -364,7 +365,7 @@ class Authorizer:
         self.grant, self._generation = grant, generation
 
     async def _adopt(self, used: str | None) -> bool:
-        """Take the tokens that another process got meanwhile, if there are any."""
+        """Load the tokens of another process; return whether they are other ones than those used."""
         await self._load()
         return self._has_other(used)
 
@@ -373,16 +374,16 @@ class Authorizer:
         key, value = grant.key(self._hint), msgspec.json.encode(grant)
         if not await self._store.write(key, value, self._generation):
             stored = await self._store.read(key)
-            there = None if stored is None else _decode(stored, Grant)
-            if stored is not None and there is not None and there.tokens is not None:
-                self._use(there, stored.generation)
+            newer = None if stored is None else _decode(stored, Grant)
+            if stored is not None and newer is not None and newer.tokens is not None:
+                self._use(newer, stored.generation)
                 return
             await replace_entry(self._store, key, value)
         await self._reread(key, grant)
 
     async def _keep_grant(self, grant: Grant, saving: Awaitable[None]) -> None:
-        """Store what was got. If the store cannot be used it serves this process all the same: it may be the only one
-        that there is, since the refresh token before it is spent."""
+        """Store a grant. If the store cannot be used, this process uses the grant all the same: it may hold the only
+        tokens that there are, since the refresh token before them is spent."""
         try:
             await saving
         except TokenStoreError as error:
@@ -390,26 +391,27 @@ class Authorizer:
             self._use(grant, self._generation)
 
     async def _save_new(self, grant: Grant) -> None:
-        """Put a new grant where the next run finds it."""
+        """Store a new grant, and the pointer by which the next run finds it."""
         key = grant.key(self._hint)
         await replace_entry(self._store, key, msgspec.json.encode(grant))
         await replace_entry(self._store, self._locator, msgspec.json.encode(key))
         await self._reread(key, grant)
 
     async def _reread(self, key: EntryKey, grant: Grant) -> None:
-        """The generation of what was written."""
+        """Use the grant that was written, with its generation in the store."""
         stored = await self._store.read(key)
         self._use(grant, None if stored is None else stored.generation)
 
     async def _end(self, grant: Grant, unknown: bool) -> None:
-        """The grant is over: drop its tokens, unless another process has new ones. The scopes are remembered."""
+        """Drop the tokens of a grant that is over, unless another process has new ones. Its scopes are remembered.
+        `unknown`: the server no longer knows the client."""
         await self._save(structs.replace(grant, tokens=None))
         if unknown and grant.client.how == "registered":
             await forget_client(self._store, grant.server.issuer)
 
 
 def _ignore_failure(work: asyncio.Task[Any]) -> None:
-    """The failure of what no one waits for any more is no one's."""
+    """Retrieve the failure of a task that nobody awaits any more, so that asyncio does not log it."""
     if not work.cancelled():
         work.exception()
 
@@ -479,7 +481,7 @@ class Attempt:
 
 
 def choose_challenge(challenges: list[Challenge]) -> Challenge | None:
-    """Return the challenge to answer: of a scheme that OAuth's tokens have."""
+    """Return the challenge to answer, one of OAuth's schemes; None if there is none."""
     ours = [one for one in challenges if one.of("Bearer") or one.of("DPoP")]
     return next((one for one in ours if "resource_metadata" in one.params), ours[0] if ours else None)
 

@@ -1,7 +1,7 @@
 """The authorization code flow (OAuth 2.1 section 4.1) with PKCE (RFC 7636) and the check of the issuer that answers
 (RFC 9207).
 
-The rules stand here as functions without I/O; `login` puts them in order.
+The rules are functions without I/O; `login` calls them in order.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class AuthorizationRequest(Struct, frozen=True, kw_only=True):
 
 
 def check_pkce(server: ServerMetadata, assume: bool) -> None:
-    """ "If `code_challenge_methods_supported` is absent, the authorization server does not support PKCE and MCP clients
-    MUST refuse to proceed." Raises LoginFailed. `assume`: the user knows that the server does S256 without saying
-    so; one that lists methods and not S256 is refused all the same."""
+    """Raise LoginFailed unless the server supports PKCE with S256: "If `code_challenge_methods_supported` is absent,
+    the authorization server does not support PKCE and MCP clients MUST refuse to proceed." `assume`: accept an absent
+    list, because the user knows that the server does S256; a list without S256 is refused all the same."""
     methods = server.code_challenge_methods_supported
     if methods is not None and "S256" in methods:
         return
     if methods is None and assume:
         return
-    said = "does not say that it supports PKCE" if methods is None else f"supports PKCE by {', '.join(methods)} alone"
+    fault = "does not say that it supports PKCE" if methods is None else f"supports PKCE by {', '.join(methods)} alone"
     hint = ": if you know that it does S256 (Entra and Cognito do), write pkce='assume'" if methods is None else ""
-    raise LoginFailed(f"{server.issuer} {said}: without S256 a code could be stolen, so no login is begun{hint}")
+    raise LoginFailed(f"{server.issuer} {fault}: without S256 a code could be stolen, so no login is begun{hint}")
 
 
 def new_request(
@@ -114,13 +114,13 @@ def fields_of(query: str) -> dict[str, str]:
 
 
 def same_state(ours: str, theirs: str | None) -> bool:
-    """Return whether an answer belongs to this request."""
+    """Return whether an answer's state is that of our request; compared in constant time."""
     return theirs is not None and hmac.compare_digest(ours.encode(), theirs.encode())
 
 
 def code_of(request: AuthorizationRequest, query: str) -> str:
-    """Return the code in the answer to a request. Raises LoginFailed; for an answer from another issuer without a word
-    of what that says."""
+    """Return the code in the answer to a request. Raises LoginFailed, with the server's own error code and text only
+    if the answer is from the right issuer."""
     fields = fields_of(query)
     # "discard any results that do not include or have a mismatch with the original state"
     if not same_state(request.state, fields.get("state")):
@@ -128,8 +128,8 @@ def code_of(request: AuthorizationRequest, query: str) -> str:
     check_iss(request, fields.get("iss"))
     if "error" in fields:
         text = describe(fields.get("error_description", ""))
-        said = describe(fields["error"]) + (f": {text}" if text else "")
-        failed = LoginFailed(f"{request.issuer} does not authorize this client: {said}")
+        reason = describe(fields["error"]) + (f": {text}" if text else "")
+        failed = LoginFailed(f"{request.issuer} does not authorize this client: {reason}")
         failed.error = describe(fields["error"])
         raise failed
     code = fields.get("code")
@@ -139,7 +139,8 @@ def code_of(request: AuthorizationRequest, query: str) -> str:
 
 
 def check_iss(request: AuthorizationRequest, iss: str | None) -> None:
-    """RFC 9207 section 2.4, by the table of the specification; errors are checked as codes are.
+    """Check the issuer that an answer names (RFC 9207 section 2.4), by the table of the MCP specification. An answer
+    with an error is checked like one with a code. Raises LoginFailed.
 
     | promised in metadata | `iss` in the answer | |
     | yes | yes | compare, byte for byte |

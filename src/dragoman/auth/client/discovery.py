@@ -1,4 +1,4 @@
-"""Finds the authorization server of a resource (RFC 9728, RFC 8414, OpenID Connect Discovery)."""
+"""How a client finds the authorization server of a resource (RFC 9728, RFC 8414, OpenID Connect Discovery)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .world import World
 
 
 class DiscoveryOptions(Struct, frozen=True, kw_only=True):
-    """What the user fixed of the discovery."""
+    """What the user fixed in advance, instead of leaving it to discovery."""
 
     issuer: str | None = None
     """The only authorization server that is used, even if the resource names others."""
@@ -34,8 +34,8 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True):
     """The `resource` to ask for; None: none; UNSET: as the resource's metadata says."""
 
 
-class Found(Struct, frozen=True, kw_only=True):
-    """What was found."""
+class Discovery(Struct, frozen=True, kw_only=True):
+    """The authorization server of a resource, and what the metadata say of the tokens to request."""
 
     server: ServerMetadata
     resource: str | None
@@ -44,14 +44,14 @@ class Found(Struct, frozen=True, kw_only=True):
     by: By
     """Who named the issuer."""
     bound: bool = False
-    """Whether the resource takes tokens alone that are bound to a key (DPoP)."""
+    """Whether the resource accepts only tokens that are bound to a key (DPoP)."""
 
 
-async def discover(world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions) -> Found:
+async def discover(world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions) -> Discovery:
     """Return the authorization server of the resource at `url`, and the `resource` to name. Raises AuthError."""
-    document = await _resource(world, url, challenge, wanted)
+    document = await _fetch_resource(world, url, challenge, wanted)
     if document is None:
-        return await _without(world, url, wanted)
+        return await _discover_without_metadata(world, url, wanted)
     listed = document.authorization_servers or ()
     if wanted.issuer is not None:
         issuer, by = wanted.issuer, _operator
@@ -66,14 +66,14 @@ async def discover(world: World, url: str, challenge: Challenge | None, wanted: 
         raise AuthorizationFailed(f"the authorization server {issuer} has no metadata at its well-known URIs")
     resource = document.resource if wanted.resource is UNSET else wanted.resource
     bound = bool(document.dpop_bound_access_tokens_required)
-    return Found(server=server, resource=resource, scopes=document.scopes_supported, by=by, bound=bound)
+    return Discovery(server=server, resource=resource, scopes=document.scopes_supported, by=by, bound=bound)
 
 
 _operator: By = "operator"
 _document: By = "document"
 
 
-async def _resource(
+async def _fetch_resource(
     world: World, url: str, challenge: Challenge | None, wanted: DiscoveryOptions
 ) -> ProtectedResource | None:
     """Return the metadata of the resource, None if there is none."""
@@ -105,15 +105,15 @@ def _join(url: str, named: str) -> str:
         raise MetadataRefused("the challenge's resource_metadata is not a URL") from None
 
 
-async def _without(world: World, url: str, wanted: DiscoveryOptions) -> Found:
-    """Find the server of a resource without metadata: the issuer that the user pinned, or the server itself, as
-    2025-03-26 has it."""
+async def _discover_without_metadata(world: World, url: str, wanted: DiscoveryOptions) -> Discovery:
+    """Return the authorization server of a resource without metadata: the issuer that the user pinned, or else the
+    resource's own host, as 2025-03-26 has it. Raises AuthError."""
     resource = canonical(url) if wanted.resource is UNSET else wanted.resource
     if wanted.issuer is not None:
         server = await issuer_metadata(world, wanted.issuer, "operator")
         if server is None:
             raise AuthorizationFailed(f"the issuer {wanted.issuer} has no metadata at its well-known URIs")
-        return Found(server=server, resource=resource, scopes=None, by="operator")
+        return Discovery(server=server, resource=resource, scopes=None, by="operator")
     origin = origin_of(url)
     server = await issuer_metadata(world, origin, "document")
     if server is None:
@@ -127,7 +127,7 @@ async def _without(world: World, url: str, wanted: DiscoveryOptions) -> Found:
             registration_endpoint=f"{origin}/register",
             code_challenge_methods_supported=("S256",),
         )
-    return Found(server=server, resource=resource, scopes=None, by="document")
+    return Discovery(server=server, resource=resource, scopes=None, by="document")
 
 
 async def issuer_metadata(world: World, issuer: str, by: By) -> ServerMetadata | None:

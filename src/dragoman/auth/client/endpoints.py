@@ -11,8 +11,8 @@ from .errors import LoginFailed
 
 
 def check_endpoint(url: str | None, name: str) -> None:
-    """ "All authorization server endpoints MUST be served over HTTPS"; http on loopback passes here, and is judged
-    where it is fetched. Raises MetadataRefused for `javascript:` and its like."""
+    """Raise MetadataRefused for an endpoint that is no web URL, such as `javascript:`. "All authorization server
+    endpoints MUST be served over HTTPS": plain http passes here, and is judged where it is fetched."""
     if url is None:
         return
     parts = split_web(url)
@@ -21,8 +21,8 @@ def check_endpoint(url: str | None, name: str) -> None:
 
 
 def check_secure(url: str, name: str, server: ServerMetadata) -> None:
-    """Check an endpoint that a person or a code is sent to: plain http is for loopback alone. Raises MetadataRefused
-    and LoginFailed."""
+    """Check an endpoint that a person or a code is sent to. Raises MetadataRefused, and LoginFailed for plain http off
+    loopback."""
     check_endpoint(url, name)
     parts = urlsplit(url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
@@ -30,7 +30,7 @@ def check_secure(url: str, name: str, server: ServerMetadata) -> None:
 
 
 def need_endpoint(url: str | None, name: str, server: ServerMetadata) -> str:
-    """Return an endpoint that must be there. Raises AuthError."""
+    """Return the URL. Raises AuthError where the metadata name none."""
     if url is None:
         raise AuthError(f"the authorization server {server.issuer} has no {name}")
     return url

@@ -1,4 +1,4 @@
-"""What a store holds, for those who look at it: the logins of a user, one of them by its URL, and the end of one."""
+"""The logins in a store, for the commands that list, show and end them."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ async def _entry(store: TokenStore, key: EntryKey) -> StoredLogin | None:
 
 
 async def end(store: TokenStore, entry: StoredLogin, fetcher: Fetcher, *, forget: bool = False) -> bool:
-    """Log out: revoke the tokens at the server, and remove them here, also if the server does not answer. `forget`: the
-    client's registration too. Whether the server revoked them."""
+    """Log out: revoke the tokens at the server, and remove them here, also if the server does not answer. `forget`:
+    forget the client's registration too. Return whether the server revoked them. Raises TokenStoreError."""
     grant, done = entry.grant, False
     try:
         if grant.tokens is not None:

@@ -1,4 +1,4 @@
-"""The errors of a client that has no authorization. They end the call that needed it, so they are `Broken` too."""
+"""The errors of a client without authorization. They end the call that needs it, so they are `Broken` too."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from ..errors import AuthError
 
 
 class AuthorizationFailed(AuthError, Broken):
-    """No token for this call: the text says at which step, and what would help. What was stored is kept."""
+    """There is no token for this call: the text says at which step it failed, and what would help. What was stored is
+    kept."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text, 1000))
 
 
 class LoginNeeded(AuthorizationFailed):
-    """Only a person can go on, by logging in, and there is none to ask (`interactive=False`), or no client id."""
+    """A person has to act: to log in, where none is present (`interactive=False`), or to register a client by hand."""
 
     reason: Reason = "login"
 
 
 class AssertionRefused(AuthorizationFailed):
-    """What vouches for the user is not taken any more; another one may be."""
+    """The assertion for the user is no longer accepted; another one may be."""
 
 
 class LoginFailed(AuthorizationFailed):
-    """The login was begun and did not end in a token: refused, timed out, or an answer that must not be trusted."""
+    """A login did not end in a token: it was refused or timed out, or its answer must not be trusted."""
 
     reason: Reason = "login"
 

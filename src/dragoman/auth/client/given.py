@@ -22,10 +22,10 @@ Given: TypeAlias = str | tuple[str, float]
 
 @holds_secret
 class Token:
-    """`auth=Token(fn)`: `fn()`, plain or async, gives the token, or the token and when it expires (Unix time).
+    """`auth=Token(fn)`: `fn()`, plain or async, returns the token, or the token and when it expires (Unix time).
 
-    It is called for the first request, shortly before the expiry that it gave, and once for a request that a 401
-    answers; never twice at the same time.
+    It is called for the first request, shortly before the token expires, and once for a request that is answered with
+    401; never twice at the same time.
     """
 
     def __init__(self, function: Callable[[], Given | Awaitable[Given]]) -> None:
@@ -37,12 +37,12 @@ class Token:
         return "Token(...)"
 
     def authorizing(self, url: str, tls: object = None) -> GivenTokens:
-        """For `Options.auth`."""
+        """Return the tokens for the requests to `url`; for `Options.auth`."""
         return GivenTokens(self._function)
 
 
 class GivenTokens:
-    """The tokens that a function gives, for the requests to one resource."""
+    """The tokens that a function returns, for the requests to one resource."""
 
     def __init__(self, function: Callable[[], Given | Awaitable[Given]]) -> None:
         self._function = function
@@ -58,21 +58,22 @@ class GivenTokens:
         return GivenAttempt(self, patience)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
     def ready(self) -> str | None:
         """Return the token, if there is one that does not expire soon."""
         return None if self._renew_at is not None and self._renew_at <= time.time() else self._token
 
     async def token(self) -> str:
-        """Return the token to use now."""
+        """Return the token to use now. Raises AuthorizationFailed."""
         if (token := self.ready()) is not None:
             return token
         await self.renew(self._token)
         return self._token or ""
 
     async def renew(self, used: str | None) -> bool:
-        """Ask the function, unless somebody did since; whether there is another token now."""
+        """Call the function, unless another request has since `used`. Return whether there is another token now. Raises
+        AuthorizationFailed."""
         async with self._lock:
             if self._token != used:
                 return True
@@ -91,15 +92,15 @@ class GivenTokens:
 
 
 class GivenAttempt:
-    """One request with a given token."""
+    """One request with a token of the function."""
 
-    __slots__ = ("_asked", "_patience", "_tokens", "_used")
+    __slots__ = ("_patience", "_renewed", "_tokens", "_used")
 
     def __init__(self, tokens: GivenTokens, patience: Patience) -> None:
         self._tokens = tokens
         self._patience = patience
         self._used: str | None = None
-        self._asked = False
+        self._renewed = False
 
     async def fields(self, method: str, url: str) -> Mapping[str, str]:
         """Return the header fields of this request."""
@@ -114,9 +115,9 @@ class GivenAttempt:
 
     async def again(self, status: int, headers: Mapping[str, str]) -> bool:
         """Return whether to send the request again: once after a 401, with another token."""
-        if status != 401 or self._asked:
+        if status != 401 or self._renewed:
             return False
-        self._asked = True
+        self._renewed = True
         try:
             with self._patience():
                 return await self._tokens.renew(self._used)

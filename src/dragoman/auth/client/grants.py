@@ -1,4 +1,5 @@
-"""What is sent to a token endpoint for each grant. Flows over a `World`."""
+"""What is sent to a token endpoint for each grant. Flows over a `World`; each raises AuthError: FetchFailed or
+FetchRefused for a request, OAuthError for an answer that refuses, AuthorizationFailed for one that is no answer."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ from .world import World
 Clock = Callable[[], float]
 
 INTERVAL = 5.0
-"""Seconds between two questions of a device (RFC 8628 section 3.2)."""
+"""Seconds between two polls of a device, where the server does not say (RFC 8628 section 3.2)."""
 LONGEST_DEVICE = 1800.0
-"""Seconds for which a device asks at most, even if the server allows more."""
+"""Seconds for which a device polls at most, even if the server allows more."""
 MOST_QUESTIONS = 500
-"""Questions of one device: one every 5 s for half an hour, and some more."""
+"""Polls of one device: one every 5 s for half an hour, and some more."""
 
 
 async def redeem(
@@ -115,8 +116,8 @@ async def id_jag(
 async def refresh(
     world: World, sender: Sender, tokens: Tokens, resource: str | None, clock: Clock = time.time
 ) -> Fetched:
-    """Return the raw answer to a refresh, for `outcome_of`. No scope is named: what was granted stays granted (RFC 6749
-    section 6)."""
+    """Return the raw answer to a refresh, for `outcome_of`. It names no scope, so that the new token has those of the
+    grant (RFC 6749 section 6)."""
     endpoint = need_endpoint(sender.server.token_endpoint, "token_endpoint", sender.server)
     form = {"grant_type": REFRESH_TOKEN, "refresh_token": tokens.refresh_token, "resource": resource}
     return await sender.post(world, endpoint, form, clock())
@@ -162,7 +163,7 @@ async def log_in_by_device(
 
 
 async def revoke(world: World, sender: Sender, tokens: Tokens, clock: Clock = time.time) -> bool:
-    """Revoke the refresh token, or the access token if there is none (RFC 7009). Whether the server did it."""
+    """Revoke the refresh token, or the access token if there is none (RFC 7009). Return whether the server did it."""
     endpoint = sender.server.revocation_endpoint
     if endpoint is None:
         world.say(f"{sender.server.issuer} revokes no tokens: what it issued stays good until it expires")

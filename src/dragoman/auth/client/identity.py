@@ -1,5 +1,5 @@
 """The user's login at the identity provider of an enterprise: OpenID Connect, once. Its ID token is the assertion that
-a resource's token is got with; it is kept with its refresh token, as any other login, and renewed."""
+is exchanged for a resource's token; it is stored and renewed like any other login."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .world import World
 
 
 class IdentityProvider:
-    """Gives the ID token of the user who logs in at `idp`. `terms`: of the login. `login_wait`: as `Authorizer`'s."""
+    """Provides the ID token of the user who logs in at `idp`. `terms`: of the login. `login_wait`: seconds to wait for
+    a login of another process; None: no person logs in here."""
 
     def __init__(
         self,
@@ -86,7 +87,8 @@ class IdentityProvider:
         return isinstance(expires, int | float) and expires - EARLY > self._clock()
 
     async def _login(self, world: World, request: TokenRequest) -> Grant:
-        """OpenID Connect Core 1.0 section 3.1, with PKCE. Raises LoginNeeded, LoginFailed and other AuthErrors."""
+        """Log the user in (OpenID Connect Core 1.0 section 3.1, with PKCE). Raises LoginNeeded, LoginFailed and other
+        AuthErrors."""
         idp, terms = self._idp, self._terms
         server = await metadata_of(world, idp)
         check_pkce(server, terms.assume_pkce)
@@ -125,7 +127,7 @@ class IdentityProvider:
         )
 
     async def _verify(self, world: World, server: ServerMetadata, text: str, nonce: str | None) -> None:
-        """Remember an ID token as verified. Raises TokenRefused, AuthError."""
+        """Verify an ID token, and remember that it was. Raises TokenRefused, AuthError."""
         claims = await verify_id_token(world, server, text, self._idp.client_id, nonce, self._clock())
         self._checked, self._subject = text, claims["sub"]
 
@@ -133,7 +135,8 @@ class IdentityProvider:
 async def verify_id_token(
     world: World, server: ServerMetadata, text: str, client: str, nonce: str | None, now: float
 ) -> dict[str, Any]:
-    """Return the claims of an ID token, by the keys that its issuer publishes. Raises TokenRefused, AuthError."""
+    """Return the claims of an ID token, verified with the keys that its issuer publishes. Raises TokenRefused,
+    AuthError."""
     check_endpoint(server.jwks_uri, "jwks_uri")
     location = need_endpoint(server.jwks_uri, "jwks_uri", server)
     got = await world.get(location, by="operator", why="the keys of the identity provider")
@@ -144,7 +147,7 @@ async def verify_id_token(
 
 
 def _claims(text: str | None) -> dict[str, Any] | None:
-    """Return what an ID token says, None for none."""
+    """Return the claims of an ID token, not verified; None where there is none."""
     try:
         return None if text is None else parse_jws(text, ASYMMETRIC).claims()
     except TokenRefused:

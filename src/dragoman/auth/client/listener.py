@@ -1,7 +1,8 @@
-"""Takes the answer of an authorization server on loopback (RFC 8252 section 7.3).
+"""Receives the answer of an authorization server on loopback (RFC 8252 section 7.3).
 
-It is bound before the browser is sent away, takes one answer, and only the one whose `state` is expected: what else
-comes is refused and changes nothing, so that no page and no program can end or answer a login that it did not begin.
+The listener is bound before the browser is sent away, and accepts one answer, the one with the expected `state`.
+Anything else is refused and changes nothing, so that no page or program can end or answer a login that it did not
+begin.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ HEAD_TIMEOUT = 10.0
 """Seconds for a browser to send its request."""
 LARGEST_HEAD = 32 * 1024
 MOST_AT_ONCE = 16
-"""Connections at once of which no request has come: browsers open a few ahead of need. A further one ends the oldest,
-so that a program that holds many and is silent does not keep the browser out."""
+"""Open connections that have not sent a request yet: browsers open a few ahead of need. A further one ends the oldest,
+so that a program with many silent ones does not keep the browser out."""
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dragoman</title>
 <body style="font-family:system-ui;margin:4rem auto;max-width:34rem"><h1>{title}</h1><p>{text}</p></body></html>"""
 _DONE = _PAGE.format(title="The answer has come", text="You can close this window and go back to the program.")
@@ -44,7 +45,8 @@ class CallbackListener:
         self._silent: dict[asyncio.StreamWriter, None] = {}
 
     async def open(self, port: int, exact: bool) -> str:
-        """Bind; returns the redirect URI. Raises LoginFailed if an exact port is taken."""
+        """Bind to the port, or to a free one where it is in use, and return the redirect URI. `exact`: raise
+        LoginFailed where it is in use."""
         try:
             server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=LARGEST_HEAD)
         except OSError as error:
@@ -95,7 +97,7 @@ class CallbackListener:
             writer.close()
 
     def _answer_request(self, head: str) -> tuple[str, str]:
-        """Status and page for a request; takes the answer if it is the one."""
+        """Return status and page for a request; keep its query if it is the expected answer."""
         first, _, rest = head.partition("\r\n")
         hosts = [line.partition(":")[2].strip().lower() for line in rest.split("\r\n") if line[:5].lower() == "host:"]
         ours = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}

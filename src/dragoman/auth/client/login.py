@@ -14,7 +14,7 @@ from ..grant_types import DEVICE_CODE, REFRESH_TOKEN
 from ..metadata import ServerMetadata
 from ..urls import host_of
 from .code import check_pkce, code_of, new_request
-from .discovery import DiscoveryOptions, Found, discover
+from .discovery import Discovery, DiscoveryOptions, discover
 from .endpoints import need_endpoint
 from .errors import AuthorizationFailed, LoginFailed
 from .grants import Clock, log_in_by_device, redeem
@@ -30,7 +30,7 @@ _FORGOTTEN = frozenset(("invalid_client", "unauthorized_client"))
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What the user said about how to get a token, common to all ways."""
+    """The user's options for getting a token, common to all kinds of login."""
 
     wanted: DiscoveryOptions
     client: ClientOptions
@@ -46,12 +46,12 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True):
-    """What led to this request for a token."""
+    """Why a token is requested: for which URL, after which challenge, in place of which grant."""
 
     url: str
     challenge: Challenge | None = None
     before: Grant | None = None
-    """The grant that there was: its scopes are requested again, and its issuer is remembered."""
+    """The earlier grant, if there was one: its scopes are requested again, and its issuer is compared."""
     clock: Clock
     text: str = ""
     """The assertion to exchange."""
@@ -60,7 +60,7 @@ class TokenRequest(Struct, frozen=True, kw_only=True):
         return f"TokenRequest({self.url!r})"
 
 
-def scopes_for(request: TokenRequest, found: Found, terms: Terms, *, person: bool) -> tuple[str, ...]:
+def scopes_for(request: TokenRequest, found: Discovery, terms: Terms, *, person: bool) -> tuple[str, ...]:
     """Return the scopes to request: those of the challenge, else all that the resource lists, else none; with those
     that were requested before at this issuer (the union of the step-up), and `offline_access` where the server offers
     it."""
@@ -79,9 +79,10 @@ def scopes_for(request: TokenRequest, found: Found, terms: Terms, *, person: boo
     return scopes
 
 
-def check_migrated(request: TokenRequest, found: Found, terms: Terms) -> None:
-    """ "If the authorization server indicated by protected resource metadata no longer matches the one the credentials
-    were registered with, clients SHOULD surface an error". Raises AuthorizationFailed."""
+def check_migrated(request: TokenRequest, found: Discovery, terms: Terms) -> None:
+    """Raise AuthorizationFailed if the resource has moved to another issuer than the one where the user's client id is
+    registered: "If the authorization server indicated by protected resource metadata no longer matches the one the
+    credentials were registered with, clients SHOULD surface an error"."""
     before, server = request.before, found.server
     if terms.client.client_id is None or terms.wanted.issuer is not None or before is None:
         return
@@ -92,8 +93,9 @@ def check_migrated(request: TokenRequest, found: Found, terms: Terms) -> None:
         )
 
 
-def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
-    """Return the key that tokens are to be bound to (DPoP): the one of before, or a new one; None: to none."""
+def bound_key(found: Discovery, terms: Terms, before: Grant | None) -> Key | None:
+    """Return the key to which tokens are to be bound (DPoP): that of the earlier grant, or a new one. None: they are
+    not to be bound."""
     if not terms.dpop and not found.bound:
         return None
     from ..jose import Key, new_key  # noqa: PLC0415  (joserfc, for those who bind their tokens)
@@ -103,23 +105,23 @@ def bound_key(found: Found, terms: Terms, before: Grant | None) -> Key | None:
     return new_key("ES256")
 
 
-def _private(server: ServerMetadata, terms: Terms) -> tuple[str, ...]:
-    """Return those hosts of the issuer that the user let be in a private network."""
-    there = {host_of(url) for url in (server.issuer, server.token_endpoint, server.revocation_endpoint)}
-    return tuple(sorted(there.intersection(terms.private)))
+def _private_hosts(server: ServerMetadata, terms: Terms) -> tuple[str, ...]:
+    """Return the hosts of the issuer that the user allows to be in a private network."""
+    hosts = {host_of(url) for url in (server.issuer, server.token_endpoint, server.revocation_endpoint)}
+    return tuple(sorted(hosts.intersection(terms.private)))
 
 
 def make_grant(
-    request: TokenRequest, found: Found, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens
+    request: TokenRequest, found: Discovery, terms: Terms, sender: Sender, scopes: tuple[str, ...], tokens: Tokens
 ) -> Grant:
-    """Return the entry for what was granted."""
+    """Return the grant to store."""
     return Grant(
         url=request.url,
         server=found.server,
         resource=found.resource,
         client=sender.client,
         by=found.by,
-        private=_private(found.server, terms),
+        private=_private_hosts(found.server, terms),
         account=terms.account,
         requested=scopes,
         tokens=tokens,
@@ -163,8 +165,8 @@ async def login(world: World, request: TokenRequest, terms: Terms) -> Grant:
 async def _client(
     world: World, request: TokenRequest, by: By, terms: Terms, server: ServerMetadata
 ) -> tuple[Registration, str, bool]:
-    """Return the client's id, the redirect URI, and whether it was registered just now. The listener is bound first,
-    for its port belongs into the registration, and before the browser is sent anywhere."""
+    """Return the client's registration, the redirect URI, and whether it was registered just now. The listener is bound
+    first: its port is part of the registration, and the browser must find it."""
     given = find_known(terms.client, server)
     if given is not None:
         uri = await world.listen(terms.redirect_port, exact=bool(terms.redirect_port))
@@ -184,14 +186,14 @@ async def _client(
 
 
 def redirect_at(uri: str, host: str) -> str:
-    """Return the redirect URI by the name that the server wants for loopback."""
+    """Return the redirect URI with the name for loopback that the server expects."""
     return uri.replace("://127.0.0.1", f"://{host}", 1)
 
 
 async def _by_device(
-    world: World, request: TokenRequest, found: Found, terms: Terms, scopes: tuple[str, ...], key: Key | None
+    world: World, request: TokenRequest, found: Discovery, terms: Terms, scopes: tuple[str, ...], key: Key | None
 ) -> Grant:
-    """RFC 8628: for machines without a browser."""
+    """Log a person in on another device (RFC 8628), for machines without a browser. Raises AuthError."""
     server = found.server
     client = find_known(terms.client, server)
     if client is None:

@@ -1,4 +1,5 @@
-"""A program gets tokens for itself, or for a user whom an identity provider vouches for. Flows over a `World`."""
+"""A program gets tokens for itself, or for a user for whom an identity provider vouches. Flows over a `World`; each
+raises AuthError."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from ..jose import Key
 
 
-_SUBJECT = frozenset(("invalid_grant", "invalid_request"))
-"""What a provider says of a subject token that has ended (RFC 8693 section 2.2.2, RFC 6749 section 5.2)."""
+_SUBJECT_REFUSED = frozenset(("invalid_grant", "invalid_request"))
+"""The errors by which a provider refuses a subject token that has expired (RFC 8693 section 2.2.2, RFC 6749 section
+5.2)."""
 
 
 class Idp(Struct, frozen=True, kw_only=True):
-    """The identity provider of an enterprise. `token_endpoint`: None: as its metadata says."""
+    """The identity provider of an enterprise. `token_endpoint`: None: the one in its metadata."""
 
     issuer: str
     token_endpoint: str | None
@@ -38,7 +40,7 @@ class Idp(Struct, frozen=True, kw_only=True):
 
     @property
     def registration(self) -> Registration:
-        """This client there."""
+        """This client's registration at the provider."""
         # the specification's example has id and secret in the form, where no metadata says otherwise
         method = "client_secret_post" if self.token_endpoint is not None and self.client_secret is not None else None
         return Registration(client_id=self.client_id, client_secret=self.client_secret, method=method)
@@ -52,7 +54,7 @@ def _registration(terms: Terms) -> Registration:
 
 
 async def by_credentials(world: World, request: TokenRequest, terms: Terms, key: Key | None) -> Grant:
-    """Client credentials, by secret or by key."""
+    """Return a grant for the client itself, which authenticates with its secret or with `key`."""
     found = await discover(world, request.url, request.challenge, terms.wanted)
     check_migrated(request, found, terms)
     scopes = scopes_for(request, found, terms, person=False)
@@ -63,7 +65,7 @@ async def by_credentials(world: World, request: TokenRequest, terms: Terms, key:
 
 
 async def by_workload(world: World, request: TokenRequest, terms: Terms, assertion: str) -> Grant:
-    """Return the token of a platform (Kubernetes, a CI) for one of the resource: RFC 7523."""
+    """Exchange the token of a platform (Kubernetes, a CI) for one of the resource (RFC 7523)."""
     found = await discover(world, request.url, request.challenge, terms.wanted)
     check_migrated(request, found, terms)
     scopes = scopes_for(request, found, terms, person=False)
@@ -73,7 +75,8 @@ async def by_workload(world: World, request: TokenRequest, terms: Terms, asserti
 
 
 async def by_enterprise(world: World, request: TokenRequest, terms: Terms, idp: Idp, id_token: str) -> Grant:
-    """Both legs of enterprise-managed authorization: the identity provider's grant, then the resource's token."""
+    """Exchange an ID token for the identity provider's assertion, and that for the resource's token: the two legs of
+    enterprise-managed authorization. Raises AssertionRefused where the provider no longer accepts the ID token."""
     found = await discover(world, request.url, request.challenge, terms.wanted)
     check_migrated(request, found, terms)
     scopes = scopes_for(request, found, terms, person=False)
@@ -92,7 +95,7 @@ async def by_enterprise(world: World, request: TokenRequest, terms: Terms, idp: 
             clock=request.clock,
         )
     except OAuthError as error:
-        if error.error in _SUBJECT:
+        if error.error in _SUBJECT_REFUSED:
             raise AssertionRefused(f"the identity provider {idp.issuer} refuses the ID token: {error}") from error
         raise
     sender = Sender(_registration(terms), found.server, by=found.by, dpop=bound_key(found, terms, request.before))

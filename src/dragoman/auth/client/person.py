@@ -1,5 +1,5 @@
-"""How a person logs in: the URL is printed and opened in a browser; the answer comes to a listener on
-loopback, or is pasted where no browser can reach it."""
+"""How a person logs in: the URL is printed and opened in a browser; the answer comes to a listener on loopback, or is
+pasted where the browser cannot reach that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .listener import CallbackListener
 OnUrl: TypeAlias = Callable[[str], "str | Awaitable[str | None] | None"]
 
 LOGIN_TIMEOUT = 300.0
-"""Seconds for a person to log in: with a second factor on a phone, two minutes were seen."""
+"""Seconds for a person to log in: with a second factor on a phone it may take two minutes."""
 LONGEST_PASTE = 16 * 1024
 
 
@@ -45,8 +45,9 @@ class DeviceCode(Struct, frozen=True, kw_only=True):
 
 
 class Person:
-    """A person who logs in. `on_url`: called with the URL instead of printing and opening it; what it returns, if
-    anything, is the answer as it would be pasted. `say`: is called with what happens. `timeout`: seconds."""
+    """A person who logs in. `on_url`: called with the URL instead of printing and opening it; the text that it returns,
+    if any, is the answer, as a person would paste it. `say`: called with messages for the person. `timeout`: seconds
+    for the person."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Person:
         self._listener: CallbackListener | None = None
 
     async def listen(self, port: int, exact: bool) -> str:
-        """Listen for the answer; returns the redirect URI."""
+        """Listen for the answer, and return the redirect URI. Raises LoginFailed if an exact port is in use."""
         await self.close()
         self._listener = CallbackListener()
         return await self._listener.open(port, exact)
@@ -100,7 +101,7 @@ class Person:
             await self.close()
 
     async def show(self, code: DeviceCode) -> None:
-        """Show a code."""
+        """Show a code, and where to enter it."""
         url = code.complete or code.uri
         if self._on_url is not None:
             given = self._on_url(url)
@@ -128,7 +129,7 @@ class Person:
 
 
 def has_browser() -> bool:
-    """Return whether a browser of this machine is seen by the person who runs this."""
+    """Return whether the person who runs this would see a browser that is opened on this machine."""
     if "SSH_CONNECTION" in os.environ and "DISPLAY" not in os.environ:
         return False
     if sys.platform in ("win32", "darwin"):
@@ -137,7 +138,8 @@ def has_browser() -> bool:
 
 
 def query_of(text: str) -> str:
-    """Return the query of a pasted answer: of a whole URL, or as it is. Raises LoginFailed for what holds none."""
+    """Return the query of a pasted answer, which is a whole URL or the query itself. Raises LoginFailed for any other
+    text."""
     text = text.strip()[:LONGEST_PASTE]
     parts = split(text)
     query = text.removeprefix("?") if "://" not in text else "" if parts is None else parts.query
@@ -153,8 +155,8 @@ def _open_browser(url: str) -> None:
 
 
 async def _read_paste() -> str:
-    """Return the next line of the standard input. When it is not waited for any more, none is taken: what is typed
-    later is for somebody else. (Windows waits for no terminal; there the thread takes one more line.)"""
+    """Return the query in the next line of the standard input. A call that is cancelled reads nothing: what is typed
+    later is for somebody else. (On Windows one cannot wait for a terminal; there the thread reads one more line.)"""
     loop = asyncio.get_running_loop()
     ended, end = socket.socketpair()
     line: asyncio.Future[str] = loop.create_future()

@@ -1,4 +1,4 @@
-"""One request to a server, to see what it asks for."""
+"""One request to a server, to see which authorization it demands."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Probe(Struct, frozen=True):
     status: int
     challenges: tuple[Challenge, ...]
     field: str
-    """Its WWW-Authenticate, as it came."""
+    """Its `WWW-Authenticate` header, as it came."""
     headers: Mapping[str, str] = {}
     body: bytes = b""
 
     @property
     def challenge(self) -> Challenge | None:
-        """The challenge that a client of OAuth answers."""
+        """The challenge that a client of OAuth would answer."""
         return choose_challenge(list(self.challenges))
 
 
 async def probe(url: str, fetcher: Fetcher, headers: Mapping[str, str] | None = None) -> Probe:
-    """Ask a server, without a token or with these headers. Raises FetchRefused, FetchFailed."""
+    """Send a `ping` without a token, or with these headers, and return the answer. Raises FetchRefused, FetchFailed."""
     got = await fetcher.post_json(url, _PING, by="operator", headers=_ACCEPT | dict(headers or {}))
     field = got.headers.get("www-authenticate", "")
     return Probe(got.status, tuple(parse_challenges(field)), field, got.headers, got.body)

@@ -1,4 +1,4 @@
-"""How a client gets its id at an authorization server: given, by document, registered dynamically, or not at all."""
+"""How a client gets its id at an authorization server: given by the user, by a document, or by dynamic registration."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .tokens import Registration
 from .world import World
 
 FAR = 1e12
-"""The latest time that is not taken for never: what a server writes may be too large for a clock."""
+"""The latest expiry of a secret, Unix time: a server may write a number that is too large for a clock."""
 
 
 class ClientOptions(Struct, frozen=True, kw_only=True):
-    """What the user said about this client."""
+    """The user's options for this client."""
 
     client_id: str | None = None
     client_secret: str | None = None
@@ -53,8 +53,8 @@ def find_known(client: ClientOptions, server: ServerMetadata) -> Registration | 
 async def register(
     world: World, client: ClientOptions, server: ServerMetadata, redirect_uri: str, by: By
 ) -> Registration:
-    """Register dynamically (RFC 7591). Raises LoginNeeded where the server registers no one, AuthorizationFailed with
-    what it says where it refuses."""
+    """Register dynamically (RFC 7591). Raises LoginNeeded where the server has no registration, AuthorizationFailed
+    with the server's reason where it refuses."""
     if server.registration_endpoint is None:
         raise LoginNeeded(
             f"{server.issuer} registers no clients by itself: register this one there by hand (redirect URI "
@@ -62,7 +62,7 @@ async def register(
         )
     redirects = [redirect_uri]
     if urlsplit(redirect_uri).hostname == "127.0.0.1":
-        # the one adjustment that helps: servers that know loopback by its name alone
+        # some servers know loopback only by its name
         redirects.append(redirect_uri.replace("://127.0.0.1", "://localhost", 1))
     for index, redirect in enumerate(redirects):
         got = await world.post_json(server.registration_endpoint, _metadata(client, server, redirect), by=by)

@@ -1,5 +1,5 @@
-"""Requests to a token endpoint: as which client, the proof that goes with them (RFC 9449 section 5), and what the
-answer is. Flows over a `World`."""
+"""Requests to a token endpoint: how the client authenticates, the DPoP proof (RFC 9449 section 5), and what the answer
+means. Flows over a `World`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Sender:
-    """How this client speaks to one authorization server: its name, its secret or key, its DPoP key and the server's
-    last nonce. `by`: who named its endpoints; `private`: hosts, in lower case, that the user let be in a private
-    network, as if they were named by the user."""
+    """Sends requests to one authorization server as one client, with its secret or `key`, and with proofs by the key
+    `dpop`. `by`: who named the server's endpoints; `private`: hosts, in lower case, that the user allows to be in a
+    private network, as if the user had named them."""
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class Sender:
         return f"Sender({self.client!r})"
 
     async def post(self, world: World, url: str, form: Mapping[str, str | None], now: float) -> Fetched:
-        """POST a form as this client; once more with a nonce if the server wants one (RFC 9449 section 8)."""
+        """POST a form as this client, and again with a nonce if the server demands one (RFC 9449 section 8). Members
+        that are None are left out. `now`: Unix time. Raises FetchFailed, FetchRefused, AuthorizationFailed."""
         by: By = "operator" if host_of(url) in self.private else self.by
         for again in (True, False):
             client = self.client
@@ -70,7 +71,8 @@ class Sender:
         return got
 
     def method(self) -> str:
-        """How it authenticates: as it was registered, if the server takes that; else the first that it takes."""
+        """Return how the client authenticates: as it was registered, if the server accepts that, else the first method
+        that it accepts. Raises AuthorizationFailed where none fits."""
         if self.key is not None:
             return "private_key_jwt"
         if self.client.client_secret is None:
@@ -105,7 +107,7 @@ def answer_of(got: Fetched, what: str) -> dict[str, Any]:
 
 
 def refusal(got: Fetched, what: str) -> Exception:
-    """Return the failure that an answer means."""
+    """Return the error to raise for an answer that is no success."""
     answer = got.json
     error = _error(got)
     if error is not None and isinstance(answer, dict):
@@ -125,7 +127,7 @@ class RefreshOutcome(Struct, frozen=True):
     """Seconds that the server asks to wait."""
 
 
-_PASSING = frozenset(("temporarily_unavailable", "server_error", "slow_down", "authorization_pending"))
+_TEMPORARY = frozenset(("temporarily_unavailable", "server_error", "slow_down", "authorization_pending"))
 _UNKNOWN_CLIENT = frozenset(("invalid_client", "incorrect_client_credentials"))  # the latter is GitHub's
 
 
@@ -142,7 +144,7 @@ def outcome_of(got: Fetched) -> RefreshOutcome:
     if success and error is None:
         return RefreshOutcome("lost", f"HTTP {got.status} without a token")
     shown = f"HTTP {got.status}" + (f", {error}" if error else "")
-    if not (success or got.status in (400, 401)) or error is None or error in _PASSING:
+    if not (success or got.status in (400, 401)) or error is None or error in _TEMPORARY:
         return RefreshOutcome("kept", shown, pause)
     if error in _UNKNOWN_CLIENT:
         return RefreshOutcome("forgotten", shown)

@@ -1,5 +1,5 @@
-"""What a user gives as `auth=`: `Login`, `ClientCredentials`, `Enterprise`, `Workload`. Each says where its tokens come
-from and makes an `Authorizer` for a URL."""
+"""What a client's `auth=` may be: `Login`, `ClientCredentials`, `Enterprise`, `Workload`. Each is a source of tokens,
+and makes an `Authorizer` for a URL."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ else:
     SSLContext = Key = IdentityProvider = Any  # start-up: annotations resolve at run time, to no more than this
 
 LOGIN_MARGIN: Final = 60.0
-"""Seconds beyond a person's `timeout` that the login of another process is waited for: its requests take time, too."""
+"""Seconds beyond a person's `timeout` to wait for the login of another process: its requests take time, too."""
 
 Resource: TypeAlias = str | UnsetType | None
 Text: TypeAlias = str | Callable[[], str | Awaitable[str]]
@@ -70,7 +70,7 @@ _LOGIN: Final = _COMMON | {
 
 
 class _SourceOptions(Struct, frozen=True, kw_only=True):
-    """The options that all four sources have, as they are given."""
+    """The options that all four sources have, as the user gave them."""
 
     issuer: str | None
     resource: Resource
@@ -82,7 +82,7 @@ class _SourceOptions(Struct, frozen=True, kw_only=True):
     environment_proxies: bool
 
     def terms(self, client: ClientOptions) -> Terms:
-        """Return what the flows need of them."""
+        """Return these options in the form that the flows use."""
         scopes = self.scopes.split() if isinstance(self.scopes, str) else self.scopes
         return Terms(
             wanted=DiscoveryOptions(issuer=self.issuer, resource=self.resource),
@@ -110,12 +110,12 @@ _SHARED: Final = _SourceOptions.__struct_fields__
 
 
 def _options(given: Mapping[str, Any]) -> _SourceOptions:
-    """Take the shared options out of a constructor's `locals()`, which were checked."""
+    """Return the shared options among a constructor's `locals()`, which were checked."""
     return _SourceOptions(**{name: given[name] for name in _SHARED})
 
 
-class _Machine:
-    """The three sources for programs: their terms and their store."""
+class _MachineSource:
+    """What the three sources for programs share: their terms, their store, and how they make an `Authorizer`."""
 
     def __init__(self, client: ClientOptions, options: _SourceOptions) -> None:
         self.terms = options.terms(client)
@@ -131,8 +131,8 @@ class _Machine:
         read: Callable[[], Any] | None = None,
         provider: IdentityProvider | None = None,
     ) -> Authorizer:
-        """Return the authorization of requests to `url`. `read` or `provider`: returns the assertion for
-        `TokenRequest.text`, before each flow."""
+        """Return the authorization of requests to `url`. `read`, or `provider`: returns the assertion to exchange
+        (`TokenRequest.text`), before each flow; neither: there is none."""
         given = None if read is None else lambda _: call(read)
         return Authorizer(
             url,
@@ -189,7 +189,7 @@ class Login:
         check("Login", _LOGIN, locals())
         if client_metadata_url is not None and not client_metadata_url.startswith("https://"):
             raise LocalError("Login: client_metadata_url is an https URL, for its text is the client's id")
-        self.store: TokenStore = _files() if store is None else store
+        self.store: TokenStore = _default_store() if store is None else store
         client = ClientOptions(
             client_id=client_id, client_secret=client_secret, metadata_url=client_metadata_url, name=client_name
         )
@@ -201,7 +201,7 @@ class Login:
             assume_pkce=pkce == "assume",
             device=device,
         )
-        """What is wanted of the issuer, and as which client."""
+        """The options of the login."""
         self._interactive = interactive
         self._timeout = timeout
         self._person = partial(Person, on_url=on_url, browser=browser, timeout=timeout)
@@ -224,7 +224,7 @@ class Login:
         )
 
     def check_at_idp(self) -> None:
-        """Raise LocalError for options that a login at an identity provider does not have."""
+        """Raise LocalError if an option is set that a login at an identity provider does not have."""
         terms = self.terms
         if terms.client.hint or terms.wanted != DiscoveryOptions() or terms.dpop or terms.device:
             raise LocalError(
@@ -233,7 +233,7 @@ class Login:
             )
 
     def at_idp(self, idp: Idp, tls: SSLContext | None = None) -> IdentityProvider:
-        """This login, at an identity provider."""
+        """Return this login, at an identity provider."""
         from .identity import IdentityProvider  # noqa: PLC0415  (joserfc, for those who log in there)
 
         needed = f"at {idp.issuer}, by a program that calls with this store and interactive=True"
@@ -272,14 +272,14 @@ class ClientCredentials:
         check("ClientCredentials", _COMMON, locals())
         if (secret is None) == (key is None):
             raise LocalError("ClientCredentials: either secret= or key=, and one of them")
-        self._machine = _Machine(ClientOptions(client_id=client_id, client_secret=secret), _options(locals()))
+        self._machine = _MachineSource(ClientOptions(client_id=client_id, client_secret=secret), _options(locals()))
         self._key = _key(key)
 
     def __repr__(self) -> str:
         return f"ClientCredentials({self._machine.terms.client.client_id!r})"
 
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
-        """For `Options.auth`."""
+        """Return the authorization of requests to `url`; for `Options.auth`."""
         terms, key = self._machine.terms, self._key
         return self._machine.authorizer(
             url, tls, lambda world, request: by_credentials(world, request, terms, key), key
@@ -289,7 +289,7 @@ class ClientCredentials:
 @holds_secret
 class Workload:
     """`auth=Workload(file, client_id=...)`: the identity that a platform gives to a program, such as the service
-    account token of Kubernetes or of a CI, exchanged for a token of the resource (RFC 7523).
+    account token of Kubernetes or the token of a CI, exchanged for one of the resource (RFC 7523).
 
     `source`: the path of the file, read anew each time because platforms rotate it, or a function that gives the JWT.
     """
@@ -309,14 +309,14 @@ class Workload:
         environment_proxies: bool = False,
     ) -> None:
         check("Workload", _COMMON, locals())
-        self._machine = _Machine(ClientOptions(client_id=client_id), _options(locals()))
+        self._machine = _MachineSource(ClientOptions(client_id=client_id), _options(locals()))
         self._source = source
 
     def __repr__(self) -> str:
         return f"Workload({self._machine.terms.client.client_id!r})"
 
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
-        """For `Options.auth`."""
+        """Return the authorization of requests to `url`; for `Options.auth`."""
         source, terms = self._source, self._machine.terms
         read = source if callable(source) else lambda: asyncio.to_thread(_content, Path(source))
         return self._machine.authorizer(
@@ -357,7 +357,9 @@ class Enterprise:
         environment_proxies: bool = False,
     ) -> None:
         check("Enterprise", _COMMON, locals())
-        self._machine = _Machine(ClientOptions(client_id=client_id, client_secret=client_secret), _options(locals()))
+        self._machine = _MachineSource(
+            ClientOptions(client_id=client_id, client_secret=client_secret), _options(locals())
+        )
         self._idp = Idp(
             issuer=idp, token_endpoint=idp_token_endpoint, client_id=idp_client_id, client_secret=idp_client_secret
         )
@@ -372,7 +374,7 @@ class Enterprise:
         return f"Enterprise({self._idp.issuer!r})"
 
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Authorizer:
-        """For `Options.auth`."""
+        """Return the authorization of requests to `url`; for `Options.auth`."""
         given, terms, idp = self._id_token, self._machine.terms, self._idp
 
         async def flow(world: World, request: TokenRequest) -> Grant:
@@ -383,8 +385,8 @@ class Enterprise:
         return self._machine.authorizer(url, tls, flow, None, provider=self._login.at_idp(idp, tls))
 
 
-def _files() -> TokenStore:
-    """Return the store of a user's logins. Raises LocalError, with the extra to install."""
+def _default_store() -> TokenStore:
+    """Return the store of a user's logins. Raises LocalError where the extra `auth` is not installed."""
     try:
         from .store.files import FileStore  # noqa: PLC0415  (cryptography, for those who log in)
     except ImportError:

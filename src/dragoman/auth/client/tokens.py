@@ -1,4 +1,4 @@
-"""What a client keeps: its registration, the tokens of a grant, and all that is needed to go on after a restart. Pure.
+"""What a client stores: its registration, the tokens of a grant, and all that it needs after a restart. Pure.
 
 Nothing here shows a token or a secret in its `repr`.
 """
@@ -51,8 +51,9 @@ class Tokens(Struct, frozen=True, kw_only=True):
     access_token: str
     token_type: str = "Bearer"
     expires_at: float | None = None
-    """Unix time; None: no one said."""
+    """Unix time; None: the answer does not say."""
     renew_at: float | None = None
+    """Unix time from which on they are renewed; None: never ahead of time."""
     refresh_token: str | None = None
     scopes: tuple[str, ...] = ()
     """What was granted; what was requested, if the answer does not say (RFC 6749 section 5.1)."""
@@ -63,7 +64,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """One entry of the store: enough to call, to renew and to revoke without asking anybody where."""
+    """One entry of the store: all that calls, renewals and revocations need, without another discovery."""
 
     url: str
     server: ServerMetadata
@@ -72,11 +73,11 @@ class Grant(Struct, frozen=True, kw_only=True):
     by: By = "document"
     """Who named the issuer: the user may name one in a private network, a document may not."""
     private: tuple[str, ...] = ()
-    """Those hosts of the issuer that the user let be in a private network, at the login: renewals reach these, and no
-    others, with any options of the process that renews."""
+    """The hosts of the issuer that the user of the login allowed to be in a private network. Renewals reach these and
+    no other private hosts, whatever the options of the process that renews."""
     account: str = "default"
     requested: tuple[str, ...] = ()
-    """All scopes that were ever requested: the union that a step-up adds to."""
+    """All scopes that were ever requested: a step-up adds to them."""
     tokens: Tokens | None = None
     dpop_key: dict[str, Any] | None = None
     """The private JWK that the tokens are bound to."""
@@ -90,10 +91,10 @@ class Grant(Struct, frozen=True, kw_only=True):
 
 
 def lifetime(value: Any) -> float | None:
-    """Return the seconds that an `expires_in` says; None where it says nothing that can be used.
+    """Return the seconds of an `expires_in`; None where it has no usable value.
 
-    Numbers and texts of digits count, fractions are cut, what is longer than a year counts as a year. 0 and less say
-    nothing: a token that is dead when it is issued would be renewed for ever, so it is used until it is refused.
+    Numbers and texts of digits count; fractions are cut, and more than a year counts as a year. 0 and less count as
+    absent: a token that is expired when it is issued would be renewed for ever, so it is used until it is refused.
     """
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
         value = int(value)
@@ -104,13 +105,13 @@ def lifetime(value: Any) -> float | None:
 
 
 class NoTokens(AuthError):
-    """A token endpoint's success without a token that can be used."""
+    """A token endpoint's answer is a success, but holds no usable token."""
 
 
 def tokens_of(answer: Any, now: float, requested: tuple[str, ...], before: Tokens | None = None) -> Tokens:
-    """Return the tokens in a token endpoint's answer (RFC 6749 section 5.1). `before`: those that were renewed: "If a
-    new refresh token is issued ... the client MUST discard the old refresh token", and else keeps it. Raises
-    NoTokens."""
+    """Return the tokens in a token endpoint's answer (RFC 6749 section 5.1). `now`: Unix time; `requested`: the scopes;
+    `before`: the tokens that were renewed: "If a new refresh token is issued ... the client MUST discard the old
+    refresh token", and without one keeps it. Raises NoTokens."""
     if not isinstance(answer, dict):
         raise NoTokens("the token endpoint's answer is not a JSON object")
     token, kind = answer.get("access_token"), answer.get("token_type", "Bearer")
@@ -135,11 +136,11 @@ def tokens_of(answer: Any, now: float, requested: tuple[str, ...], before: Token
 
 
 MOST_SCOPES = 100
-"""Scopes of one request: a server that asks for ever more does not make the URL grow for ever."""
+"""Scopes of one request at most, so that a server that demands ever more does not make the URL grow for ever."""
 
 
 def union(*sets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes of all, each once, in order. Raises AuthorizationFailed beyond MOST_SCOPES."""
+    """Return all these scopes, each once, in order. Raises AuthorizationFailed beyond MOST_SCOPES."""
     scopes = tuple(dict.fromkeys(scope for some in sets for scope in some))
     if len(scopes) > MOST_SCOPES:
         raise AuthorizationFailed(

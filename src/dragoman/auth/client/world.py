@@ -1,4 +1,4 @@
-"""What the flows of a client need of the world: requests by the safe fetcher, a person, a store and time.
+"""What the flows of a client need from outside: a fetcher, a person, a store and time.
 
 A flow is an `async` function whose first argument is a `World`; it does no I/O by itself. `World.run` runs one to its
 end. Tests run the same flows in a world of their own.
@@ -31,9 +31,9 @@ MOST_WRITES = 20
 
 
 class World:
-    """The world of the flows of one resource. `origin`: its URL, for the sake of which hosts are fetched from.
-    `person`: who logs in; None: no one, then what needs a person raises LoginNeeded. `needed`: what a person has to do
-    where there is none."""
+    """The world of the flows for one resource. `origin`: the resource's URL, by which the fetcher decides whether a
+    document may name private hosts. `person`: who logs in; None: nobody, and what needs a person raises LoginNeeded.
+    `needed`: what a person has to do then, for that error."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class World:
                 await self._person.close()
 
     async def get(self, url: str, *, by: By = "document", why: str) -> Fetched:
-        """GET a document. `by`: whether the operator wrote the URL, or a document named it; `why`: what it is for.
-        Raises FetchFailed, FetchRefused."""
+        """GET a document. `by`: whether the operator wrote the URL, or a document named it; `why`: what it is for, for
+        worlds that show what is fetched. Raises FetchFailed, FetchRefused."""
         return as_fetched(await self._fetcher.get(url, by=by, origin=self._origin))
 
     async def post_form(
@@ -78,23 +78,23 @@ class World:
     async def listen(self, port: int, *, exact: bool) -> str:
         """Listen for the answer of the authorization server, on this port if it is free, and return the redirect URI.
         `exact`: on no other: LoginFailed where it is taken."""
-        return await self._present().listen(port, exact)
+        return await self._require_person().listen(port, exact)
 
     async def browse(self, url: str, state: str) -> str:
         """Send the user's browser to `url`. Return the query of the answer that has this `state`. Raises LoginFailed
         where none comes in time."""
-        return await self._present().browse(url, state)
+        return await self._require_person().browse(url, state)
 
     async def show_code(self, code: DeviceCode) -> None:
-        """Show the user a code to enter elsewhere."""
-        await self._present().show(code)
+        """Show the user a code to enter elsewhere. Raises LoginNeeded where there is no person."""
+        await self._require_person().show(code)
 
     async def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
         await self._sleep(seconds)
 
     def say(self, text: str) -> None:
-        """Tell the person, if there is one."""
+        """Show the person a message, if there is a person."""
         if self._person is not None:
             self._person.say(text)
 
@@ -109,20 +109,20 @@ class World:
             return None
 
     async def remember(self, issuer: str, client: Registration | None) -> None:
-        """Keep the client that was registered at an issuer; None: forget it."""
+        """Store the client that was registered at an issuer; None: forget it."""
         if client is None:
             await forget_client(self._store, issuer)
         else:
             await replace_entry(self._store, client_key(issuer), msgspec.json.encode(client))
 
-    def _present(self) -> Person:
+    def _require_person(self) -> Person:
         if self._person is None:
             raise LoginNeeded(f"a person has to log in first: {self._needed}")
         return self._person
 
 
 def client_key(issuer: str) -> EntryKey:
-    """Return the key of the client that was registered at an issuer."""
+    """Return the store's key for the client that was registered at an issuer."""
     return EntryKey(issuer, "registration", "", "")
 
 
@@ -135,7 +135,7 @@ async def forget_client(store: TokenStore, issuer: str) -> None:
 
 
 async def replace_entry(store: TokenStore, key: EntryKey, value: bytes) -> None:
-    """Write an entry over any that is there. Raises AuthError where it changes faster than it can be written."""
+    """Write an entry, whatever is stored there. Raises AuthError where it changes faster than it can be written."""
     for _ in range(MOST_WRITES):
         stored = await store.read(key)
         if await store.write(key, value, None if stored is None else stored.generation):

@@ -19,14 +19,14 @@ from .records import Records
 LEEWAY = 30.0
 """Seconds by which another clock may differ."""
 LONGEST = 3_600.0
-"""Seconds for which a client's assertion or an ID-JAG may be valid: its `jti` is kept as long."""
+"""Seconds for which a client's assertion or an ID-JAG may be valid: its `jti` is remembered for as long."""
 USED = 5_000
-"""Used assertions that are remembered at once, for one process: anyone may register with a key of its own."""
+"""Assertions of unknown clients that a process remembers at once: anyone may register with a key of its own."""
 _ID = 512
 
 
 class Assertions:
-    """Checks them, and that each with a `jti` is used once."""
+    """Checks assertions, and that each `jti` is used only once."""
 
     def __init__(self, settings: Callable[[], Settings], records: Records, published: PublishedDocuments) -> None:
         self._settings, self._records, self._published = settings, records, published
@@ -44,8 +44,8 @@ class Assertions:
         return found
 
     async def authenticate(self, client: Client, assertion: str, endpoint: str, owner: Owner) -> None:
-        """`private_key_jwt` (RFC 7523, 3; OpenID Connect Core, 9). `owner`: who asks. Raises OAuthError
-        (`invalid_client`).
+        """Check a client's assertion: `private_key_jwt` (RFC 7523, 3; OpenID Connect Core, 9). `endpoint`: the URL of
+        the token endpoint; `owner`: to whose share it counts. Raises OAuthError (`invalid_client`).
 
         `aud` is the issuer alone, or the token endpoint, as older clients have it; as one text or a list of one, so
         that no other server takes it as well.
@@ -60,15 +60,16 @@ class Assertions:
         claims = token.claims
         if claims.get("iss") != client.id or claims.get("sub") != client.id:
             raise oauth_error("invalid_client", "iss and sub of the client's assertion are the client's id", 401)
-        await self._timely(claims, {self._settings().issuer, endpoint}, "invalid_client", 401)
+        await self._check_times(claims, {self._settings().issuer, endpoint}, "invalid_client", 401)
         if not owner.known and not self._used.take(owner, self._records.clock()):
             raise oauth_error("temporarily_unavailable", "Too many assertions were used; try again later", 503)
-        await self._once(claims, "invalid_client", 401)
+        await self._use_once(claims, "invalid_client", 401)
 
     async def granted(
         self, assertion: str, client: Client | None, endpoint: str
     ) -> tuple[TrustedIssuer, VerifiedToken]:
-        """Return an assertion that is a grant, and who issued it. Raises OAuthError (`invalid_grant`).
+        """Return who issued an assertion that is a grant, and the verified assertion. Raises OAuthError
+        (`invalid_grant`).
 
         `client`: the client that authenticated, None where none did, which a workload need not.
         """
@@ -96,12 +97,12 @@ class Assertions:
             raise oauth_error("invalid_grant", "The assertion has no sub")
         # ID-JAG, 4.4: the audience is this server's issuer. Platforms' tokens name the token endpoint as well.
         audience = {issuer} if kind == "id-jag" else {issuer, endpoint}
-        await self._timely(token.claims, audience, "invalid_grant", 400)
+        await self._check_times(token.claims, audience, "invalid_grant", 400)
         if kind == "id-jag":
             # "the client_id claim MUST identify the same client as the client authentication"
             if client is None or token.claims.get("client_id") != client.id:
                 raise oauth_error("invalid_grant", "The assertion was issued to another client")
-            await self._once(token.claims, "invalid_grant", 400)
+            await self._use_once(token.claims, "invalid_grant", 400)
         return trusted, token
 
     def _keys_of(self, issuer: str) -> IssuerKeys:
@@ -111,8 +112,8 @@ class Assertions:
             self._issuers[issuer] = found
         return found
 
-    async def _timely(self, claims: Mapping[str, Any], audience: set[str], error: str, status: int) -> None:
-        """`aud`, `exp`, `nbf` and `iat` (RFC 7523, 3)."""
+    async def _check_times(self, claims: Mapping[str, Any], audience: set[str], error: str, status: int) -> None:
+        """Check `aud`, `exp`, `nbf` and `iat` (RFC 7523, 3). Raises OAuthError."""
         aud = claims.get("aud")
         named = aud if isinstance(aud, list) else [aud]
         if len(named) != 1 or not isinstance(named[0], str) or named[0] not in audience:
@@ -128,9 +129,9 @@ class Assertions:
             if value is not None and (not isinstance(value, int | float) or value > now + LEEWAY):
                 raise oauth_error(error, f"The assertion's {name} lies in the future", status)
 
-    async def _once(self, claims: Mapping[str, Any], error: str, status: int) -> None:
-        """RFC 7523, 3: "The authorization server MAY ensure that JWTs are not replayed by maintaining the set of used
-        "jti" values"; ID-JAG demands it."""
+    async def _use_once(self, claims: Mapping[str, Any], error: str, status: int) -> None:
+        """Check that the `jti` was not used before. RFC 7523, 3: "The authorization server MAY ensure that JWTs are not
+        replayed by maintaining the set of used "jti" values"; ID-JAG demands it. Raises OAuthError."""
         name = claims.get("jti")
         if not isinstance(name, str) or not 0 < len(name) <= _ID:
             raise oauth_error(error, "The assertion has no jti", status)

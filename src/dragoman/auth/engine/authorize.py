@@ -1,8 +1,8 @@
 """The authorization endpoint and the consent page (RFC 6749, 4.1; RFC 7636; RFC 8707; RFC 9207; RFC 9700).
 
-Nothing is kept for a page that is shown: the request travels in the page, signed and bound to a cookie of the
-browser that got it. An error goes to the client's redirect URI only after the client and the URI are known to be good,
-and only if the operator knows the client or the user has answered; otherwise it is a page.
+Nothing is stored for a page that is shown: the request is in the page, signed and bound to a cookie of the browser that
+got it. An error is sent to the client's redirect URI only after client and URI are known to be good, and only if the
+operator configured the client or the user has answered; otherwise it is a page.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ STATE = 2_000
 """Characters of `state` and `nonce`."""
 USE = "consent"
 ANSWERED = 3_600.0
-"""Seconds for which a page is known as answered: longer than it and the login that it leads to may last."""
+"""Seconds for which a page is remembered as answered: longer than the page and the login after it may last."""
 
 
 class Approver(Protocol):
-    """Finds the user that answers a consent page."""
+    """Decides which user has answered a consent page."""
 
     def fields(self) -> str:
         """Return HTML for the page's form."""
 
     def automatic(self) -> Approved | None:
-        """Return the user who agrees without a page; None: there is a page."""
+        """Return the user who agrees without a page; None: show the page."""
 
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
@@ -70,7 +70,7 @@ class Authorization:
         self._signer, self._approver, self._at = signer, approver, at
 
     async def begin(self, request: EndpointRequest) -> EndpointResponse:
-        """GET of the authorization endpoint."""
+        """Answer a GET of the authorization endpoint."""
         try:
             parameters = of_query(request.query)
             client, uri = await self._client(parameters, request.owner)
@@ -107,7 +107,7 @@ class Authorization:
         return client, uri
 
     def _pending(self, parameters: Parameters, client: Client, uri: str) -> Pending:
-        """Return the request as it waits for consent. Raises OAuthError, which goes to the client."""
+        """Return the request that waits for consent. Raises OAuthError, which is for the client."""
         for name in ("request", "request_uri"):
             if parameters.get(name):
                 raise oauth_error(f"{name}_not_supported", f"The parameter {name} is not supported")
@@ -144,7 +144,8 @@ class Authorization:
         )
 
     def ask(self, pending: Pending, client: Client, fault: str = "", cookie: str = "") -> EndpointResponse:
-        """Return the consent page. `cookie`: the one that the browser has already."""
+        """Return the consent page. `fault`: what was wrong with the last answer; `cookie`: the one that the browser has
+        already; "": it gets a new one."""
         given = cookie or encode_base64url(os.urandom(24))
         pending = structs.replace(pending, cookie=digest(given))
         settings = self._settings()
@@ -179,14 +180,14 @@ class Authorization:
         return page(
             f"{client.title} asks for access",
             body,
-            # Chromium holds each redirect that follows a form to `form-action`, also those of other servers, which are
-            # unknown here: those of the login behind a proxy, and what a client's redirect URI redirects to
+            # Chromium applies `form-action` to each redirect that follows a form, also to those of other servers, which
+            # are unknown here: the login behind a proxy, and what a client's redirect URI redirects to
             leads_away=True,
             cookie="" if cookie else self._cookie(pending.id, given, life),
         )
 
     async def consent(self, request: EndpointRequest) -> EndpointResponse:
-        """POST of the consent page."""
+        """Answer a POST of the consent page."""
         try:
             parameters = of_form(request)
         except OAuthError as error:
@@ -197,7 +198,7 @@ class Authorization:
         if pending is None or pending.until <= self._records.clock():
             return error_page("This page is too old; start again where you came from")
         # the form is the one of the browser that got the page: an attacker's page can send a form, not the cookie
-        cookie = cookies(request.headers).get(self._name(pending.id), "")
+        cookie = cookies(request.headers).get(self._cookie_name(pending.id), "")
         if not cookie or not hmac.compare_digest(digest(cookie), pending.cookie):
             return error_page("This browser was not asked; start again where you came from", status=403)
         client = await self._clients.find(pending.client, request.owner)
@@ -215,23 +216,24 @@ class Authorization:
         return await self.answer_client(pending, client, decided)
 
     async def answer_client(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
-        """Return what the answer to a page leads to, for the first that says yes; None: denied. Only what a user who
-        logged in has answered is remembered, so strangers fill nothing."""
+        """Return the response to a user's decision; a second consent to the same page is refused. `approved`: None: the
+        user denied. Only consents of users who logged in are remembered, so strangers fill no store."""
         if approved is not None and not await self._records.first("consent", pending.id, ANSWERED):
             return error_page("This page was answered already")
         return await self.finish(pending, client, approved)
 
     def from_here(self, request: EndpointRequest) -> bool:
-        """Return whether a form was sent by a page of ours, as far as the browser says."""
+        """Return whether a form was sent by one of our pages, as far as the browser says."""
         site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin")
         ours = "/".join(self._settings().issuer.split("/")[:3]).lower()
         return site in ("same-origin", "none") and (origin is None or origin.lower() == ours)
 
     async def finish(self, pending: Pending, client: Client, approved: Approved | None) -> EndpointResponse:
-        """Return the answer to the user's decision; None: denied."""
+        """Return the response to the user's decision: a code for the client, or a page. `approved`: None: the user
+        denied."""
         if pending.device:
-            return await self._device_done(pending, approved)
+            return await self._answer_device(pending, approved)
         if approved is None:
             return self._to_client(
                 pending.redirect_uri, pending.state, oauth_error("access_denied", "The user said no")
@@ -258,7 +260,7 @@ class Authorization:
         answer = {"code": code, "state": pending.state, "iss": settings.issuer}
         return redirect(pending.redirect_uri, answer, self._forget(pending))
 
-    async def _device_done(self, pending: Pending, approved: Approved | None) -> EndpointResponse:
+    async def _answer_device(self, pending: Pending, approved: Approved | None) -> EndpointResponse:
         def edit(found: Device | None) -> tuple[Device | None, bool]:
             if found is None or found.state != "pending":
                 return found, False
@@ -285,7 +287,7 @@ class Authorization:
         return plain("Done", "The device goes on by itself. You can close this page.")
 
     def fail(self, pending: Pending, error: OAuthError) -> EndpointResponse:
-        """Return the answer to a login that failed."""
+        """Return the response to a login that failed."""
         if pending.device:
             return error_page(error.description)
         return self._to_client(pending.redirect_uri, pending.state, error)
@@ -299,20 +301,20 @@ class Authorization:
         }
         return redirect(uri, answer)
 
-    def _name(self, id: str) -> str:
-        """Return the cookie of a page. `__Host-`: for this host alone, over TLS alone (RFC 6265bis, 4.1.3.2)."""
+    def _cookie_name(self, id: str) -> str:
+        """Return the name of a page's cookie. `__Host-`: only for this host, only over TLS (RFC 6265bis, 4.1.3.2)."""
         return f"{'' if self._settings().loopback else '__Host-'}dragoman-{id[:12]}"
 
     def _cookie(self, id: str, value: str, life: int) -> str:
         secure = "" if self._settings().loopback else "; Secure"
-        return f"{self._name(id)}={value}; Path=/; Max-Age={life}; HttpOnly; SameSite=Strict{secure}"
+        return f"{self._cookie_name(id)}={value}; Path=/; Max-Age={life}; HttpOnly; SameSite=Strict{secure}"
 
     def _forget(self, pending: Pending) -> tuple[tuple[str, str], ...]:
         return (("Set-Cookie", self._cookie(pending.id, "", 0)),) if pending.cookie else ()
 
 
 def cookies(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the cookies of a request; of two with one name the first."""
+    """Return the cookies of a request; of two with the same name, the first."""
     found: dict[str, str] = {}
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")

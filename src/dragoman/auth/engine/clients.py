@@ -31,21 +31,21 @@ from .seals import Signer, digest
 DOCUMENTS = 1_000
 """Documents of clients that are kept at once."""
 REGISTRATIONS = 5_000
-"""Clients that registered themselves and that no user has let in yet, for one process: anyone may register. Beyond, the
-oldest of the address that has most is forgotten."""
+"""Clients that registered themselves and with which no user has logged in yet, for one process: anyone may register.
+Beyond that, the oldest client of the address that has most is forgotten."""
 UNUSED_LIFE = 86_400.0
-"""Seconds after which a registration is forgotten with which no user ever logged in: anybody can make one."""
+"""Seconds after which a registration is forgotten if no user ever logged in with it: anybody can make one."""
 REGISTRATION_LIFE = 90 * 86_400.0
-"""Seconds after which a registration that was not used is forgotten; each use keeps it as long again."""
+"""Seconds after its last use after which a registration is forgotten."""
 ID_LENGTH = 4_096
-"""Characters of an id that is a registration: it stands in URLs."""
+"""Characters of an id that holds the registration itself: ids are part of URLs."""
 _PACKED, _SECRET = "client", "client secret"
 LONGEST_DOCUMENT_LIFE = 86_400.0
 ANYONE = Owner("")
 
 
 def secret_hash(secret: str) -> str:
-    """Return the hash of a secret: one of 128 bits or more needs no slow hash."""
+    """Return the hash of a secret of 128 random bits or more, which needs no slow hash."""
     return digest(secret)
 
 
@@ -71,23 +71,24 @@ class Clients:
         self._assertions = assertions
 
     def add(self, client: Client) -> None:
-        """Know a client from now on. Raises LocalError for one with a redirect URI that cannot be used."""
+        """Add a client to those that the operator configured. Raises LocalError for one with a redirect URI that cannot
+        be used, or without the secret or keys that its method needs."""
         _check(client)
         self._fixed[client.id] = client
 
     def owner(self, client: Client, request: EndpointRequest) -> Owner:
-        """Return the owner whose share of what strangers can fill a client takes: a client's that the operator knows
-        and that has proved who it is, or else the address's."""
+        """Return the owner to whose share the records of a request count: the client, if the operator configured it and
+        it has authenticated, else the caller's address."""
         known = client.id in self._fixed and not client.public
         return Owner(f"client {client.id}", known=True) if known else request.owner
 
     def is_configured(self, client: Client) -> bool:
-        """Return whether the operator knows this client."""
+        """Return whether the operator configured this client."""
         return client.id in self._fixed
 
     async def find(self, id: str, owner: Owner = ANYONE) -> Client | None:
-        """Return the client with this id; None if there is none. `owner`: who asks, for what has to be fetched. Raises
-        OAuthError for a document that cannot be used."""
+        """Return the client with this id; None if there is none. `owner`: to whose share a fetch of its document
+        counts. Raises OAuthError for a document that cannot be used."""
         if (found := self._fixed.get(id)) is not None:
             return found
         if is_url(id):
@@ -105,7 +106,8 @@ class Clients:
         return structs.replace(found, id=id, secret_hash=secret_hash(secret) if secret else "")
 
     def _pack(self, client: Client) -> tuple[Client, str]:
-        """Return the client with its registration as id, and its secret, which is not kept."""
+        """Return the client with its registration as id, and its secret, which is derived and not stored. Raises
+        OAuthError for one that is too long."""
         id = self._signer.sign(_PACKED, structs.replace(client, id=encode_base64url(os.urandom(6))))
         if len(id) > ID_LENGTH:
             raise oauth_error("invalid_client_metadata", "The metadata are too long: leave redirect URIs or keys out")
@@ -128,7 +130,7 @@ class Clients:
         return client
 
     async def register(self, request: EndpointRequest) -> EndpointResponse:
-        """Dynamic registration (RFC 7591, 3). Raises OAuthError."""
+        """Register a client dynamically (RFC 7591, 3). Raises OAuthError."""
         if not self._settings().registration:
             raise oauth_error("access_denied", "Clients do not register themselves here", 403)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -150,7 +152,8 @@ class Clients:
         return json(_registration_answer(client, secret, now), 201)
 
     async def authenticate(self, request: EndpointRequest, form: Parameters, *, endpoint: str) -> Client:
-        """Return the client that sends this request (RFC 6749, 2.3; RFC 7523, 2.2). Raises OAuthError."""
+        """Return the client that sends this request (RFC 6749, 2.3; RFC 7523, 2.2). `endpoint`: the URL of the token
+        endpoint, the audience of assertions. Raises OAuthError."""
         basic = _basic(request)
         assertion, secret = form.get("client_assertion"), form.get("client_secret")
         # RFC 6749, 2.3: "The client MUST NOT use more than one authentication method in each request."
@@ -188,7 +191,7 @@ class Clients:
         return client
 
     async def keep(self, client: Client) -> None:
-        """Keep a registration that is used."""
+        """Keep the registration of a client for longer, because it was used."""
         if self._settings().keeps and client.id not in self._fixed and not client.document:
             self._unused.free(client.id)
             await self._records.put("client", client.id, client, REGISTRATION_LIFE)
@@ -198,14 +201,15 @@ _CHALLENGE = (("WWW-Authenticate", 'Basic realm="token"'),)
 
 
 def _unknown_client(request: EndpointRequest, why: str) -> OAuthError:
-    """`invalid_client`. RFC 6749, 5.2: if the client used the Authorization header, "the authorization server MUST
-    respond with an HTTP 401 (Unauthorized) status code and include the "WWW-Authenticate" response header field
-    matching the authentication scheme used by the client"."""
+    """Return the error `invalid_client`. RFC 6749, 5.2: if the client used the Authorization header, "the authorization
+    server MUST respond with an HTTP 401 (Unauthorized) status code and include the "WWW-Authenticate" response header
+    field matching the authentication scheme used by the client"."""
     return oauth_error("invalid_client", why, 401, _CHALLENGE if "authorization" in request.headers else ())
 
 
 def _basic(request: EndpointRequest) -> tuple[str, str] | None:
-    """Id and secret of HTTP Basic; None without the header (RFC 6749, 2.3.1: both are form-encoded)."""
+    """Return id and secret of HTTP Basic; None without the header (RFC 6749, 2.3.1: both are form-encoded). Raises
+    OAuthError."""
     value = request.headers.get("authorization")
     if value is None:
         return None
@@ -223,11 +227,12 @@ def _basic(request: EndpointRequest) -> tuple[str, str] | None:
 
 
 def _life(headers: Mapping[str, str], standard: float) -> float:
-    """Return the seconds for which a document may be kept, from its Cache-Control."""
-    said = [part.strip().lower() for part in headers.get("cache-control", "").split(",")]
-    if "no-store" in said or "no-cache" in said:
+    """Return the seconds for which a document may be cached, from its Cache-Control; `standard` where it does not
+    say."""
+    directives = [part.strip().lower() for part in headers.get("cache-control", "").split(",")]
+    if "no-store" in directives or "no-cache" in directives:
         return 0.0
-    age = next((part[8:] for part in said if part.startswith("max-age=")), "")
+    age = next((part[8:] for part in directives if part.startswith("max-age=")), "")
     return min(float(age), LONGEST_DOCUMENT_LIFE) if age.isascii() and age.isdigit() and len(age) < 12 else standard
 
 
@@ -245,7 +250,7 @@ def _check(client: Client) -> None:
 
 
 def _registration_answer(client: Client, secret: str, now: int) -> dict[str, Any]:
-    """RFC 7591, 3.2.1."""
+    """Return the answer to a registration (RFC 7591, 3.2.1). `now`: Unix time."""
     found: dict[str, Any] = {
         "client_id": client.id,
         "client_id_issued_at": now,

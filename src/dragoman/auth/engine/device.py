@@ -22,21 +22,22 @@ from .scopes import resources_of, scopes_of
 from .seals import digest
 
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
-"""RFC 8628, 6.1: no vowels, so no words; 8 of 20 letters are 34 bits."""
+"""The letters of user codes. RFC 8628, 6.1: no vowels, so no words; 8 of 20 letters are 34 bits."""
 GUESSES = 30
 """Wrong user codes of one address within `PAUSE` (RFC 8628, 5.1: "the authorization server SHOULD rate-limit")."""
 GUESSES_IN_ALL = 1_000
-"""Those of all addresses together: of 34 bits of a code that is so good a chance as one in 25 million a minute."""
+"""Wrong user codes of all addresses together within `PAUSE`: a chance of one in 25 million a minute to guess a given
+code."""
 PAUSE = 60.0
 """Seconds for which a wrong code counts, and up to twice as long."""
 WAITING = 1_000
-"""Devices that may wait for their users at once, for one process: anyone may begin such a login. Beyond, the oldest of
-the address that has most is forgotten."""
-_SLOWER = 5.0
+"""Devices that may wait for their users at once, for one process: anyone may begin such a login. Beyond that, the
+oldest one of the address that has most is forgotten."""
+_SLOW_DOWN = 5.0
 
 
 class Devices:
-    """Keeps the requests of devices."""
+    """Answers devices that ask for a login, and the users who enter their codes."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Devices:
         self._waiting: Places[tuple[str, str]] = Places(WAITING, settings().lives.device)
 
     async def begin(self, request: EndpointRequest) -> EndpointResponse:
-        """POST of the device authorization endpoint. Raises OAuthError."""
+        """Answer a POST of the device authorization endpoint. Raises OAuthError."""
         parameters = of_form(request)
         client = await self._clients.authenticate(request, parameters, endpoint=self._at("/token"))
         if DEVICE_CODE not in client.grants:
@@ -89,14 +90,14 @@ class Devices:
         )
 
     async def _forget(self, key: str, code: str) -> None:
-        """The request of a device that has to give way, unless its user has answered."""
+        """Forget the request of a device that has to give way, unless its user has answered."""
         await self._records.take("user code", code, str)
         await self._records.change(
             "device", key, Device, lambda found: (None if found is None or found.state == "pending" else found, None)
         )
 
     async def show(self, request: EndpointRequest) -> EndpointResponse:
-        """GET of the page: a field for the code."""
+        """Answer a GET of the page: a field for the code."""
         try:
             given = of_query(request.query).get("user_code")
         except OAuthError as error:
@@ -109,7 +110,7 @@ class Devices:
         return page("Connect a device", body)
 
     async def choose(self, request: EndpointRequest) -> EndpointResponse:
-        """POST of the page: the consent page for this code."""
+        """Answer a POST of the page with the consent page for this code."""
         try:
             parameters = of_form(request)
         except OAuthError as error:
@@ -119,7 +120,7 @@ class Devices:
         now, owner = self._records.clock(), request.owner
         if not self._guesses.take(owner, now):  # before anything is awaited: codes that are sent at once count too
             return error_page(f"Too many wrong codes; try again in {self._guesses.after(now)} seconds", status=429)
-        code = _normal(parameters.get("user_code"))
+        code = _normalize(parameters.get("user_code"))
         key = await self._records.get("user code", code, str)
         device = None if key is None else await self._records.get("device", key, Device)
         client = None if device is None else await self._clients.find(device.client, owner)
@@ -151,16 +152,16 @@ class Devices:
                 return None, found
             if now < found.polled + found.interval:
                 # "the interval MUST be increased by 5 seconds for this and all subsequent requests"
-                return structs.replace(found, polled=now, interval=found.interval + _SLOWER), "slow_down"
+                return structs.replace(found, polled=now, interval=found.interval + _SLOW_DOWN), "slow_down"
             return structs.replace(found, polled=now), "authorization_pending"
 
         found = await self._records.change("device", digest(parameters.need("device_code")), Device, edit)
         if isinstance(found, str):
-            raise oauth_error(found, _WORDS[found])
+            raise oauth_error(found, _DESCRIPTIONS[found])
         return found
 
 
-_WORDS = {
+_DESCRIPTIONS = {
     "expired_token": "The device code has expired, or there is none",
     "invalid_grant": "The device code was issued to another client",
     "access_denied": "The user said no",
@@ -174,7 +175,8 @@ def _user_code() -> str:
     return f"{text[:4]}-{text[4:]}"
 
 
-def _normal(text: str) -> str:
-    """Return a code as it was issued. RFC 8628, 6.1: case and punctuation that a user adds do not matter."""
+def _normalize(text: str) -> str:
+    """Return a code in the form in which it was issued; "" for text that is none. RFC 8628, 6.1: case and punctuation
+    that a user adds do not matter."""
     letters = "".join(each for each in text.upper() if each in LETTERS)
     return f"{letters[:4]}-{letters[4:]}" if len(letters) == 8 else ""

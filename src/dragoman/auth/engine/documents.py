@@ -1,4 +1,4 @@
-"""What clients say of themselves: the document at a client's URL (CIMD), and a registration (RFC 7591). Pure."""
+"""How clients describe themselves: in the document at a client's URL (CIMD), or in a registration (RFC 7591). Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_url(client_id: str) -> bool:
 
 
 def url_fault(client_id: str, *, loopback: bool) -> str:
-    """Return what is wrong with the URL of a document; empty if nothing is. `loopback`: http on loopback will do.
+    """Return what is wrong with the URL of a document; "" if nothing is. `loopback`: http on loopback is allowed.
 
     draft-ietf-oauth-client-id-metadata-document, 3: "Client identifier URLs MUST have an "https" scheme, MUST contain a
     path component, MUST NOT contain single-dot or double-dot path segments, MUST NOT contain a fragment component and
@@ -128,14 +128,14 @@ def _client(id: str, found: Mapping[str, Any], *, default: str, document: bool) 
         keys=keys if isinstance(keys, dict) else None,
         keys_url=keys_url,
         grants=grants,
-        # a scope in a registration is a default of the client's own making and no limit that a user gave
+        # `scope` in a registration is ignored: it is the client's own default, not a limit that an operator set
         dpop=found.get("dpop_bound_access_tokens") is True,
         document=document,
     )
 
 
 def displayable(name: str) -> str:
-    """Return a name as a page may show it: no control or formatting characters, which could turn its text around."""
+    """Return a name as a page may show it, without control and formatting characters, which could reorder the text."""
     return "".join(each for each in name if each.isprintable()).strip()[:NAME]
 
 

@@ -43,8 +43,8 @@ PUBLIC = (("Cache-Control", "public, max-age=300"),)
 
 
 def check_issuer(issuer: str) -> None:
-    """Raises LocalError for an issuer that is none (RFC 8414, 2: https, no query, no fragment), or that is plain HTTP
-    off loopback."""
+    """Raise LocalError for text that cannot be an issuer (RFC 8414, 2: https, no query, no fragment), and for plain
+    HTTP off loopback."""
     parts = split_issuer(issuer)
     if parts is None:
         raise LocalError(f"the issuer {issuer!r} is not a URL such as https://as.example, without query and fragment")
@@ -57,10 +57,10 @@ def check_issuer(issuer: str) -> None:
 class AuthorizationEngine:
     """Answers the requests to all endpoints of one issuer.
 
-    `store`: keeps grants, codes and registrations; None: this process. `secret`: 32 bytes or more that sign what is
-    given out; None: new ones, which end everything with the process. `keys`: private keys for tokens, the first one
-    signs. `sealer`: encrypts what is kept. `renew`: see `grants.Renew`. `fetch`: gets clients' documents and key sets;
-    None: none are fetched. `clock`: Unix time in seconds.
+    `store`: keeps grants, codes and registrations; None: the memory of this process. `secret`: 32 bytes or more that
+    sign refresh tokens, pages and client ids; None: new ones, so that all of these end with the process. `keys`:
+    private keys for tokens, the first one signs. `sealer`: encrypts what is stored. `renew`: see `grants.Renew`.
+    `fetch`: gets clients' documents and key sets; None: none are fetched. `clock`: Unix time in seconds.
     """
 
     def __init__(
@@ -127,18 +127,18 @@ class AuthorizationEngine:
         return self.settings.issuer + path
 
     def move_to(self, issuer: str) -> None:
-        """Be another issuer from now on: where the port is known only once something listens. Raises LocalError."""
+        """Change the issuer, for a server that knows its port only once it listens. Raises LocalError."""
         check_issuer(issuer)
         self.settings = structs.replace(self.settings, issuer=issuer)
         self._paths = None
 
     def add(self, path: str, methods: Mapping[str, _Answer]) -> None:
-        """Answer at one more path below the issuer."""
+        """Add an endpoint at a path below the issuer. `methods`: its functions by HTTP method."""
         self._endpoints[path] = methods
         self._paths = None
 
     def paths(self) -> Mapping[str, Mapping[str, _Answer]]:
-        """Return what answers, by path and method."""
+        """Return the functions that answer, by path and HTTP method."""
         if self._paths is None:
             below = urlsplit(self.settings.issuer).path
             found = {below + path: one for path, one in self._endpoints.items()}

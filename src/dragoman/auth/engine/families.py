@@ -1,9 +1,9 @@
 """Grants and their refresh tokens, which rotate (RFC 9700, 4.14.2; OAuth 2.1, 4.3.1).
 
-A refresh token names its grant and its generation, and is signed. So one that was used before differs from one that
-was never issued: the former ends the whole grant, because its holder or that of the present one is a thief; the latter
-is only wrong. For a short time the one before the present is answered with the same answer again, because answers get
-lost.
+A grant with its refresh tokens is a family of tokens. A refresh token names its grant and its generation, and is
+signed. So one that was used before differs from one that was never issued: the former ends the whole grant, because
+either its holder or that of the present one is a thief; the latter is only refused. For a short time the last but one
+gets the same answer once more, because answers get lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REUSED = "The refresh token was used before; the grant has ended"
 
 
 class Families:
-    """Keeps grants."""
+    """Keeps grants, and rotates their refresh tokens."""
 
     def __init__(self, records: Records, signer: Signer) -> None:
         self._records, self._signer = records, signer
@@ -44,14 +44,14 @@ class Families:
         return f"{text}.{self._signer.mark(_USE, text)}"
 
     def read(self, token: str) -> tuple[str, int] | None:
-        """Return grant and generation of a refresh token; None for what we never issued."""
+        """Return the id of the grant, and the generation, of a refresh token; None for text that was never issued."""
         found = _FORM.fullmatch(token)
         if found is None or not self._signer.is_mark(_USE, f"{found[1]}.{found[2]}", found[3]):
             return None
         return found[1], int(found[2])
 
     async def begin(self, id: str, family: TokenFamily, life: float) -> None:
-        """Keep a new grant."""
+        """Store a new grant. `life`: seconds."""
         await self._records.put("family", id, family, life)
 
     async def get(self, id: str) -> TokenFamily | None:
@@ -60,7 +60,7 @@ class Families:
         return None if found is None or _over(found, self._records.clock()) else found
 
     async def end(self, id: str) -> None:
-        """End a grant: its refresh tokens are refused, its access tokens inactive, and what is kept for it goes."""
+        """End a grant: its refresh tokens are refused, its access tokens inactive, its records removed."""
         await self._records.take("family", id, TokenFamily)
         await self._records.take("upstream", id, dict)
 
@@ -82,8 +82,10 @@ class Families:
         life: float,
         grace: float,
     ) -> str:
-        """Use a refresh token once. `requested`: what the request is for, as a text; `answer`: makes the answer for the
-        grant as it is to be. Raises OAuthError (`invalid_grant`)."""
+        """Use a refresh token, and return the answer. `jkt`: the key of the request's proof; `requested`: the request's
+        scopes and resources, as a text; `answer`: makes the answer from the next refresh token and the renewed grant;
+        `life`: seconds until the grant expires unused; `grace`: seconds in which the used token gets the same answer
+        again. Raises OAuthError (`invalid_grant`)."""
         named = self.read(token)
         if named is None:
             raise oauth_error("invalid_grant", "The refresh token was not issued here")
@@ -99,11 +101,11 @@ class Families:
             if found.jkt and found.jkt != jkt:
                 return found, "The refresh token is bound to another key"
             if generation == found.generation:
-                turned = structs.replace(
+                renewed = structs.replace(
                     found, generation=generation + 1, graced=now + grace, requested=requested, answer=""
                 )
-                made = answer(self.token(id, generation + 1), turned)
-                return structs.replace(turned, answer=made if grace else ""), (made,)
+                made = answer(self.token(id, generation + 1), renewed)
+                return structs.replace(renewed, answer=made if grace else ""), (made,)
             if (
                 generation == found.generation - 1
                 and now < found.graced

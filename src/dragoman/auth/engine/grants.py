@@ -36,15 +36,16 @@ from .records import Records
 from .scopes import audience_of, is_resource, resources_of, scopes_of
 
 _USED = 600.0
-"""Seconds for which a used code is known as such."""
+"""Seconds for which a used code is remembered, so that a second use is recognised."""
 
 
 Renew = Callable[[str, TokenFamily], Awaitable[None]]
-"""Called with the id of a grant and the grant before it is refreshed; raises OAuthError where it is not to be."""
+"""Called with a grant's id and the grant, before it is refreshed; raises OAuthError if it must not be."""
 
 
 class GrantRequest(Struct, frozen=True):
-    """One request for tokens: its parameters, its client, the key of its DPoP proof (empty without one)."""
+    """One request for tokens: its parameters, its client, and the thumbprint of its DPoP proof's key ("" without
+    one)."""
 
     form: Parameters
     client: Client
@@ -52,7 +53,8 @@ class GrantRequest(Struct, frozen=True):
 
 
 class Grants:
-    """Answers the token endpoint. `url`: the endpoint's own, which DPoP proofs name."""
+    """Answers the token endpoint. `url`: returns the endpoint's own URL, which DPoP proofs name. `renew`: called before
+    a grant is refreshed."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Grants:
         self._families, self._devices, self._mint = families, devices, mint
         self._proofs, self._url = proofs, url
         self._assertions = assertions
-        self._ways: Mapping[str, Callable[[GrantRequest], Awaitable[dict[str, Any]]]] = {
+        self._handlers: Mapping[str, Callable[[GrantRequest], Awaitable[dict[str, Any]]]] = {
             AUTHORIZATION_CODE: self._code,
             REFRESH_TOKEN: self._refresh,
             CLIENT_CREDENTIALS: self._credentials,
@@ -82,12 +84,12 @@ class Grants:
         }
 
     async def token(self, request: EndpointRequest) -> EndpointResponse:
-        """POST of the token endpoint. Raises OAuthError."""
+        """Answer a POST of the token endpoint. Raises OAuthError."""
         form = of_form(request)
         grant = form.need("grant_type")
         if grant not in GRANTS:
             raise oauth_error("unsupported_grant_type", "There is no such grant here")
-        if grant == JWT_BEARER and not _credentials_in(request, form):
+        if grant == JWT_BEARER and not _has_credentials(request, form):
             client = await self._workload(form)
         else:
             client = await self._clients.authenticate(request, form, endpoint=self._url())
@@ -96,7 +98,7 @@ class Grants:
         jkt = self._proof_key(request, self._clients.owner(client, request))
         if client.dpop and not jkt:
             raise oauth_error("invalid_dpop_proof", "This client takes bound tokens alone: a DPoP proof is missing")
-        body = await self._ways[grant](GrantRequest(form, client, jkt))
+        body = await self._handlers[grant](GrantRequest(form, client, jkt))
         lines: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"), *NO_STORE)
         if jkt and self._proofs.nonces is not None:
             lines = (*lines, ("DPoP-Nonce", self._proofs.nonces.current()))  # RFC 9449, 8.2
@@ -121,7 +123,7 @@ class Grants:
     # -- grants of users
 
     async def _code(self, request: GrantRequest) -> dict[str, Any]:
-        """RFC 6749, 4.1.3, and RFC 7636, 4.6."""
+        """Answer an authorization code (RFC 6749, 4.1.3, and RFC 7636, 4.6)."""
         text, verifier = request.form.need("code"), request.form.need("code_verifier")
         found = await self._records.get("code", text, Code)
         if found is None:
@@ -148,9 +150,9 @@ class Grants:
         if found.jkt and found.jkt != request.jkt:
             raise oauth_error("invalid_dpop_proof", "The code is bound to another key (dpop_jkt)")
         resources = resources_of(request.form, request.client, self._settings(), found.resources)
-        body = await self._begun(request, found.family, _agreed(found), resources)
+        body = await self._begin_grant(request, found.family, _grant_of(found), resources)
         now = await self._records.get("code", text, Code)
-        if now is None or now.replayed:  # it came a second time before there was a grant to revoke
+        if now is None or now.replayed:  # it was used a second time before there was a grant to revoke
             await self._families.end(found.family)
             raise oauth_error("invalid_grant", "The code was used twice at once; what it gave is revoked")
         if "openid" in found.scopes:
@@ -164,14 +166,16 @@ class Grants:
         return body
 
     async def _device(self, request: GrantRequest) -> dict[str, Any]:
-        """RFC 8628, 3.4."""
+        """Answer a device code (RFC 8628, 3.4)."""
         found = await self._devices.poll(request.form, request.client)
-        return await self._begun(request, found.family or self._families.new_id(), _agreed(found), found.resources)
+        return await self._begin_grant(
+            request, found.family or self._families.new_id(), _grant_of(found), found.resources
+        )
 
-    async def _begun(
+    async def _begin_grant(
         self, request: GrantRequest, id: str, grant: TokenFamily, resources: Sequence[str]
     ) -> dict[str, Any]:
-        """Return the first tokens of a grant."""
+        """Store a new grant, and return its first tokens."""
         lives = self._settings().lives
         refreshes = REFRESH_TOKEN in request.client.grants
         # RFC 9449, 5: "Refresh tokens issued to confidential clients ... are not bound to the DPoP proof public key"
@@ -185,7 +189,7 @@ class Grants:
         return body
 
     async def _refresh(self, request: GrantRequest) -> dict[str, Any]:
-        """RFC 6749, 6."""
+        """Answer a refresh token (RFC 6749, 6)."""
         settings = self._settings()
 
         def answer(token: str, grant: TokenFamily) -> str:
@@ -243,7 +247,8 @@ class Grants:
         claims: Mapping[str, Any] | None = None,
         life: float | None = None,
     ) -> dict[str, Any]:
-        """RFC 6749, 5.1. `life`: seconds, None: those of the settings."""
+        """Return the members of an answer with an access token (RFC 6749, 5.1). `life`: seconds; None: as in the
+        settings."""
         settings = self._settings()
         life = settings.lives.access if life is None else life
         token = self._mint.access(
@@ -266,7 +271,8 @@ class Grants:
     # -- grants of programs
 
     async def _credentials(self, request: GrantRequest) -> dict[str, Any]:
-        """RFC 6749, 4.4: "The client credentials grant type MUST only be used by confidential clients." """
+        """Answer client credentials (RFC 6749, 4.4): "The client credentials grant type MUST only be used by
+        confidential clients." """
         if request.client.public:
             raise oauth_error("unauthorized_client", "client_credentials is for clients that authenticate")
         settings = self._settings()
@@ -276,7 +282,7 @@ class Grants:
         return self._access(request, request.client.id, resources, scopes)
 
     async def _workload(self, form: Parameters) -> Client:
-        """Return the client that an assertion of a platform stands for; the assertion authenticates it."""
+        """Return the client for which a platform's assertion is configured; the assertion authenticates it."""
         trusted, token = await self._assertions.granted(form.need("assertion"), None, self._url())
         id = trusted.clients.get(token.claims["sub"])
         client = None if id is None else await self._clients.find(id)
@@ -285,7 +291,7 @@ class Grants:
         return client
 
     async def _assertion(self, request: GrantRequest) -> dict[str, Any]:
-        """RFC 7523, 2.1: an ID-JAG of a trusted issuer, or a workload's token."""
+        """Answer an assertion (RFC 7523, 2.1): an ID-JAG of a trusted issuer, or a workload's token."""
         settings = self._settings()
         trusted, token = await self._assertions.granted(request.form.need("assertion"), request.client, self._url())
         claims = token.claims
@@ -296,13 +302,13 @@ class Grants:
             return self._access(
                 request, request.client.id, resources_of(request.form, request.client, settings), scopes
             )
-        said = claims.get("scope", "")
-        held = tuple(said.split()) if isinstance(said, str) else ()
+        scope = claims.get("scope", "")
+        held = tuple(scope.split()) if isinstance(scope, str) else ()
         # ID-JAG: the scopes are the intersection of what the assertion has and what is requested
         wanted = [each for each in request.form.scopes() or held if not held or each in held]
         scopes = tuple(each for each in wanted if request.client.scopes is None or each in request.client.scopes)
         if not scopes and (held or request.form.scopes()):
-            # or the default scopes would be given, which it does not hold
+            # else the default scopes would be granted, which the assertion does not hold
             raise oauth_error("invalid_scope", "The assertion has none of these scopes for this client")
         target = claims.get("resource")
         within = (target,) if isinstance(target, str) and is_resource(target) else None
@@ -312,7 +318,8 @@ class Grants:
         return self._access(request, claims["sub"], resources, scopes_of(scopes, request.client, settings))
 
     async def _exchange(self, request: GrantRequest) -> dict[str, Any]:
-        """RFC 8693, 2: a token of ours for another audience, on behalf of its subject; or an ID-JAG."""
+        """Exchange one of our tokens (RFC 8693, 2) for one with another audience, on behalf of its subject; or for an
+        ID-JAG."""
         form, settings = request.form, self._settings()
         if request.client.public:
             raise oauth_error("unauthorized_client", "token exchange is for clients that authenticate")
@@ -330,7 +337,7 @@ class Grants:
         may = request.client.scopes
         held = tuple(one for one in str(claims.get("scope", "")).split() if may is None or one in may)
         if wanted == ID_JAG_TYPE:
-            return self._asserted(request, claims)
+            return self._issue_id_jag(request, claims)
         if kind == ID_TOKEN_TYPE and claims.get("aud") != request.client.id:
             bad("The subject_token was issued to another client")
         if claims.get("cnf") and claims["cnf"].get("jkt") != request.jkt:
@@ -346,7 +353,7 @@ class Grants:
         body = self._access(request, claims["sub"], resources, scopes, family=family, claims={"act": actor})
         return body | {"issued_token_type": ACCESS_TOKEN_TYPE}
 
-    def _asserted(self, request: GrantRequest, claims: Mapping[str, Any]) -> dict[str, Any]:
+    def _issue_id_jag(self, request: GrantRequest, claims: Mapping[str, Any]) -> dict[str, Any]:
         """Return an ID-JAG for another authorization server, as an identity provider of a company issues it."""
         audiences, targets = request.form.many.get("audience", ()), request.form.many.get("resource", ())
         if len(audiences) != 1 or len(targets) > 1:
@@ -366,7 +373,7 @@ class Grants:
         return body | {"expires_in": int(life), "scope": " ".join(request.form.scopes())}
 
 
-def _agreed(found: Code | Device) -> TokenFamily:
+def _grant_of(found: Code | Device) -> TokenFamily:
     """Return the grant to which a user agreed in a browser, for a code or for a device."""
     return TokenFamily(
         client=found.client,
@@ -379,6 +386,6 @@ def _agreed(found: Code | Device) -> TokenFamily:
     )
 
 
-def _credentials_in(request: EndpointRequest, form: Parameters) -> bool:
+def _has_credentials(request: EndpointRequest, form: Parameters) -> bool:
     """Return whether the request has something to authenticate a client with."""
     return "authorization" in request.headers or bool(form.get("client_secret") or form.get("client_assertion"))

@@ -14,7 +14,7 @@ from .records import Records
 
 
 class Inspection:
-    """Ends tokens, and says what they are. `url`: the token endpoint's, the audience of clients' assertions."""
+    """Revokes and describes tokens. `url`: returns the token endpoint's URL, the audience of clients' assertions."""
 
     def __init__(
         self, clients: Clients, records: Records, families: Families, mint: Mint, url: Callable[[], str]
@@ -23,7 +23,7 @@ class Inspection:
         self._mint, self._url = mint, url
 
     async def revoke(self, request: EndpointRequest) -> EndpointResponse:
-        """POST of the revocation endpoint. Raises OAuthError."""
+        """Answer a POST of the revocation endpoint. Raises OAuthError."""
         form = of_form(request)
         client = await self._clients.authenticate(request, form, endpoint=self._url())
         token = form.need("token")
@@ -44,15 +44,15 @@ class Inspection:
         return EndpointResponse(headers=NO_STORE)
 
     async def introspect(self, request: EndpointRequest) -> EndpointResponse:
-        """POST of the introspection endpoint. Raises OAuthError."""
+        """Answer a POST of the introspection endpoint. Raises OAuthError."""
         form = of_form(request)
         client = await self._clients.authenticate(request, form, endpoint=self._url())
         if client.public:
             # 2.1: "the authorization server ... MUST require some form of authorization to access this endpoint"
             raise oauth_error("invalid_client", "Introspection is for clients that authenticate", 401)
-        return json(await self._inspected(form.need("token"), client))
+        return json(await self._describe(form.need("token"), client))
 
-    async def _inspected(self, token: str, client: Client) -> dict[str, Any]:
+    async def _describe(self, token: str, client: Client) -> dict[str, Any]:
         named = self._families.read(token)
         if named is not None:
             family = await self._families.get(named[0])
@@ -72,13 +72,13 @@ class Inspection:
         named_aud = found.claims.get("aud")
         audience = named_aud if isinstance(named_aud, list) else [named_aud]
         if client.id != found.claims.get("client_id") and not {*audience} & {*(client.resources or audience)}:
-            return {"active": False}  # 4: a protected resource learns of tokens that are for it
+            return {"active": False}  # 4: a protected resource may learn only of tokens that are for it
         bound = "cnf" in found.claims
         return {"active": True, "token_type": "DPoP" if bound else "Bearer", **found.claims}
 
 
 def _check_owner(client: Client, owner: object) -> None:
-    """2.1: the server "verifies whether the token was issued to the client making the revocation request. If this
-    validation fails, the request is refused"."""
+    """Raise OAuthError for a token of another client. RFC 7009, 2.1: the server "verifies whether the token was issued
+    to the client making the revocation request. If this validation fails, the request is refused"."""
     if client.id != owner:
         raise oauth_error("unauthorized_client", "The token was issued to another client")

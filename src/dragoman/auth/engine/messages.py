@@ -42,12 +42,12 @@ class EndpointRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> Owner:
-        """Whose share of what strangers can fill this is of."""
+        """The owner to whose share the records of this request count: the caller's address."""
         return owner_at(self.remote)
 
 
 class EndpointResponse(Struct, frozen=True, kw_only=True):
-    """Its answer."""
+    """The answer to a request."""
 
     status: int = 200
     headers: Lines = ()
@@ -72,7 +72,7 @@ class Parameters(Struct, frozen=True):
         return found
 
     def scopes(self) -> tuple[str, ...]:
-        """Return the requested scopes. Raises OAuthError for text that is none (RFC 6749, 3.3)."""
+        """Return the requested scopes. Raises OAuthError for text that is no list of scopes (RFC 6749, 3.3)."""
         text = self.get("scope")
         if text and not _SCOPE.fullmatch(text):
             raise oauth_error("invalid_scope", "scope is a list of tokens with one space between two")
@@ -88,7 +88,7 @@ class RequestRefused(OAuthError):
 
 
 def oauth_error(error: str, description: str, status: int = 400, headers: Lines = ()) -> RequestRefused:
-    """Return the error to raise."""
+    """Return an error to raise, with its status and header fields."""
     return RequestRefused(error, description, status, headers)
 
 
@@ -98,7 +98,7 @@ def bad(description: str) -> NoReturn:
 
 
 def of_query(query: str) -> Parameters:
-    """Return the parameters of a query or a form. Raises OAuthError."""
+    """Return the parameters in the text of a query or a form. Raises OAuthError."""
     try:
         # RFC 6749, appendix B: the parameters are UTF-8
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETERS, errors="strict")
@@ -143,7 +143,7 @@ def json(value: Any, status: int = 200, headers: Lines = NO_STORE) -> EndpointRe
 
 
 def failure(error: OAuthError) -> EndpointResponse:
-    """Return the answer of RFC 6749, 5.2."""
+    """Return the JSON answer for an error (RFC 6749, 5.2)."""
     body = {"error": error.error, "error_description": error.description}
     more = error.headers if isinstance(error, RequestRefused) else ()
     return json(body, error.status, (*NO_STORE, *more))

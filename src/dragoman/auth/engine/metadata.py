@@ -11,7 +11,7 @@ from .model import ALGORITHMS, GRANTS, METHODS, Settings
 
 
 def metadata_paths(issuer: str) -> tuple[str, ...]:
-    """Return the paths of the document: RFC 8414, 3.1, and those of OpenID Connect, inserted and appended."""
+    """Return the paths at which clients look for the document: that of RFC 8414, 3.1, and those of OpenID Connect."""
     return tuple(urlsplit(location).path for location in server_locations(issuer))
 
 

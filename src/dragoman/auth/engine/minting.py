@@ -14,11 +14,12 @@ ACCESS = "at+jwt"
 ID = "JWT"
 ID_JAG = "oauth-id-jag+jwt"
 KEYS = 4
-"""Keys at once: the one that signs, and those before it, whose tokens have not expired yet."""
+"""Keys at once, at most: the one that signs, and those before it, whose tokens have not expired yet."""
 
 
 class SigningKeys:
-    """The keys of a server: the first one signs, all verify. `keys`: private; none given: a new ES256 key."""
+    """The keys of a server: the first one signs, all verify. `keys`: private ones; empty: a new ES256 key. Raises
+    LocalError for a public key."""
 
     def __init__(self, keys: Sequence[Key] = ()) -> None:
         if any(not key.private for key in keys):
@@ -26,7 +27,7 @@ class SigningKeys:
         self.keys = tuple(keys) or (new_key("ES256"),)
 
     def rotate(self, algorithm: str = "ES256") -> Key:
-        """Sign with a new key from now on; the last ones stay in the set."""
+        """Sign with a new key from now on, and return it; the keys before it stay in the set."""
         self.keys = (new_key(algorithm), *self.keys)[:KEYS]
         return self.keys[0]
 
@@ -37,12 +38,12 @@ class SigningKeys:
 
     @property
     def set(self) -> KeySet:
-        """The same, to verify with."""
+        """The public keys, to verify with."""
         return KeySet(self.keys)
 
     @property
     def algorithms(self) -> list[str]:
-        """Those of the keys."""
+        """The algorithms of the keys, each once."""
         return sorted({key.algorithm() for key in self.keys})
 
 
@@ -65,9 +66,9 @@ class Mint:
         claims: Mapping[str, Any] | None = None,
         typ: str | None = ACCESS,
     ) -> str:
-        """Return an access token (RFC 9068, 2). `jkt`: the key that it is bound to; `family`: its grant, which its
-        `jti` names, so that introspection finds out what became of it. `claims` are added, and replace what has their
-        name."""
+        """Return an access token (RFC 9068, 2). `life`: seconds; `jkt`: the thumbprint of the key that it is bound to;
+        `family`: the id of its grant, which becomes part of its `jti`, so that introspection can find the grant;
+        `claims`: added, in place of its own of the same name."""
         name = encode_base64url(os.urandom(12))
         own: dict[str, Any] = {
             "aud": audience[0] if len(audience) == 1 else list(audience),
@@ -81,7 +82,7 @@ class Mint:
         return self.signed({**self._times(subject, life), **own, **(claims or {})}, typ)
 
     def identity(self, *, subject: str, client: str, nonce: str, auth_time: int, life: float) -> str:
-        """Return an ID token (OpenID Connect Core 1.0, 2)."""
+        """Return an ID token (OpenID Connect Core 1.0, 2). `life`: seconds."""
         own: dict[str, Any] = {"aud": client, "auth_time": auth_time}
         if nonce:
             own["nonce"] = nonce
@@ -90,7 +91,7 @@ class Mint:
     def authorization(
         self, *, subject: str, client: str, audience: str, resource: str, scopes: Sequence[str], life: float
     ) -> str:
-        """Return an ID-JAG: an assertion for another authorization server, `audience`."""
+        """Return an ID-JAG: an assertion for another authorization server, `audience`. `life`: seconds."""
         own: dict[str, Any] = {"aud": audience, "client_id": client, "jti": encode_base64url(os.urandom(16))}
         if resource:
             own["resource"] = resource
@@ -99,11 +100,11 @@ class Mint:
         return self.signed({**self._times(subject, life), **own}, ID_JAG)
 
     def signed(self, claims: Mapping[str, Any], typ: str | None) -> str:
-        """Any claims, by the key that signs now."""
+        """Return any claims as a JWS, signed with the present key."""
         return sign_jws(claims, self.keys.keys[0], typ=typ)
 
     def read(self, token: str, types: Sequence[str]) -> VerifiedToken | None:
-        """One of our own tokens that has not expired; None for any other text."""
+        """Return one of our own tokens that has not expired, of one of these `typ`s; None for any other text."""
         try:
             found = verify_jws(token, self.keys.set)
         except TokenRefused:

@@ -1,4 +1,4 @@
-"""An authorization server's values: its settings, its clients and users, and what it keeps. Pure."""
+"""An authorization server's values: its settings, its clients and users, and its records. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Lives(Struct, frozen=True, kw_only=True):
     refresh: float = 14 * 86_400.0
     """A grant after its last refresh."""
     grace: float = 30.0
-    """After a refresh the token before it is answered with the same answer again: the first may have been lost."""
+    """How long a refresh token that was used gets the same answer again: the first answer may have been lost."""
     code: float = 60.0
     """Authorization codes (RFC 6749, 4.1.2: ten minutes at most)."""
     consent: float = 600.0
@@ -54,7 +54,7 @@ class Client(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     """Its `client_id`."""
     name: str = ""
-    """What pages call it; empty: its id."""
+    """Its name on pages; "": its id."""
     redirect_uris: tuple[str, ...] = ()
     """Where answers may go; loopback ones with any port (RFC 8252 section 7.3)."""
     method: Method = "none"
@@ -72,23 +72,23 @@ class Client(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resources: tuple[str, ...] | None = None
     """The resources that it may get tokens for; None: all that the server serves."""
     dpop: bool = False
-    """It takes bound tokens alone (RFC 9449, 5.2)."""
+    """Whether it gets only tokens that are bound to a key (RFC 9449, 5.2)."""
     document: bool = False
-    """Its id is the URL of its metadata document."""
+    """Whether its id is the URL of its metadata document."""
 
     @property
     def public(self) -> bool:
-        """It cannot keep a secret."""
+        """Whether it does not authenticate, because it cannot keep a secret."""
         return self.method == "none"
 
     @property
     def title(self) -> str:
-        """What a page calls it."""
+        """Its name on pages."""
         return self.name or self.id
 
 
 class User(Struct, frozen=True, kw_only=True):
-    """A user for trying. `password` empty: the name is enough."""
+    """A user of the development server. `password`: "": the name is enough."""
 
     name: str
     """The `sub` of its tokens, and what it logs in with."""
@@ -108,13 +108,13 @@ class TrustedIssuer(Struct, frozen=True, kw_only=True):
     keys: Mapping[str, Any] | None = None
     """Its JWK Set; None: found by its metadata."""
     kind: Literal["id-jag", "workload"] = "id-jag"
-    """What it vouches for: users, by ID-JAGs, or workloads, by tokens of their platform."""
+    """For whom it vouches: for users, by ID-JAGs, or for workloads, by tokens of their platform."""
     clients: Mapping[str, str] = {}
-    """For workloads: the client by the assertion's `sub`."""
+    """For workloads: the client's id for each `sub` of an assertion."""
 
 
 class Pending(Struct, frozen=True, kw_only=True):
-    """An authorization that waits for its user. It travels in the consent page, signed; nothing is kept for it."""
+    """An authorization that waits for its user. It is a signed field of the consent page, and not stored."""
 
     id: str
     client: str
@@ -129,7 +129,7 @@ class Pending(Struct, frozen=True, kw_only=True):
     jkt: str = ""
     nonce: str = ""
     device: str = ""
-    """The user code of a device, in place of a redirect."""
+    """The user code of a device; "": the answer is a redirect."""
 
 
 class Code(Struct, frozen=True, kw_only=True):
@@ -146,12 +146,12 @@ class Code(Struct, frozen=True, kw_only=True):
     auth_time: int = 0
     claims: dict[str, Any] = {}
     family: str = ""
-    """The grant that it gives."""
+    """The id of the grant that it begins."""
     ends: float = 0.0
     """Unix time at which the grant ends, however often it is refreshed; 0: it has no end of its own."""
     used: bool = False
     replayed: bool = False
-    """Whether it came again after it was used."""
+    """Whether it was used a second time."""
 
 
 class TokenFamily(Struct, frozen=True, kw_only=True):
@@ -166,16 +166,17 @@ class TokenFamily(Struct, frozen=True, kw_only=True):
     auth_time: int = 0
     claims: dict[str, Any] = {}
     graced: float = 0.0
-    """Unix time until which the token of the generation before is answered with `answer`."""
+    """Unix time until which the token of the generation before gets `answer` again."""
     ends: float = 0.0
     """Unix time at which the grant ends, however often it is refreshed; 0: it has no end of its own."""
     requested: str = ""
-    """What that refresh requested."""
+    """What the last refresh requested: only the same request gets `answer` again."""
     answer: str = ""
+    """The answer to the last refresh."""
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """A device's request. `device` is the hash of the device code."""
+    """A device's request for a login, stored under the hash of its device code."""
 
     client: str
     scopes: tuple[str, ...]
@@ -193,35 +194,35 @@ class Device(Struct, frozen=True, kw_only=True):
 
 
 class Approved(Struct, frozen=True):
-    """A user who agreed."""
+    """A user who consented."""
 
     subject: str
     claims: Mapping[str, Any] = {}
     family: str = ""
-    """The id that the grant is to have, under which something is kept for it already; empty: a new one."""
+    """The id that the grant is to have, because records of it are stored already; "": a new one."""
     ends: float = 0.0
     """Unix time at which the grant ends, however often it is refreshed; 0: it has no end of its own."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The settings of an authorization server, which do not change."""
+    """The settings of an authorization server."""
 
     issuer: str
     scopes: tuple[str, ...] | None = None
-    """The scopes there are; None: any."""
+    """The scopes that exist; None: any."""
     default_scopes: tuple[str, ...] = ()
     """Granted where a request names none."""
     resources: tuple[str, ...] = ()
     """The resources (RFC 8707) for which it issues tokens; empty: any. The first is that of requests that name none."""
     registration: bool = False
-    """Dynamic client registration (RFC 7591) is open to all."""
+    """Whether anyone may register a client (RFC 7591)."""
     keeps: bool = True
-    """Registrations are kept, and forgotten where they are not used. False: the id that a client gets is its signed
-    registration, so that strangers who register fill no store."""
+    """Whether registrations are stored, until they are not used for long. False: the id that a client gets is its
+    signed registration, so that strangers who register fill no store."""
     documents: bool = True
-    """Clients may be named by the URL of their metadata document."""
+    """Whether the URL of a metadata document is a client's id."""
     dpop_nonce: bool = False
-    """DPoP proofs need a nonce of this server (RFC 9449, 8)."""
+    """Whether DPoP proofs need a nonce of this server (RFC 9449, 8)."""
     trusted: Sequence[TrustedIssuer] = ()
     lives: Lives = Lives()
     notice: str = ""
@@ -229,5 +230,5 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def loopback(self) -> bool:
-        """The server is on this machine alone."""
+        """Whether the server is on loopback: only there an issuer is plain http."""
         return self.issuer.startswith("http://")

@@ -1,7 +1,7 @@
 """The pages of an authorization server: plain HTML without scripts. Pure.
 
-All that a client or a caller said is escaped. Each page forbids framing (RFC 6749, 10.13; RFC 9700, 4.16), scripts and
-foreign content by its Content-Security-Policy, and no cache keeps it.
+All text of clients and callers is escaped. Each page forbids framing (RFC 6749, 10.13; RFC 9700, 4.16), scripts and
+foreign content by its Content-Security-Policy, and caches may not keep it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
 def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, cookie: str = "") -> EndpointResponse:
-    """Return a page. `leads_away`: its form may lead to other servers; `cookie`: to set."""
+    """Return a page. `body`: HTML; `leads_away`: whether its form may redirect to other servers; `cookie`: the one to
+    set."""
     form = "" if leads_away else "form-action 'self'; "
     policy = f"default-src 'none'; style-src 'sha256-{_HASH}'; {form}frame-ancestors 'none'; base-uri 'none'"
     text = (
@@ -49,7 +50,7 @@ def page(title: str, body: str, *, status: int = 200, leads_away: bool = False, 
 
 
 def error_page(description: str, *, status: int = 400) -> EndpointResponse:
-    """Return what a user sees where no redirect is safe (RFC 6749, 4.1.2.1)."""
+    """Return the page for an error where no redirect is safe (RFC 6749, 4.1.2.1)."""
     return page("This request cannot be answered", f"<p>{escape(description)}</p>", status=status)
 
 
@@ -59,27 +60,27 @@ def plain(title: str, sentence: str, *, cookie: str = "") -> EndpointResponse:
 
 
 def warning(text: str) -> str:
-    """A part of a page that stands out."""
+    """Return the HTML of a warning; "" without a text."""
     return f'<p class="w">{escape(text)}</p>' if text else ""
 
 
 def wrong(text: str) -> str:
-    """What was wrong with the last answer."""
+    """Return the HTML that says what was wrong with the last answer; "" without a text."""
     return f'<p class="e" role="alert">{escape(text)}</p>' if text else ""
 
 
 def rows(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names and values."""
+    """Return the HTML of a list of names and values."""
     return "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs) + "</dl>"
 
 
 def hidden(name: str, value: str) -> str:
-    """A field that is sent along."""
+    """Return the HTML of a hidden field."""
     return f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
 
 
 def field(label: str, name: str, value: str = "", *, kind: str = "text", autocomplete: str = "off") -> str:
-    """A field to fill in."""
+    """Return the HTML of a field to fill in."""
     return (
         f'<label>{escape(label)}<input type="{kind}" name="{escape(name)}" value="{escape(value)}" '
         f'autocomplete="{autocomplete}" required></label>'
@@ -87,7 +88,7 @@ def field(label: str, name: str, value: str = "", *, kind: str = "text", autocom
 
 
 def form(action: str, inside: str, *buttons: tuple[str, str]) -> str:
-    """Return a form that is posted. `buttons`: the value of `answer`, and what they say."""
+    """Return the HTML of a form that is posted. `buttons`: for each the value of `answer`, and its text."""
     made = "".join(
         f'<button name="answer" value="{escape(value)}"{" formnovalidate" * (value == "deny")}>{escape(text)}</button>'
         for value, text in buttons

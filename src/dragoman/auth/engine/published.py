@@ -16,7 +16,7 @@ from .documents import DOCUMENT
 from .messages import oauth_error
 
 TIMEOUT = 5.0
-"""Seconds: a user waits for the page meanwhile."""
+"""Seconds for one fetch: a user waits for the page meanwhile."""
 KEYS = 256 * 1024
 """Bytes of the keys or metadata of an issuer that the operator trusts."""
 FETCHES = 32
@@ -24,13 +24,13 @@ FETCHES = 32
 RETRY = (("Retry-After", "5"),)
 
 Fetch: TypeAlias = Callable[[str, int, bool], Awaitable[FetchedAnswer]]
-"""GETs a URL, of at most so many bytes, without following redirects. The flag: the operator named it, or an issuer that
-the operator trusts; else a stranger did. Raises AuthError."""
+"""GETs a URL, an answer of at most so many bytes, without following redirects. The flag: True if the operator named the
+URL, or an issuer that the operator trusts; False if a stranger did. Raises AuthError."""
 
 
 def fetch_for(issuer: str) -> Fetch:
-    """Return a `Fetch` for this issuer. A stranger's URL leads to public addresses; to loopback where the issuer is on
-    loopback."""
+    """Return a `Fetch` for this issuer. A stranger's URL may only have public addresses, or loopback ones where the
+    issuer is on loopback."""
     fetcher = Fetcher(timeout=TIMEOUT)
 
     async def fetch(url: str, limit: int, trusted: bool) -> FetchedAnswer:
@@ -41,7 +41,7 @@ def fetch_for(issuer: str) -> Fetch:
 
 
 class PublishedDocuments:
-    """Fetches documents of clients and of trusted issuers. `fetch`: None: none are fetched."""
+    """Fetches documents of clients and of trusted issuers. `fetch`: None: every fetch is refused."""
 
     def __init__(self, fetch: Fetch | None) -> None:
         self._fetch = fetch
@@ -62,8 +62,8 @@ class PublishedDocuments:
         return fetched
 
     async def fetch_of_stranger(self, url: str, what: str, owner: Owner) -> FetchedAnswer:
-        """Return what is at a URL that a stranger named: one request for all who want it, by fair shares. `what`: the
-        document, for errors; `owner`: who named it. Raises OAuthError."""
+        """Return the answer of a URL that a stranger named: one request for all who wait for it, within fair shares.
+        `what`: the document, for errors; `owner`: to whose share it counts. Raises OAuthError."""
         try:
             found: FetchedAnswer = await self._flights.join(url, owner, lambda: self._get(url, what))
         except IssuerAway as error:

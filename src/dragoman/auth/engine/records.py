@@ -1,8 +1,8 @@
-"""What an authorization server keeps: codes, grants, registrations, marks of what was used; each for a bounded time.
+"""What an authorization server stores: codes, grants, registrations, marks of what was used; each for a bounded time.
 
-A record is one document of a `store.contract.Engine`, under the hash of its kind and key: a code cannot be read out of
-the store, and of tokens only the last answer to a refresh, for its time of grace. With a `Sealer` the documents are
-sealed, and bound to their name.
+A record is one document of a `store.contract.Engine`, under the hash of its kind and key. So a code cannot be read out
+of the store; tokens can only from the last answer to a refresh, which is stored for its time of grace. With a `Sealer`
+the documents are encrypted, and bound to their names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOTAL = 64 * 1024 * 1024
 
 
 class Sealer(Protocol):
-    """Encrypts documents. `context` is authenticated with the document: one that was moved does not open."""
+    """Encrypts documents. `context` is authenticated with the document: a document of another name does not open."""
 
     def seal(self, document: bytes, context: bytes) -> bytes:
         """Return the sealed document."""
@@ -36,12 +36,12 @@ class Sealer(Protocol):
         """Return the document; None if it was not sealed with this key for this context."""
 
 
-class _Kept(Struct, array_like=True):
+class _Record(Struct, array_like=True):
     until: float
     value: Raw
 
 
-_decode = msgspec.json.Decoder(_Kept).decode
+_decode = msgspec.json.Decoder(_Record).decode
 
 
 class Records:
@@ -51,13 +51,13 @@ class Records:
         self.engine, self.clock, self._sealer = engine, clock, sealer
 
     async def put(self, kind: str, key: str, value: object, life: float) -> None:
-        """Keep a value for `life` seconds, in place of an earlier one."""
+        """Store a value for `life` seconds, in place of an earlier one."""
         name = _name_of(kind, key)
         document, until = self._encode(name, value, self.clock() + life)
         await self.engine.change(name, lambda before: Edit(document, until))
 
     async def get(self, kind: str, key: str, type: type[T]) -> T | None:
-        """Return the value, or None if there is none or its time is over."""
+        """Return the value; None if there is none, or it has expired."""
         name = _name_of(kind, key)
         return self._read(name, await self.engine.read(name), type)[0]
 
@@ -69,12 +69,12 @@ class Records:
         edit: Callable[[T | None], tuple[T | None, R]],
         life: float | None = None,
     ) -> R:
-        """Change a value in one step, also where other processes change it. `edit` gets the value and returns the new
-        one (None: it goes) and a result; it may be called again. `life`: seconds from now for a new value; None: as
-        before."""
+        """Change a value in one step, also where other processes change it, and return the result. `edit` gets the
+        value, or None, and returns the new one (None: remove it) and a result; it may be called more than once. `life`:
+        seconds from now for a new value; None: it expires when the old one would have."""
         name = _name_of(kind, key)
 
-        def turned(before: bytes | None) -> Edit:
+        def edit_document(before: bytes | None) -> Edit:
             found, until = self._read(name, before, type)
             made, result = edit(found)
             if made is None:
@@ -82,19 +82,19 @@ class Records:
             document, until = self._encode(name, made, until if life is None or made is found else self.clock() + life)
             return Edit(document, until, result, changed=document != before)
 
-        result: R = await self.engine.change(name, turned)
+        result: R = await self.engine.change(name, edit_document)
         return result
 
     async def take(self, kind: str, key: str, type: type[T]) -> T | None:
-        """Return the value, which is gone afterwards: one caller gets it."""
+        """Remove the value and return it: of several callers one gets it."""
         return await self.change(kind, key, type, lambda found: (None, found))
 
     async def first(self, kind: str, key: str, life: float) -> bool:
-        """Return whether this is the first time within `life` seconds that this key is used."""
+        """Mark a key as used for `life` seconds; return whether it was not marked before."""
         return await self.change(kind, key, bool, lambda found: (True, found is None), life)
 
     def _encode(self, name: str, value: object, until: float) -> tuple[bytes, float]:
-        document = msgspec.json.encode(_Kept(until, Raw(msgspec.json.encode(value))))
+        document = msgspec.json.encode(_Record(until, Raw(msgspec.json.encode(value))))
         return document if self._sealer is None else self._sealer.seal(document, name.encode()), until
 
     def _read(self, name: str, document: bytes | None, type: type[T]) -> tuple[T | None, float]:
@@ -109,5 +109,5 @@ class Records:
 
 
 def _name_of(kind: str, key: str) -> str:
-    """Return the name of a record: an engine's owners are text of the letters a to f and digits."""
+    """Return the name of a record: a hash, since an engine's names have only the letters a to f and digits."""
     return hashlib.sha256(f"auth:{kind}:{key}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Redirect URIs: which ones a client may have, and when a requested one is one of them. Pure."""
+"""Redirect URIs: which ones a client may have, and whether a requested one is one of them. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ none."""
 
 
 def _split(uri: str) -> SplitResult | None:
-    """Return its parts; None for what is not a URI, has a fragment or user information."""
+    """Return the parts of a URI; None for text that is none, or that has a fragment or user information."""
     if len(uri) > LENGTH or not _PRINTABLE.fullmatch(uri) or "#" in uri or "\\" in uri:
         return None  # RFC 6749, 3.1.2: "The endpoint URI MUST NOT include a fragment component."
     parts = split(uri)
@@ -24,7 +24,7 @@ def _split(uri: str) -> SplitResult | None:
 
 
 def fault(uri: str) -> str:
-    """Return what is wrong with a redirect URI that a client wants to have; empty if nothing is."""
+    """Return what is wrong with a redirect URI that a client registers, as the end of a sentence; "" if nothing is."""
     parts = _split(uri)
     if parts is None:
         return "is not an absolute URI without fragment and user information"
@@ -61,7 +61,7 @@ def matches(uri: str, registered: Iterable[str]) -> bool:
 
 
 def _portless(uri: str) -> tuple[str, str]:
-    """Return a loopback URI as host and the rest behind the port, each as it was written."""
+    """Return a loopback URI without its port: the host, and the rest, each as it was written."""
     rest = uri.removeprefix("http://")
     at = next((index for index, each in enumerate(rest) if each in "/?"), len(rest))
     index, after = rest[:at], rest[at:]

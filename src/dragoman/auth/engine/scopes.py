@@ -15,8 +15,8 @@ RESOURCES = 8
 def scopes_of(
     requested: Sequence[str], client: Client, settings: Settings, within: Collection[str] | None = None
 ) -> tuple[str, ...]:
-    """Return the scopes that a request gets. `within`: those of the grant it uses. Raises OAuthError
-    (`invalid_scope`)."""
+    """Return the scopes that a request gets. `within`: those of the grant it uses; None: it begins one. Raises
+    OAuthError (`invalid_scope`)."""
     if within is not None:
         # RFC 6749, 6: "MUST NOT include any scope not originally granted by the resource owner, and if omitted is
         # treated as equal to the scope originally granted"
@@ -37,8 +37,8 @@ def scopes_of(
 def resources_of(
     parameters: Parameters, client: Client, settings: Settings, within: Collection[str] | None = None
 ) -> tuple[str, ...]:
-    """Return the resources that a request names, or what stands for them. `within`: those of the grant it uses. Raises
-    OAuthError (`invalid_target`, RFC 8707, 2)."""
+    """Return the resources that a request names, or else those of its grant. `within`: those of the grant it uses;
+    None: it begins one. Raises OAuthError (`invalid_target`, RFC 8707, 2)."""
     named = tuple(dict.fromkeys(parameters.many.get("resource", ())))
     if len(named) > RESOURCES:
         raise oauth_error("invalid_target", f"More than {RESOURCES} resources are named")

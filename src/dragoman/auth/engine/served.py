@@ -1,4 +1,4 @@
-"""An engine as something that is served: `serve(...)` over HTTP."""
+"""An authorization engine as an object that `serve(...)` serves over HTTP."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class ServedEngine(HttpAlone):
     def __init__(self, name: str, engine: AuthorizationEngine) -> None:
         super().__init__(name, "This is an authorization server: it answers HTTP alone")
         self.engine: AuthorizationEngine = engine
-        """What answers its requests."""
+        """The engine that answers the requests."""
 
     def http_routes(self) -> Sequence[Route]:
-        """Return the endpoints, at paths from the root on: the issuer's own path counts. They need no guard."""
+        """Return the endpoints, at paths that begin with the issuer's own path. They need no guard."""
         return [
             Route(path, (*methods, "HEAD") if "GET" in methods else tuple(methods), True, self._take)
             for path, methods in self.engine.paths().items()

@@ -1,4 +1,4 @@
-"""Presets: how the issuers that people have write their tokens, as data. Each has a page in docs/auth/issuers."""
+"""Presets: how common issuers write their tokens, as data. Each has a page in docs/auth/issuers."""
 
 from __future__ import annotations
 

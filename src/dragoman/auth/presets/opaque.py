@@ -1,4 +1,5 @@
-"""Issuers of opaque access tokens: GitHub and Google. Each has a check that says to which client a token was issued."""
+"""Issuers of opaque access tokens: GitHub and Google. Each has an endpoint that says to which client a token was
+issued."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ def github(
     fetcher: Fetches | None = None,
     limits: AuthLimits = DEFAULTS,
 ) -> OpaqueTokens:
-    """Tokens of GitHub that were issued to our OAuth app or GitHub App (`gho_`, `ghu_`).
+    """Return a verifier of GitHub's tokens that were issued to our OAuth app or GitHub App (`gho_`, `ghu_`).
 
-    The request to GitHub has our client's id and secret, and says whether it issued the token to us; `GET /user`, which
-    answers for any token of anybody, is not used. `subject` is the user's number, which stays when the name changes;
-    the name is `claims["login"]`. `api`: that of an enterprise server."""
+    It asks GitHub, with our client's id and secret, whether the token was issued to us; `GET /user`, which answers for
+    any token of anybody, is not used. `subject` is the user's number, which stays when the name changes; the name is
+    `claims["login"]`. `api`: the URL of an enterprise server's API. Raises LocalError for an empty id or secret."""
     if not client_id or not client_secret:
         raise LocalError("github: the client's id and secret are those of your app, and neither is empty")
     secret = "Basic " + b64encode(f"{client_id}:{client_secret}".encode()).decode()
@@ -70,17 +71,17 @@ def google(
     fetcher: Fetches | None = None,
     limits: AuthLimits = DEFAULTS,
 ) -> OpaqueTokens:
-    """Access tokens of Google (`ya29.`) that were issued to one of our clients.
+    """Return a verifier of Google's access tokens (`ya29.`) that were issued to one of our clients.
 
     Google's `tokeninfo` says to which client; `userinfo`, which answers for any token of anybody, is not used. Scopes
-    are URLs; "openid", "email" and "profile" come back as `https://www.googleapis.com/auth/userinfo.email` and the
-    like.
+    are URLs: "openid", "email" and "profile" become `https://www.googleapis.com/auth/userinfo.email` and the like.
+    Raises LocalError where no client is named.
     """
     if not client_ids or not all(client_ids):
         raise LocalError("google: name your OAuth clients, such as '1234-abc.apps.googleusercontent.com'")
 
     async def ask(fetch: Fetches, token: str) -> FetchedAnswer:
-        # the token goes into the header: a URL stands in logs
+        # the token is sent in the header: URLs are written to logs
         return await fetch.post_form(
             GOOGLE_CHECK, {}, by="operator", origin=GOOGLE, headers={"authorization": f"Bearer {token}"}
         )
@@ -92,8 +93,8 @@ def google(
 
 
 def _of_google(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the answer of `tokeninfo` as claims: all of its values are texts. `aud` is the client that the token was
-    issued to."""
+    """Return the answer of `tokeninfo`, whose values are all texts, as claims. Its `aud` is the client to which the
+    token was issued."""
     claims = {name: answer[name] for name in ("email", "email_verified", "hd", "access_type") if name in answer}
     return claims | {
         "sub": answer["sub"],

@@ -1,6 +1,6 @@
-"""Issuers of signed access tokens: Entra ID, Auth0, Okta, Keycloak, Cognito, WorkOS. Rows of data.
+"""Issuers of signed access tokens: Entra ID, Auth0, Okta, Keycloak, Cognito, WorkOS. Each is a row of data.
 
-What each of them writes differently stands beside the field that says it; the rules themselves are in `tokens`.
+A comment beside a field says what the issuer writes differently; the rules themselves are in `tokens`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def entra(
     version: Literal[1, 2] = 2,
     host: str = "login.microsoftonline.com",
 ) -> Issuer:
-    """Microsoft Entra ID, one tenant by its GUID; for several give `Bearer` a list of these.
+    """Return the row for one tenant of Microsoft Entra ID, by its GUID; for several give `Bearer` a list of these.
 
-    `client_id`: the application that stands for this server, also by its GUID; `audience`: its further application ID
-    URIs; `version`: of its access tokens, `requestedAccessTokenVersion` in the manifest; `host`: of another cloud.
-    Raises LocalError for "common" and the like, which are many tenants.
+    `client_id`: the GUID of the application that represents this server; `audience`: its further application ID URIs;
+    `version`: of its access tokens, `requestedAccessTokenVersion` in the manifest; `host`: of another cloud. Raises
+    LocalError for "common" and the like, which are many tenants.
     """
     if not _GUID.fullmatch(tenant):
         raise LocalError(
@@ -58,9 +58,10 @@ def entra(
 
 
 def auth0(domain: str, *, audience: str | Iterable[str] = ()) -> Issuer:
-    """Auth0, a tenant by its domain, such as "example.eu.auth0.com", or by a domain of your own.
+    """Return the row for a tenant of Auth0, by its domain, such as "example.eu.auth0.com", or by a domain of your own.
 
-    `audience`: the identifier of the API in Auth0; without it that is `Bearer(resource=)`, as it should be named there.
+    `audience`: the identifier of the API in Auth0; by default it is that of `Bearer(resource=)`, which is the best name
+    for it. Raises LocalError for what is no domain.
     """
     # its iss ends with "/", and so does the issuer of its metadata
     issuer = f"https://{_host('auth0', domain)}/"
@@ -70,16 +71,16 @@ def auth0(domain: str, *, audience: str | Iterable[str] = ()) -> Issuer:
         algorithms=frozenset({"RS256", "PS256"}),
         types=UNTYPED,
         audience=_texts(audience),
-        # what a user may do, with any scopes that the client requested: no scopes, but roles
+        # these are what the user may do, whatever scopes the client requested: so they are roles, not scopes
         roles=("permissions",),
     )
 
 
 def okta(domain: str, *, audience: str | Iterable[str], server: str = "default") -> Issuer:
-    """Okta, a custom authorization server by its name or id.
+    """Return the row for a custom authorization server of Okta, by its name or id.
 
-    `audience`: the one that is set for that server, such as "api://default": Okta's tokens have it for any
-    requested resource. Raises LocalError for the organization's own server, whose access tokens only Okta may read.
+    `audience`: the one that is set for that server, such as "api://default": its tokens have this audience, whatever
+    resource was requested. Raises LocalError for the organization's own server, whose tokens only Okta may read.
     """
     if not server:
         raise LocalError("okta: access tokens of the organization's server are for Okta alone; name a custom server")
@@ -99,10 +100,10 @@ def okta(domain: str, *, audience: str | Iterable[str], server: str = "default")
 
 
 def keycloak(url: str, realm: str, *, roles_of: str = "", audience: str | Iterable[str] = ()) -> Issuer:
-    """Keycloak, a realm. `url`: that of the server, with /auth where it has that (before 17).
+    """Return the row for a realm of Keycloak. `url`: that of the server, with /auth where it has that (before 17).
 
-    Keycloak writes no audience of ours by itself: the client needs a scope with an audience mapper. `roles_of`: the
-    client whose roles count beside those of the realm.
+    By itself Keycloak does not write this server's audience: the client needs a scope with an audience mapper.
+    `roles_of`: the client whose roles count beside those of the realm. Raises LocalError without a realm.
     """
     if not realm:
         raise LocalError("keycloak: name the realm")
@@ -124,11 +125,11 @@ def keycloak(url: str, realm: str, *, roles_of: str = "", audience: str | Iterab
 
 
 def cognito(region: str, pool: str, *, clients: str | Iterable[str] = ()) -> Issuer:
-    """Amazon Cognito, a user pool.
+    """Return the row for a user pool of Amazon Cognito.
 
     Its access tokens have no `aud` unless the client requested a resource (managed login, resource binding). `clients`:
-    the app clients whose tokens are taken for want of it; a token that has `aud` all the same must name this server.
-    Without `clients` every token must have `aud`.
+    the app clients whose tokens are accepted without it; an `aud` that is there all the same must name this server.
+    Without `clients` every token must have `aud`. Raises LocalError for what is no region or pool.
     """
     if not re.fullmatch(r"[a-z0-9-]+", region) or not re.fullmatch(r"[A-Za-z0-9_-]+", pool):
         raise LocalError(
@@ -153,10 +154,11 @@ def cognito(region: str, pool: str, *, clients: str | Iterable[str] = ()) -> Iss
 
 
 def workos(domain: str) -> Issuer:
-    """WorkOS AuthKit, by its domain, such as "example.authkit.app".
+    """Return the row for WorkOS AuthKit, by its domain, such as "example.authkit.app".
 
-    This server's URL must stand in the dashboard among the resource indicators: then it is the `aud` of tokens. Tokens
-    of clients that ask for no resource have the client's id there, as ID tokens have, and are refused.
+    This server's URL must be among the resource indicators in the dashboard: then it is the `aud` of tokens. Tokens of
+    clients that request no resource have the client's id there, as ID tokens have, and are refused. Raises LocalError
+    for what is no domain.
     """
     issuer = f"https://{_host('workos', domain)}"
     return Issuer(

@@ -1,7 +1,8 @@
 """The proxy: an authorization server of our own before an issuer at which clients cannot register.
 
-It is for production: its tokens are short-lived and for one resource, the upstream's are kept encrypted and never
-leave, its key and store come from configuration, and it refuses to serve from several processes without them.
+It is for production: its tokens are short-lived and for one resource, the upstream's are stored encrypted and never
+sent to a client, its key and store come from configuration, and without them it refuses to serve from several
+processes.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ log: logging.Logger = logging.getLogger("dragoman.auth.proxy")
 repeats: Repeats = Repeats(log)
 
 SOON = 60.0
-"""Seconds before its end in which an upstream's token is renewed."""
+"""Seconds before its expiry from which on an upstream's token is renewed."""
 RENEWING = 15.0
-"""Seconds for which one replica renews alone."""
+"""Seconds for which one replica renews a token alone."""
 
 
 @holds_secret
 class Proxy(ServedEngine):
-    """Lets clients log in here that cannot register at the real issuer. As a value of `Bearer`, and served beside what
-    it protects:
+    """Lets clients log in here that cannot register at the real issuer. It is given to `Bearer`, and served beside what
+    that protects:
 
         proxy = Proxy("https://notes.example", client_id=..., client_secret=..., key=..., store="sqlite:grants.db")
         server = Server("notes", auth=Bearer("https://accounts.google.com", resource=..., proxy=proxy))
@@ -60,13 +61,13 @@ class Proxy(ServedEngine):
 
     Its endpoints are at `url`, its redirect URI at the upstream is `url` + "/callback". `client_id` and
     `client_secret`: this server's at the upstream. `upstream`: an `Upstream` such as GITHUB, where the issuer of
-    `Bearer` has no metadata. `scopes`: those of this server that clients may get, no others; which of them a user
-    may have is for `admit` to say: it gets what the upstream says of a user, returns whether the user may come in,
-    or the scopes at most; None: all who can log in there, with all of `scopes`. `upstream_scopes`: requested at the
-    upstream. `key`: 32 secret bytes or more, or several, the present one first. `store`: "sqlite:PATH", "bus",
-    "memory:" or an engine. Without `key` and `store` all logins end with the process, and several processes are
-    refused. `clients`: those known besides the ones that register or have a document. `http`: what asks the
-    upstream, a `Fetcher`. `clock`: Unix time in seconds. Raises LocalError for what cannot be right.
+    `Bearer` has no metadata. `scopes`: those of this server that clients may get, no others. `admit`: called with the
+    upstream's claims about a user, returns whether the user may log in, or the scopes that the user may have; None:
+    everybody who can log in at the upstream may, with all of `scopes`. `upstream_scopes`: requested at the upstream.
+    `key`: 32 secret bytes or more, or several, the present one first. `store`: "sqlite:PATH", "bus", "memory:" or an
+    engine. Without `key` and `store` all logins end with the process, and several processes are refused. `clients`:
+    those known besides the ones that register or have a document. `http`: a `Fetcher` for requests to the upstream.
+    `clock`: Unix time in seconds. Raises LocalError for options that cannot be right.
     """
 
     def __init__(
@@ -95,12 +96,12 @@ class Proxy(ServedEngine):
         secrets = (os.urandom(32),) if key is None else check_secrets(key)
         self._store = store
         self._http = http
-        self._upstream, self._asks = upstream, tuple(upstream_scopes)
+        self._upstream, self._upstream_scopes = upstream, tuple(upstream_scopes)
         self._bus: SharesValues | None = None
         self._started = 0
         self._flights: dict[tuple[str, bool], SingleFlight] = {}
         self._client = UpstreamClient(
-            upstream or Upstream(issuer=url), client_id, client_secret, f"{url}/callback", self._asker, clock
+            upstream or Upstream(issuer=url), client_id, client_secret, f"{url}/callback", self._fetcher, clock
         )
         sealer = AesSealer(secrets)
         approver = UpstreamLogin(self._client, admit, sealer)
@@ -125,7 +126,7 @@ class Proxy(ServedEngine):
     def __repr__(self) -> str:
         return f"<Proxy {self.engine.settings.issuer} before {self._client.upstream.issuer}>"
 
-    def _asker(self) -> Fetches:
+    def _fetcher(self) -> Fetches:
         if self._http is None:
             self._http = Fetcher()
         return self._http
@@ -133,19 +134,21 @@ class Proxy(ServedEngine):
     # -- for `Bearer`
 
     def before(self, issuer: str | Issuer | Sequence[str | Issuer], resource: str) -> tuple[str, OwnDocuments]:
-        """Stand before this issuer, for this resource: the issuer of our tokens, and what fetches its keys. Raises
-        LocalError for a second resource, and for what is not an issuer."""
+        """Be the proxy before this issuer, for this resource. Return the issuer of our own tokens, and a fetcher of its
+        metadata and keys. Raises LocalError for a second resource, and for what is not an issuer."""
         settings = self.engine.settings
         if settings.resources and settings.resources != (resource,):
             raise LocalError(f"Proxy: it stands before {settings.resources[0]} already; make another one")
         upstream = self._upstream or upstream_of(issuer)
-        self._client.upstream = msgspec.structs.replace(upstream, scopes=self._asks) if self._asks else upstream
+        self._client.upstream = (
+            msgspec.structs.replace(upstream, scopes=self._upstream_scopes) if self._upstream_scopes else upstream
+        )
         self.engine.settings = msgspec.structs.replace(settings, resources=(resource,))
         return settings.issuer, OwnDocuments(self.engine)
 
     async def upstream_token(self, identity: Identity) -> str:
-        """Return the upstream's access token of a caller, for calls further on. Raises LocalError for an identity of
-        another issuer, AuthError where the login has ended, IssuerAway where it cannot be renewed now."""
+        """Return a caller's access token at the upstream, for calls to its APIs. Raises LocalError for an identity of
+        another issuer, AuthError where the login has ended, IssuerAway where the token cannot be renewed now."""
         if identity.issuer != self.engine.settings.issuer:
             raise LocalError("Proxy.upstream_token: this caller logged in elsewhere")
         family = str(identity.claims.get("jti", "")).partition(".")[0]
@@ -159,24 +162,25 @@ class Proxy(ServedEngine):
     # -- the tokens of the upstream
 
     async def _renew(self, family: str, grant: TokenFamily) -> None:
-        """Before a grant of ours is refreshed: it ends where the upstream's has ended."""
+        """Renew the upstream's tokens of one of our grants, before that is refreshed. Raises OAuthError, and ends the
+        grant where the login at the upstream has ended."""
         tokens = await self._current_tokens(family, asks=True)
         records, life = self.engine.records, self.engine.settings.lives.refresh
         await records.put("upstream", family, tokens, min(life, grant.ends - records.clock()) if grant.ends else life)
 
     async def _current_tokens(self, family: str, *, asks: bool) -> Tokens:
-        """Return the upstream's tokens of a grant, renewed if they end soon. `asks`: those whose end is not known are
-        renewed too, or the upstream says whether it still accepts them. Raises OAuthError."""
+        """Return the upstream's tokens of a grant, renewed if they expire soon. `asks`: whether tokens whose expiry is
+        not known are renewed, or checked at the upstream, too. Raises OAuthError."""
         key = (family, asks)
-        flight = self._flights.setdefault(key, SingleFlight(lambda: self._look_up(family, asks)))
+        flight = self._flights.setdefault(key, SingleFlight(lambda: self._load_tokens(family, asks)))
         found: Tokens = await flight.join()
         return found
 
-    async def _look_up(self, family: str, asks: bool) -> Tokens:
+    async def _load_tokens(self, family: str, asks: bool) -> Tokens:
         records = self.engine.records
         try:
             tokens, due = await self._stored_tokens(family, asks)
-            # its refresh token may be good once: of several replicas one uses it
+            # its refresh token may be valid for one use only: of several replicas one uses it
             if not due or not await records.first("renewing", family, RENEWING):
                 return tokens
             try:
@@ -188,7 +192,8 @@ class Proxy(ServedEngine):
             self._flights.pop((family, asks), None)
 
     async def _stored_tokens(self, family: str, asks: bool) -> tuple[Tokens, bool]:
-        """Return the tokens, and whether they are to be renewed or checked at the upstream."""
+        """Return the tokens in the store, and whether they are to be renewed or checked at the upstream. Raises
+        OAuthError where the login has ended."""
         records = self.engine.records
         tokens = await records.get("upstream", family, Tokens)
         if tokens is None:
@@ -220,10 +225,10 @@ class Proxy(ServedEngine):
             await records.put("upstream", family, made, self.engine.settings.lives.refresh)
         return made
 
-    # -- its life
+    # -- start and stop
 
     async def join(self, bus: SharesValues) -> None:
-        """Share with other processes. Raises LocalError without `key` and a store that they share."""
+        """Serve together with other processes, over their bus. Raises LocalError without `key` and a shared store."""
         if not self._given or self._store == "memory:":
             raise LocalError(
                 "Proxy: several processes serve it, so it needs key= and a store= that they share, "
@@ -269,7 +274,7 @@ _RULES: Final = {
 
 
 class OwnDocuments:
-    """Metadata and keys of the proxy's own issuer, without a request over a wire."""
+    """A fetcher of the metadata and keys of the proxy's own issuer, without a request over a wire."""
 
     def __init__(self, engine: AuthorizationEngine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""The keys of a proxy, all made of the one secret that is configured: to sign, to sign tokens, to seal what is kept."""
+"""The keys of a proxy, all derived from the one configured secret: to sign values, to sign tokens, to seal records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST = 32
 """Bytes of a secret, at least."""
 _NONCE = 12
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-"""Of P-256 (SEC 2, 2.4.2)."""
+"""The order of P-256 (SEC 2, 2.4.2)."""
 
 
 def check_secrets(key: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
@@ -37,8 +37,8 @@ def check_secrets(key: bytes | Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def derive(secret: bytes, use: str, size: int = 32) -> bytes:
-    """Return bytes for one use, of which neither the secret nor those of another use can be found (HKDF-Expand, RFC
-    5869)."""
+    """Return `size` bytes for one use, from which neither the secret nor the bytes of another use can be computed
+    (HKDF-Expand, RFC 5869)."""
     found, block = b"", b""
     for each in range(1, -(-size // 32) + 1):
         block = hmac.digest(secret, block + f"dragoman proxy {use}".encode() + bytes([each]), hashlib.sha256)
@@ -47,7 +47,7 @@ def derive(secret: bytes, use: str, size: int = 32) -> bytes:
 
 
 def signing_key(secret: bytes) -> Key:
-    """Return the ES256 key that this secret makes: the same on each replica."""
+    """Return the ES256 key that is derived from this secret, the same on each replica."""
     # FIPS 186-5, A.2.1: 64 bits more than the order has, so that no number is likelier than another
     number = int.from_bytes(derive(secret, "sign", 40), "big") % (_ORDER - 1) + 1
     pem = ec.derive_private_key(number, ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -61,7 +61,7 @@ class AesSealer:
         self._keys = [AESGCM(derive(one, "seal")) for one in secrets]
 
     def seal(self, document: bytes, context: bytes) -> bytes:
-        """Return the sealed document; `context` goes with it as associated data."""
+        """Return the sealed document; `context` is its associated data."""
         nonce = os.urandom(_NONCE)
         return nonce + self._keys[0].encrypt(nonce, document, context)
 

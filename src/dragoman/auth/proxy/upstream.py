@@ -1,5 +1,5 @@
-"""The issuer behind a proxy: where its endpoints are, its logins, and its tokens. Requests to it are the flows of
-`auth.client`; the browser that they need is that of the proxy's own client."""
+"""The issuer behind a proxy: its endpoints, its logins, and its tokens. Requests to it are the flows of `auth.client`;
+the browser that they need is that of the proxy's user."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Upstream(Struct, frozen=True, kw_only=True):
     token_endpoint: str = ""
     """Where codes and refresh tokens are exchanged."""
     userinfo_endpoint: str = ""
-    """Names the user where there is no ID token."""
+    """Where the user is found if there is no ID token."""
     jwks_uri: str = ""
     """Its JWK Set, for ID tokens."""
     subject: str = "sub"
-    """The member that names the user, unique and for ever."""
+    """The member that names the user, which is unique and never changes."""
     scopes: tuple[str, ...] = ("openid",)
-    """What our client asks for there."""
+    """The scopes that our client requests there."""
     parameters: Mapping[str, str] = {}
-    """Further parameters of its authorization request, as Google's access_type=offline."""
+    """Further parameters of the authorization request, such as Google's access_type=offline."""
     post: bool = False
-    """Its token endpoint takes id and secret in the body; else in the header (RFC 6749, 2.3.1)."""
+    """Whether its token endpoint expects id and secret in the body, not in the header (RFC 6749, 2.3.1)."""
     iss: bool = False
-    """Its answers have `iss` (RFC 9207)."""
+    """Whether its authorization responses have `iss` (RFC 9207)."""
 
 
 _ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint", "jwks_uri")
@@ -62,7 +62,7 @@ GITHUB: Final = Upstream(
     post=True,
     scopes=("read:user",),
 )
-"""GitHub, whose tokens are opaque: the user is whom its API names for a token that was issued to this very client."""
+"""GitHub, whose tokens are opaque: its API names the user of a token, which was just issued to this very client."""
 
 
 GOOGLE: Final = Upstream(
@@ -73,7 +73,7 @@ GOOGLE: Final = Upstream(
 
 
 class PendingLogin(Struct, frozen=True):
-    """One login that goes on at the upstream."""
+    """One login that is going on at the upstream."""
 
     request: AuthorizationRequest
     nonce: str
@@ -98,7 +98,7 @@ class UpstreamClient:
 
     async def server(self) -> ServerMetadata:
         """Return the upstream's metadata, with the endpoints that were given. Raises IssuerAway where they cannot be
-        had."""
+        fetched or used."""
         if self._server is None:
             try:
                 self._server = await self._find_server()
@@ -137,7 +137,7 @@ class UpstreamClient:
         return PendingLogin(request, nonce)
 
     async def finish(self, login: PendingLogin, query: str) -> tuple[dict[str, Any], Tokens]:
-        """Return what the upstream says of the user who came back with this query, and its tokens. Raises OAuthError,
+        """Return the upstream's claims about the user who came back with this query, and its tokens. Raises OAuthError,
         AuthError and OSError."""
         try:
             code = code_of(login.request, query)
@@ -154,7 +154,7 @@ class UpstreamClient:
             except TokenRefused as error:
                 raise OAuthError("server_error", f"The upstream's ID token is not taken: {error}", 502) from error
         elif server.userinfo_endpoint and "openid" not in row.scopes:
-            user = await self._of_userinfo(server.userinfo_endpoint, tokens.access_token)
+            user = await self._fetch_user(server.userinfo_endpoint, tokens.access_token)
         else:
             raise OAuthError("server_error", "The upstream issuer sent no ID token", 502)
         if user.get(row.subject) in (None, "", True, False):
@@ -162,16 +162,16 @@ class UpstreamClient:
         return user, structs.replace(tokens, id_token=None)
 
     async def renew(self, tokens: Tokens) -> Tokens | None:
-        """New tokens for a refresh token; None where the user or the upstream ended the login. Raises AuthError and
-        OSError where that is not known now."""
+        """Return new tokens for a refresh token; None where the user or the upstream ended the login. Raises AuthError
+        and OSError where that cannot be found out now."""
         got = await refresh(self._world(), self._sender(await self.server()), tokens, None, self._clock)
         if outcome_of(got).kind == "ended":
             return None
         return tokens_of(answer_of(got, "the upstream's token endpoint"), self._clock(), (), tokens)
 
     async def ends(self, tokens: Tokens, longest: float) -> float:
-        """Return the Unix time at which a login with these tokens is over; 0 where only the upstream can say. Without a
-        refresh token it is the end of the access token; where that end is unknown too, `longest` seconds."""
+        """Return the Unix time at which a login with these tokens ends; 0 where only the upstream can say. Without a
+        refresh token that is when the access token expires; where that is unknown too, `longest` seconds from now."""
         if tokens.refresh_token is not None:
             return 0.0
         if tokens.expires_at is not None:
@@ -179,12 +179,12 @@ class UpstreamClient:
         return 0.0 if (await self.server()).userinfo_endpoint else self._clock() + longest
 
     async def accepts(self, tokens: Tokens) -> bool:
-        """Return whether the upstream still accepts an access token whose expiry is not known; True where it has
-        no endpoint for that. Raises AuthError and OSError where that is not known now."""
+        """Return whether the upstream still accepts an access token whose expiry is not known; True where it has no
+        endpoint to ask. Raises AuthError and OSError where that cannot be found out now."""
         endpoint = (await self.server()).userinfo_endpoint
         if not endpoint:
             return True
-        got = await self._userinfo(endpoint, tokens.access_token)
+        got = await self._request_userinfo(endpoint, tokens.access_token)
         if got.status != 401 and not 200 <= got.status < 300:
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
         return got.status != 401
@@ -195,20 +195,20 @@ class UpstreamClient:
     def _world(self) -> World:
         return World(self.upstream.issuer, self._http(), MemoryStore(), None)
 
-    async def _of_userinfo(self, endpoint: str, token: str) -> dict[str, Any]:
-        """Return the user of a token that the upstream has just issued to us."""
-        got = await self._userinfo(endpoint, token)
+    async def _fetch_user(self, endpoint: str, token: str) -> dict[str, Any]:
+        """Return the claims about the user of a token that the upstream has just issued to us. Raises IssuerAway."""
+        got = await self._request_userinfo(endpoint, token)
         if got.status != 200 or not isinstance(got.json, dict):
             raise IssuerAway(f"The upstream's user endpoint answers with status {got.status}", 5)
         return got.json
 
-    async def _userinfo(self, endpoint: str, token: str) -> Fetched:
+    async def _request_userinfo(self, endpoint: str, token: str) -> Fetched:
         headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
         return as_fetched(await self._http().get(endpoint, by="operator", origin=self.upstream.issuer, headers=headers))
 
 
 def upstream_of(issuer: object) -> Upstream:
-    """Return an upstream from what `Bearer` takes as issuer: a URL or a preset. Raises LocalError for what is none."""
+    """Return the upstream for the issuer of a `Bearer`, a URL or a preset. Raises LocalError for several of them."""
     name = issuer if isinstance(issuer, str) else getattr(issuer, "issuer", None)
     if not isinstance(name, str):
         raise LocalError(

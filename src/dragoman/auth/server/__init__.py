@@ -1,4 +1,4 @@
-"""An authorization server for development and tests, made of `auth.engine`.
+"""An authorization server for development and tests, made with `auth.engine`.
 
 from dragoman.auth.server import AuthorizationServer
 """

@@ -18,7 +18,7 @@ _LENGTH = 200
 
 
 class LocalUsers:
-    """Users for trying. `automatic`: the name of the one who agrees to everything at once."""
+    """The test users. `automatic`: the name of the one who agrees to everything without a page."""
 
     def __init__(
         self, users: Sequence[User], automatic: str | None = None, clock: Callable[[], float] = time.time
@@ -29,7 +29,7 @@ class LocalUsers:
         self._wrong: dict[str, tuple[int, float]] = {}
 
     def find(self, name: str) -> User | None:
-        """Return the user of this name."""
+        """Return the user of this name; None if there is none."""
         return self._users.get(name)
 
     def fields(self) -> str:
@@ -51,7 +51,7 @@ class LocalUsers:
     async def approve(
         self, pending: Pending, client: Client, form: Parameters, headers: Mapping[str, str]
     ) -> Approved | EndpointResponse | str:
-        """Check name and password."""
+        """Return the user, or what is wrong with name or password."""
         name, password = form.get("user")[:_LENGTH], form.get("password")[:_LENGTH]
         count, until = self._wrong.get(name, (0, 0.0))
         now = self._clock()
@@ -62,7 +62,7 @@ class LocalUsers:
         user = self._users.get(name)
         right = hmac.compare_digest((user.password if user else "").encode(), password.encode("utf-8", "replace"))
         if user is None or not right:
-            # those of our users stay, or a thousand invented names would give each password of theirs new tries
+            # the counts of our own users stay, or a thousand invented names would give an attacker new tries
             while len(self._wrong) >= _NAMES + len(self._users):
                 del self._wrong[next(each for each in self._wrong if each not in self._users)]
             self._wrong[name] = count + 1, now + PAUSE

@@ -1,4 +1,4 @@
-"""An authorization server for development and tests, as something that is served: `serve(server, urls=...)`."""
+"""An authorization server for development and tests, as an object for `serve(server, urls=...)`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ NOTICE = "An authorization server for trying, with test users and keys of this r
 
 
 class AuthorizationServer(ServedEngine):
-    """An OAuth 2.1 authorization server with users of its own, for development and tests: everything that it knows ends
-    with the process. Serve it at its issuer: `await serve(AuthorizationServer("http://127.0.0.1:9000"),
+    """An OAuth 2.1 authorization server with users of its own, for development and tests: it stores everything in
+    memory. Serve it at its issuer: `await serve(AuthorizationServer("http://127.0.0.1:9000"),
     urls="http://127.0.0.1:9000")`.
 
     `issuer`: its URL; LocalError for plain HTTP off loopback. `users`: who may log in; none given: alice and bob,
     without passwords. `automatic`: the name of a user who agrees to everything without a page. `clients`: those that it
-    knows; others come by the URL of their metadata document (`documents`) or, by choice, by `registration`. `scopes`:
-    those there are; empty: any. `resources`: for which it issues tokens; empty: any. `trusted`: issuers whose
-    assertions are grants. `keys`: private keys for tokens; none given: a new ES256 key. `fetch`: gets clients'
-    documents; None: from public addresses, and from loopback where the issuer is there. `clock`: Unix time in seconds.
+    knows; others are named by the URL of their metadata document (`documents`), or register (`registration`). `scopes`:
+    those that exist; empty: any. `resources`: those for which it issues tokens; empty: any. `trusted`: issuers whose
+    assertions are grants. `keys`: private keys for tokens; empty: a new ES256 key. `fetch`: gets clients' documents;
+    None: from public addresses, and from loopback where the issuer is there. `clock`: Unix time in seconds.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class AuthorizationServer(ServedEngine):
         claims: Mapping[str, Any] | None = None,
     ) -> str:
         """Return an access token without a login, for tests. `scopes`: a list, or text with spaces; `resource`: its
-        audience; `life`: seconds, negative for one that has expired; `claims`: added, or in place of its own."""
+        audience; `life`: seconds, negative for one that has expired; `claims`: added, in place of its own of the same
+        name."""
         settings = self.engine.settings
         named = (resource,) if isinstance(resource, str) and resource else tuple(resource)
         return self.engine.mint.access(

@@ -1,4 +1,5 @@
-"""Verifiers: whose a token is. By its signature, by asking its issuer, by a list, by a TLS certificate."""
+"""Verifiers: they find out whose a token is, by its signature, its issuer or a list, or who calls, by a TLS
+certificate."""
 
 from __future__ import annotations
 

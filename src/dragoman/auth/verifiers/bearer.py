@@ -1,4 +1,4 @@
-"""Signed access tokens of one or more issuers, for one resource: the verifier that most servers have."""
+"""The verifier that most servers use: of signed access tokens of one or more issuers, for one resource."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ else:
 
 
 class _Source(Struct, frozen=True):
-    """What is needed for the tokens of one issuer."""
+    """All that verifies the tokens of one issuer."""
 
     rules: ClaimRules
     keys: IssuerKeys
@@ -46,24 +46,24 @@ class Bearer(CachingVerifier):
     """Verifies JWT access tokens (RFC 9068) of one or more issuers.
 
     `issuer`: its URL, a preset such as `entra(...)`, an `Issuer`, or several of them. Its keys are found by its
-    metadata and fetched when the first token comes. `resource`: the URL of this server as clients write it; a token's
-    audience must be it, unless `audience` says otherwise.
+    metadata and fetched when the first token comes. `resource`: the URL of this server as clients write it, which must
+    be a token's audience, unless `audience` names another.
 
     `public_key`: the PEM text of the one key that the issuer signs with, or `secret`: at least 32 bytes that it shares
     with this server (HS256; 48 for HS384, 64 for HS512); then nothing is fetched, and the issuer is any text.
     `algorithm`: the only one that a token may then have; None: the one of the curve, RS256 for RSA, HS256 for a secret.
 
-    `dpop`: whether tokens that are bound to a key are taken ("accepted"), or alone are ("required"); `dpop_nonces`:
-    whether proofs need a nonce of ours, or the secret of at least 32 bytes that replicas share for them. `implies`:
-    for a scope those that it includes, such as {"notes:admin": ["notes:write"]}. `leeway`: seconds by which clocks may
-    differ. `cache_seconds`: for how long a verified token is believed at most. `exchange`: our client at the issuer,
-    for `Identity.exchange`. `fetcher`: a `Fetcher` for hosts or proxies of your own. `proxy`: a `Proxy` before an
-    issuer at which clients cannot register; its tokens are taken then, and the issuer's are not. Raises LocalError for
-    what cannot be right.
+    `dpop`: whether tokens that are bound to a key are refused ("off"), accepted ("accepted"), or the only ones that are
+    ("required"); `dpop_nonces`: whether proofs need a nonce of ours, or the secret of at least 32 bytes that replicas
+    share for them. `implies`: for a scope those that it includes, such as {"notes:admin": ["notes:write"]}. `leeway`:
+    seconds by which clocks may differ. `cache_seconds`: for how long a verified token is cached at most. `exchange`:
+    this server as a client of the issuer, for `Identity.exchange`. `fetcher`: a `Fetcher` for hosts or proxies of your
+    own. `proxy`: a `Proxy` before an issuer at which clients cannot register; then its tokens are accepted, and the
+    issuer's are not. Raises LocalError for options that cannot be right.
     """
 
     issuers: tuple[str, ...]
-    """The URLs of the issuers, each once; an issuer that has none, but a name, is not among them."""
+    """The URLs of the issuers, each once; issuers whose name is no URL are not among them."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Bearer(CachingVerifier):
         if not self._sources:
             raise LocalError("Bearer: there is no issuer, so that no token would ever be good")
         names = dict.fromkeys(each.rules.issuer.issuer for each in self._sources.values())
-        # a name that is no URL is nowhere that a client could go to
+        # to a name that is no URL a client cannot go
         self.issuers = tuple(name for name in names if split_web(name) is not None)
         self._algorithms = frozenset[str]().union(*(each.algorithms for each in self._sources.values()))
 
@@ -141,7 +141,7 @@ class Bearer(CachingVerifier):
 
     async def _verify(self, token: str) -> tuple[Identity, TokenBinding | None]:
         parts = parse_jws(token, self._algorithms, limits=self._limits)
-        # the issuer that the token names says which keys to try, and nothing else of it is believed before
+        # the issuer that the token names selects the keys; nothing else of it is used before it is verified
         named = parts.claims(self._limits).get("iss")
         source = self._sources.get(named) if isinstance(named, str) else None
         if source is None:
@@ -154,7 +154,7 @@ class Bearer(CachingVerifier):
 
 
 def _issuer_row(issuer: str | Issuer, key_of: Callable[[Issuer], GivenKey] | None) -> tuple[Issuer, GivenKey | None]:
-    """Return an issuer as a row, and the key that was given for it. Raises LocalError for what is none."""
+    """Return an issuer as a row, and the key that was given for it. Raises LocalError for what is no issuer."""
     row = Issuer(issuer=issuer) if isinstance(issuer, str) else issuer
     if not isinstance(row, Issuer):
         raise LocalError(f"Bearer: issuer is the URL of one, a preset or an Issuer, not {type(row).__name__}")
@@ -168,8 +168,8 @@ def _issuer_row(issuer: str | Issuer, key_of: Callable[[Issuer], GivenKey] | Non
 
 
 def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[str]:
-    """Return what a token's audience may be: the resource unless something else is said. A URL without a path is the
-    same URL with "/" (RFC 3986 section 6.2.3)."""
+    """Return what a token's audience may be: the resource, unless `audience` is given. A URL without a path is the same
+    as one with "/" (RFC 3986 section 6.2.3)."""
     if audience is not None:
         return frozenset([audience] if isinstance(audience, str) else audience)
     parts = urlsplit(resource)
@@ -180,8 +180,8 @@ def audiences(resource: str, audience: str | Iterable[str] | None) -> frozenset[
 
 
 def check_resource(where: str, resource: str) -> None:
-    """Raises LocalError for what is not a resource. RFC 8707 section 2: it "MUST be an absolute URI ... MUST NOT
-    include a fragment component"."""
+    """Raise LocalError for text that is no resource. RFC 8707 section 2: it "MUST be an absolute URI ... MUST NOT
+    include a fragment component". `where`: the class, for the error."""
     parts = split_web(resource)
     if parts is None or "#" in resource or parts.username is not None:
         raise LocalError(

@@ -1,4 +1,4 @@
-"""Tokens that are introspected at their issuer (RFC 7662): opaque ones, or such as may be revoked at any time."""
+"""Tokens that are introspected at their issuer (RFC 7662): opaque ones, or those that may be revoked at any time."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from .possession import POLICIES, Policy, Possession
 from .questions import TokenQuestions
 
 BELIEVED: Final = 60.0
-"""Seconds for which an answer is believed: after that long a revoked token is refused."""
+"""Seconds for which an answer is cached: for that long a revoked token is still accepted."""
 
 
 @holds_secret
 class Introspection(CachingVerifier):
-    """Asks an introspection endpoint whose a token is.
+    """Verifies tokens by asking an introspection endpoint.
 
     `url`: the endpoint; `issuer`: whose it is. `client_id` with `secret` or `key`: this server as a client there.
     `resource`: this server's URL as clients write it; the answer's `aud` must name it, or what `audience` says. An
     endpoint that returns no `aud` can be used with `clients`: the answer's `client_id` must be one of them. The other
-    options are those of `Bearer`. Raises LocalError for what cannot be right.
+    options are those of `Bearer`. Raises LocalError for options that cannot be right.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Introspection(CachingVerifier):
         if split_web(url) is None:
             raise LocalError(f"Introspection: the endpoint is an https URL, not {url!r}")
         self.resource, self.issuers, self.dpop = resource, (issuer,), dpop
-        """This server's URL; who issued the tokens; whether bound ones are taken."""
+        """This server's URL; the issuers of the tokens; whether bound ones are accepted."""
         self._url, self._issuer, self._now, self._limits = url, issuer, now, limits
         self._client = Exchange(client_id=client_id, secret=secret, key=key)
         self._fetch = fetcher_of(fetcher)
@@ -94,8 +94,8 @@ class Introspection(CachingVerifier):
         try:
             found = parse_answer(answer, self._limits.answer)
         except OAuthError as error:
-            # RFC 7662 section 2.3: an error is about us, "a properly formed and authorized query for an inactive ...
-            # token ... is not considered an error response"
+            # RFC 7662 section 2.3: an error is about our own request: "a properly formed and authorized query for an
+            # inactive ... token ... is not considered an error response"
             raise IssuerAway("The issuer does not let this server ask about tokens") from error
         return self._check(token, found)
 

@@ -1,8 +1,8 @@
 """The one key that is given to `Bearer` in place of those that an issuer publishes: a public key, or a shared secret.
 
-What is given says which kind of algorithm it serves, and a token never does: a public key verifies asymmetric
-signatures alone and a secret HMAC alone. So a token that is "signed" by HMAC with the text of a public key as secret,
-which everyone may know, is refused; and the text of a key is no secret (RFC 8725 section 2.1).
+The given value decides which kind of algorithm is used, and a token never does: a public key verifies only asymmetric
+signatures, and a secret only HMAC. So a token that is "signed" by HMAC with the text of a public key as the secret,
+which everyone may know, is refused; and the text of a key is not accepted as a secret (RFC 8725 section 2.1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ED25519: Final = ("EdDSA", "Ed25519")
 
 
 class GivenKey(Struct, frozen=True):
-    """A key, and the one algorithm that it is for, by each of its names."""
+    """A key, and the names of the one algorithm that it is for."""
 
     key: Key | Secret
     algorithms: frozenset[str]
@@ -30,8 +30,8 @@ class GivenKey(Struct, frozen=True):
 def key_maker(
     public_key: str | bytes | None, secret: str | bytes | None, algorithm: str | None
 ) -> Callable[[Issuer], GivenKey] | None:
-    """Makes the key of an issuer's tokens of what the user gave; None where that is nothing. Raises LocalError for
-    what is no such key, without a word of it."""
+    """Return a function that returns the key of an issuer's tokens, from what the user gave; None where that is
+    nothing. Both raise LocalError for a key that cannot be used, with nothing of the key in its text."""
     if secret is not None:
         if public_key is not None:
             raise LocalError("Bearer: give public_key= or secret=, and not both: a token is signed with one of them")
@@ -53,8 +53,9 @@ def key_maker(
 
 
 def _fit(key: Key | Secret, names: list[str], issuer: Issuer) -> GivenKey:
-    """Return the key with the first of the algorithms `names` that the issuer uses."""
-    # a row that does not say it uses all that are asymmetric, and a secret is none of these
+    """Return the key with the first of the algorithms `names` that the issuer uses. Raises LocalError if it uses
+    none."""
+    # ASYMMETRIC is the default of a row, which does not limit the key's algorithms: a secret's are not even among them
     uses = names if issuer.algorithms == ASYMMETRIC else [name for name in names if name in issuer.algorithms]
     if not uses:
         raise LocalError(

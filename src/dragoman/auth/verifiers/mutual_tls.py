@@ -1,5 +1,5 @@
-"""Callers by their TLS client certificate (RFC 8705 section 2.1): the TLS handshake has verified it, this says whose
-it is."""
+"""Callers by their TLS client certificates (RFC 8705 section 2.1): the TLS handshake has verified a certificate, this
+finds out whose it is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MutualTls(VerifierBase):
     """
 
     certificates = True
-    """It is called where there is no token."""
+    """It is called for requests without a token."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class MutualTls(VerifierBase):
         return f"MutualTls({len(self._callers)} callers)"
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
-        """Return the caller of a certificate; None for one that showed a token, or no certificate. Raises TokenRefused
-        for a certificate of no caller."""
+        """Return the caller of a certificate; None for a request with a token, or without a certificate. Raises
+        TokenRefused for a certificate of no caller, of several, or that has expired."""
         certificate = handshake.certificate
         if token or not certificate:
             return None
@@ -85,7 +85,7 @@ def _names(certificate: Mapping[str, Any], kind: Name) -> list[str]:
 
 
 def _expiry(certificate: Mapping[str, Any]) -> float:
-    """`notAfter` as Unix time. Raises TokenRefused where it is absent."""
+    """Return `notAfter` as Unix time. Raises TokenRefused where it is absent."""
     try:
         return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
     except (KeyError, TypeError, ValueError):

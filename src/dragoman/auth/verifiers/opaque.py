@@ -1,8 +1,8 @@
 """Opaque tokens of issuers that have a check of their own and no introspection: GitHub, Google.
 
-Such a token says nothing of this server. It is taken only where the check says that it was issued to *our* client: a
-token that any other app got from the same issuer is good for that issuer and not for us. What an issuer returns about a
-user for a token (userinfo) proves nothing of the kind, and is never used.
+Such a token says nothing about this server. It is accepted only if the check says that it was issued to *our* client: a
+token that another app got from the same issuer is valid there, but not for us. What an issuer returns about the user of
+a token (userinfo) does not prove that, and is never used.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class TokenCheck(Struct, frozen=True, kw_only=True):
     clients: frozenset[str]
     """Our clients at the issuer."""
     ask: Callable[[Fetches, str], Awaitable[FetchedAnswer]]
-    """Asks about a token."""
+    """Asks the issuer about a token. May raise AuthError or OSError."""
     read: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    """The answer as claims: `sub`, `client_id`, `scope`, `exp`. May raise LookupError, TypeError, ValueError: then the
-    answer is not what the issuer documents, and the token is refused."""
+    """Returns the claims in an answer: `sub`, `client_id`, `scope`, `exp`. If it raises LookupError, TypeError or
+    ValueError, the answer is not what the issuer documents, and the token is refused."""
     unknown: frozenset[int] = frozenset({400, 404, 422})
-    """Statuses that say that the token is not good."""
+    """The HTTP statuses by which the issuer says that a token is not valid."""
 
 
 class OpaqueTokens(CachingVerifier):
     """Verifies opaque tokens by an issuer's own check. Presets make these: `github(...)`, `google(...)`.
 
     `resource`: this server's URL as clients write it, for the metadata; `cache_seconds`: for how long an answer is
-    believed at most.
+    cached at most.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class OpaqueTokens(CachingVerifier):
         check("OpaqueTokens", _RULES, locals())
         check_resource("OpaqueTokens", resource)
         self.resource, self.issuers = resource, (token_check.issuer,)
-        """This server's URL; who issued the tokens."""
+        """This server's URL; the issuers of the tokens."""
         self._check, self._now, self._limits = token_check, now, limits
         self._fetch = fetcher_of(fetcher)
         row = Issuer(issuer=token_check.issuer, audience_claim="client_id")

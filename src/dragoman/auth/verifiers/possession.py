@@ -1,5 +1,5 @@
 """Whether a caller holds what its token is bound to: a key (RFC 9449 section 7) or a TLS certificate (RFC 8705 section
-3). A token that is bound to a certificate is always taken with it: no option is needed for what is stricter than a
+3). A token that is bound to a certificate is always accepted with it: that needs no option, since it is stricter than a
 bearer token.
 """
 
@@ -24,8 +24,9 @@ POLICIES: Final[tuple[Policy, ...]] = ("off", "accepted", "required")
 
 
 class Possession:
-    """Checks what goes with a token. `resource`: the server's URL as clients see it, from whose scheme, host and port
-    the URL of each request is made: `Host` is what a caller says, and a proxy in front changes it."""
+    """Checks that a caller holds what its token is bound to. `resource`: the server's URL as clients see it. Its
+    scheme, host and port are those of each request's URL; not `Host`, which a caller can choose and a proxy in front
+    changes."""
 
     __slots__ = ("_checker", "_origin", "policy")
 
@@ -36,14 +37,14 @@ class Possession:
         self._checker = checker
 
     def share(self, store: SeenOnce) -> Callable[[], None]:
-        """Remember proofs that were used in this store too, until the function that is returned is called."""
+        """Remember used proofs in this store too, until the returned function is called."""
         return self._checker.share(store) if self.policy != "off" else _do_nothing
 
     async def check_binding(
         self, token: str, identity: Identity, bound: TokenBinding | None, handshake: Handshake
     ) -> None:
-        """Raises TokenRefused unless the token may be used as it came, IssuerAway where no one can say now. `identity`:
-        whose it is; `bound`: what it is bound to; None: to nothing."""
+        """Raise TokenRefused unless the caller may use the token, IssuerAway where that cannot be found out now.
+        `identity`: the bearer; `bound`: what the token is bound to; None: to nothing."""
         scheme, proofs = _credentials_of(handshake)
         if bound is None or bound.by != "jkt":
             if self.policy == "required":
@@ -97,4 +98,4 @@ def _credentials_of(handshake: Handshake) -> tuple[bytes, list[bytes]]:
 
 
 def _do_nothing() -> None:
-    """Nothing was shared."""
+    """Do nothing: there is nothing to stop sharing."""

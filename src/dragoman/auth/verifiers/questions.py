@@ -21,8 +21,8 @@ repeats: Final = Repeats(log)
 
 
 class TokenQuestions:
-    """`ask(token)` says who the bearer is and what the token is bound to; it raises TokenRefused, and AuthError or
-    OSError where the issuer does not answer. `name`: the issuer's, for the log."""
+    """Asks one issuer about tokens. `ask(token)` returns the bearer and what the token is bound to; it raises
+    TokenRefused, and AuthError or OSError where the issuer does not answer. `name`: the issuer's, for the log."""
 
     __slots__ = ("_ask", "_flights", "_limits", "_name", "cache")
 
@@ -40,8 +40,8 @@ class TokenQuestions:
         self.cache: TokenCache = cache
 
     async def identify(self, token: str, handshake: Handshake) -> tuple[Identity, TokenBinding | None]:
-        """Return who the bearer is, and what the token is bound to. `handshake`: who asks. Raises TokenRefused and
-        IssuerAway."""
+        """Return who the bearer is, and what the token is bound to. `handshake`: of the caller, to whose address the
+        question counts. Raises TokenRefused and IssuerAway."""
         if len(token) > self._limits.token:
             raise TokenRefused(f"The token has {len(token)} bytes: {self._limits.token} are taken")
         raw = token.encode("utf-8", "surrogatepass")

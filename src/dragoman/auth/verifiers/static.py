@@ -24,9 +24,9 @@ from .base import VerifierBase
 class Static(VerifierBase):
     """Verifies tokens from a list: token -> `Identity`, or the subject as text.
 
-    A token is found by its SHA-256, so that the time which a lookup takes says nothing of those in the list. Take them
-    from the environment or a file, and make them with `secrets.token_urlsafe()`. Raises LocalError for a token that is
-    no text that a header can hold, or is shorter than 8 characters.
+    A token is found by its SHA-256, so that the time of a lookup reveals nothing of those in the list. Read them from
+    the environment or a file, and make them with `secrets.token_urlsafe()`. Raises LocalError for a token that a header
+    cannot hold, or that is shorter than 8 characters.
     """
 
     def __init__(self, tokens: Mapping[str, Identity | str], *, now: Callable[[], float] = time.time) -> None:
@@ -59,7 +59,7 @@ class Static(VerifierBase):
         return found
 
     def holding(self, token: bytes) -> Callable[[], bool]:
-        """Return a function that says, each time it is called, whether `known` would still return the same."""
+        """Return a function that returns, each time it is called, whether `known` would still return the same."""
         name = sha256(token).digest()
         until = inf if (found := self._known.get(name)) is None or found.expires_at is None else found.expires_at
         return lambda: self._now() < until

@@ -11,7 +11,7 @@ from msgspec import Struct
 from rich.text import Text
 
 from ...auth.client.code import check_pkce
-from ...auth.client.discovery import DiscoveryOptions, Found, discover
+from ...auth.client.discovery import Discovery, DiscoveryOptions, discover
 from ...auth.client.errors import LoginFailed
 from ...auth.client.login import Terms, TokenRequest, scopes_for
 from ...auth.client.probing import Probe, probe
@@ -153,7 +153,7 @@ def _challenge(answer: Probe, report: Explained) -> None:
         report.add("challenge", "it has no resource_metadata: the well-known places are asked")
 
 
-def _server(url: str, answer: Probe, found: Found, report: Explained) -> bool:
+def _server(url: str, answer: Probe, found: Discovery, report: Explained) -> bool:
     """What a login at this authorization server would do."""
     server = found.server
     report.add("issuer", f"{server.issuer}, for the resource {found.resource}")

@@ -1,1 +1,1 @@
-"""A handler's questions to the user or the model: one handler for both eras."""
+"""A handler's questions to the user, the model or the client: the same calls in both eras."""

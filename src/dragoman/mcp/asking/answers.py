@@ -1,8 +1,7 @@
-"""What the questions of a context return, for type checkers and editors; no instance is made at run time.
+"""The types that a context's questions return, for type checkers and editors; no instance is made at run time.
 
-A question is awaited in `async def` and blocks in a plain function, on one and the same `Context`. So each of these
-types is its answer, as a plain function has it, and can be awaited for that answer, as `async def` has it.
-"""
+On the same `Context` a question is awaited in `async def`, and blocks in a plain function. So each of these types is
+the answer itself, for a plain function, and can also be awaited for the answer, in `async def`."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Questions of a handler, in both eras through the same calls.
+"""The questions of a handler, which the same calls ask in both eras.
 
 Rules:
 
 - Where the server may call, a question is a call to the client, and the handler waits for the answer.
 - Where it may not, the handler ends with `InputRequired` at its first question without an answer; the client
-  gathers the answers and sends its request again, with the state it was given, and the handler runs again from
+  gathers the answers and sends its request again, with the state that it got, and the handler runs again from
   the top (basic/patterns/mrtr). So a handler *asks before it acts*, and asks the same things in the same order.
-- An answer belongs to the question with its key *and* its text. A question without a key of its own is identified by
-  its position and a digest of its text. Without a fitting answer the question is sent again; an answer without a
-  question is ignored.
-- A client gets no question that it has not declared, and in a session none before it is initialized: `CannotAsk`.
+- An answer belongs to a question if its key *and* the question's text match. A question without a key of its own is
+  identified by its position and a digest of its text. Without a matching answer the question is sent again; an answer
+  without a question is ignored.
+- A client gets no question for which it has not declared a capability, and in a session none before it is initialized:
+  `CannotAsk`.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from .request_state import KnownAnswer, State, StateSeal, digest, digest_of
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 PATIENCE = 600.0
-"""Seconds a question waits for its answer: people are slow."""
+"""Seconds for which a question waits for its answer: people are slow."""
 TRIES = 3
-"""How often a form is shown again when its answers do not fit, where the server calls."""
+"""How often a form is shown at most, if its answers do not fit, where the server calls."""
 _RECORD = "dragoman.ask"
 
 
@@ -58,9 +59,9 @@ class QuestionContext(Protocol):
 
 
 class QuestionFailed(RpcError):
-    """The client answered a question with an error, which is `error`, e.g. "User rejected sampling request".
+    """The client answered a question with an error, such as "User rejected sampling request"; it is in `error`.
 
-    To the caller it is -32603 with the client's own code and message in `data`.
+    The caller gets -32603, with the client's own code and message in `data`.
     """
 
     code = INTERNAL_ERROR
@@ -76,8 +77,8 @@ class QuestionFailed(RpcError):
 class InputRequired(BaseException):
     """The handler's run ends here: the client answers `requests` and calls again with `state`.
 
-    A BaseException, so that a handler's `except Exception` does not catch it. The code that runs handlers makes a
-    result of it.
+    It is a BaseException, so that a handler's `except Exception` does not catch it. The code that runs handlers turns
+    it into a result.
     """
 
     def __init__(self, requests: dict[str, InputRequest], request_state: str) -> None:
@@ -86,12 +87,13 @@ class InputRequired(BaseException):
         self.request_state = request_state
 
     def result(self) -> InputRequiredResult:
-        """The answer to the request that was being served."""
+        """Return the result for the request that was being served."""
         return InputRequiredResult(input_requests=self.requests, request_state=self.request_state)
 
 
 def input_required(error: BaseException) -> InputRequired | None:
-    """The `InputRequired` that an exception is or that a group contains (a TaskGroup makes one); otherwise None."""
+    """Return the `InputRequired` that an exception is, or that its group contains (a TaskGroup raises one); else
+    None."""
     if isinstance(error, InputRequired):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -112,8 +114,8 @@ def ask(
     """Ask questions, all at once; returns a tuple of the answers, in order. In `async def` it is awaited; in a plain
     function, which runs in a thread, it blocks where the server calls.
 
-    `timeout`: seconds, where the server calls (None: for ever). `once`: the state given to the client can be
-    used only once (default: the server's `once`); answers that come without it are then ignored.
+    `timeout`: seconds, where the server calls (None: for ever). `once`: whether the client can use the state that it
+    gets only once (None: as the server's option `once`); answers without that state are then ignored.
 
     Raises CannotAsk; QuestionFailed, CallTimeout, BadAnswer, ChannelError where the server calls; InputRequired
     where it may not; LocalError for invalid questions.
@@ -151,7 +153,7 @@ Rounds: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
 
 @contextmanager
 def _client_errors() -> Iterator[None]:
-    """Raise what the client answers as an error: QuestionFailed in the handler."""
+    """Turn an error that the client answered into QuestionFailed."""
     try:
         yield
     except RpcError as error:
@@ -161,9 +163,10 @@ def _client_errors() -> Iterator[None]:
 
 
 def require_url(context: QuestionContext, /, *questions: ElicitUrl) -> NoReturn:
-    """End this call: the user must open these URLs first, and then the client calls again.
+    """End this call, because the user must first open these URLs; then the client calls again.
 
-    The error -32042 if the revision has it, InputRequired if the client calls again anyway; otherwise CannotAsk.
+    Raises RpcError (-32042) if the revision has that, InputRequired in revisions in which the client calls again in any
+    case; otherwise CannotAsk.
     """
     asker_of(context._admitted).require_url(context, questions)
 
@@ -175,19 +178,19 @@ class Asker(Protocol):
     """How the questions of a call reach its client."""
 
     def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
-        """Ask questions, as `ask` says."""
+        """Return the rounds of asking these questions; see `ask` for the errors."""
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
-        """End the call until the user has opened these URLs."""
+        """End the call, until the user has opened these URLs."""
 
     def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
-        """Return a function's own questions, with its `requestState` sealed. Raises CannotAsk where there are no such
-        results, or the client did not declare what they need; LocalError for a result without questions and state, or
-        that no client could read."""
+        """Return the result with a function's own questions, its `requestState` sealed. Raises CannotAsk where the
+        revision has no such result, or the client did not declare what it needs; LocalError for a result without
+        questions and state, or that no client could read."""
 
 
 class AskByCall:
-    """Asks by calls to the client, where the server may call."""
+    """Asks by calls to the client, in revisions in which the server may call."""
 
     def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
         admitted = context._admitted
@@ -227,7 +230,7 @@ class AskByCall:
 
 
 class AskByRetry:
-    """Asks by an answer with which the client calls again, where the server may not call."""
+    """Asks by a result after which the client calls again, in revisions in which the server may not call."""
 
     def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
         may_ask(context._admitted)
@@ -254,7 +257,7 @@ class AskByRetry:
                     f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both"
                 )
             return result
-        known = {_OWN: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
+        known = {_OWN_STATE: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
         request, _ = opened(admitted)
         state = _seal(admitted).seal(
             request, admitted.principal, digests={}, known=known, once=admitted.surroundings.options.once
@@ -267,7 +270,7 @@ _BY_RETRY: Final = AskByRetry()
 
 
 def asker_of(admitted: Admitted) -> Asker:
-    """Return the way to ask the client of a call."""
+    """Return the asker for the revision of a call."""
     return _BY_CALL if admitted.revision.server_calls else _BY_RETRY
 
 
@@ -279,8 +282,8 @@ def _params(request: InputRequest, revision: Revision) -> Any:
 
 
 def _requests(admitted: Admitted, questions: Sequence[Question[Any]]) -> list[InputRequest]:
-    """Return the requests for the questions. Raises CannotAsk unless the client's revision has all of them, and it
-    declared what they need."""
+    """Return the requests for the questions. Raises CannotAsk unless the client's revision has all of them, and the
+    client has declared what they need."""
     revision = admitted.revision
     for question in questions:
         if not known_in(question, revision):
@@ -294,11 +297,11 @@ def _name_of(question: Question[Any]) -> str:
     return "elicitation by URL" if isinstance(question, ElicitUrl) else question.method
 
 
-# -- where the client asks again ------------------------------------------------------------------
+# -- where the client calls again -----------------------------------------------------------------
 
 
 class _Record:
-    """The questions of one run of a handler, and the answers known so far."""
+    """The questions of one run of a handler, and the answers that are known so far."""
 
     __slots__ = ("answers", "count", "digests", "has_state", "known", "request", "used")
 
@@ -319,12 +322,12 @@ class _Record:
         known = self.known.get(key)
         if known is not None and known.digest == text:
             return known.answer
-        if not self.has_state:  # an answer to a question under another state, or one that the client guessed
+        if not self.has_state:  # the answer belongs to another state, or the client guessed the question
             return None if once else self.answers.get(key)
         return self.answers.get(key) if self.digests.get(key) == text else None
 
     def lost(self) -> list[str]:
-        """Return the questions that were answered before and did not come in this run."""
+        """Return the keys of questions that were answered before and have not been asked in this run."""
         answered = {key: known.digest for key, known in self.known.items()}
         answered |= {key: text for key, text in self.digests.items() if key in self.answers}
         return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
@@ -336,7 +339,7 @@ _NOTHING = State("", None, 0, "", False, {}, {})
 def _replay(
     context: QuestionContext, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
-    """Return the answers; raises InputRequired for missing ones."""
+    """Return the answers to the questions. Raises InputRequired if some are missing, LocalError for equal keys."""
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
@@ -375,7 +378,7 @@ def _input_required(
         logger.warning(
             "%s asks %s before what was answered already (%s): it is asked anew. A handler that runs again asks the "
             "same questions in the same order, and asks before it acts",
-            _of(admitted),
+            _describe_call(admitted),
             ", ".join(digests),
             ", ".join(lost),
         )
@@ -386,7 +389,7 @@ def _input_required(
     return InputRequired(missing, request_state)
 
 
-def _of(admitted: Admitted) -> str:
+def _describe_call(admitted: Admitted) -> str:
     name = getattr(admitted.params, "name", UNSET)
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
@@ -397,8 +400,8 @@ def _seal(admitted: Admitted) -> StateSeal:
 
 
 def opened(admitted: Admitted) -> tuple[str, State | None]:
-    """Return the digest of a request, and the state that came with it, None without one: opened once, however often it
-    is needed. Raises SealError for one that is not valid."""
+    """Return the digest of a request, and the state that came with it, or None. It is opened once, however often it is
+    needed. Raises SealError for a state that is not valid."""
     text: Any = getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
@@ -408,7 +411,7 @@ def opened(admitted: Admitted) -> tuple[str, State | None]:
 
 
 def verify(admitted: Admitted) -> State | None:
-    """Verify the state that came with a request, before its handler runs; nothing to do without one.
+    """Verify the state that came with a request, if there is one, before its handler runs.
 
     Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
     "MUST reject state that fails verification" (basic/patterns/mrtr). A state for a single use is returned,
@@ -418,34 +421,33 @@ def verify(admitted: Admitted) -> State | None:
     return request_state if request_state is not None and request_state.once else None
 
 
-_OWN: Final = "dragoman.own"
-"""The key of a function's own `requestState` among the answers in a sealed state."""
+_OWN_STATE: Final = "dragoman.own"
+"""The key under which a sealed state has a function's own `requestState`, among the answers."""
 
 
 def own_state(context: QuestionContext) -> str | None:
-    """Return the `requestState` of a function's own questions, as it returned it; None if this run does not follow such
+    """Return the `requestState` that a function returned with its own questions; None if this run does not follow such
     questions."""
     _, state = opened(context._admitted)
     if state is None:
         return None
-    own = state.known.get(_OWN)
+    own = state.known.get(_OWN_STATE)
     return None if own is None else msgspec.json.decode(own.answer, type=str)
 
 
-# -- elicitation by URL, where it is announced and ended by messages of its own --------------------
+# -- elicitation by URL, in the revision that has a message for its end ----------------------------
 
 
 def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] | None:
     """Notify the client that the user has finished at the URL of the `ElicitUrl` with this `id`; awaitable in
     `async def`.
 
-    Nothing is sent if the revision has no such message. It goes to the client of this call: "MUST only send
-    the notification to the client that initiated the elicitation request" (client/elicitation). In `async def` it works
-    after the end of the call too.
-    """
+    Nothing is sent if the revision has no such message. It is sent to the client of this call: "MUST only send the
+    notification to the client that initiated the elicitation request" (client/elicitation). In `async def` it also
+    works after the end of the call."""
     rpc = context.rpc
     if not context._admitted.revision.url_elicitation_error:
-        return None if rpc._where == "thread" else _nothing()
+        return None if rpc._where == "thread" else _do_nothing()
     params = Raw(
         encode(ElicitationCompleteNotificationParams(elicitation_id=elicitation_id), context._admitted.revision)
     )
@@ -453,5 +455,5 @@ def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] 
     return sent
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     return

@@ -3,11 +3,11 @@
 Rules (client/elicitation, "Requested Schema"):
 
 - A form is a flat object of strings, numbers, booleans, and choices of one or several strings. A type that a
-  form cannot hold is a LocalError that names the field, at once and for every revision.
+  form cannot have raises a LocalError that names the field, at once and for every revision.
 - It is made from a type (Struct, dataclass, TypedDict, pydantic model; a single value is a form of one field,
   `value`) or from a dict that already is such a schema and is sent unchanged.
-- An older revision gets what it knows: titled choices become `enumNames`, and only booleans keep defaults.
-  A choice of several has no older form: `CannotAsk`.
+- For an older revision titled choices become `enumNames`, and only booleans keep their defaults. A choice of several
+  cannot be expressed there: `CannotAsk`.
 - "Servers SHOULD validate received data matches the requested schema": answers are checked field by field,
   then decoded into the type. `null` for an optional field counts as missing; unknown fields are ignored.
 """
@@ -63,11 +63,11 @@ _ON_TOP = ("$schema", "type", "properties", "required", "title", "description", 
 
 
 class CannotAsk(RpcError):
-    """This client gets no question: it did not declare the capability, its revision has none such, or its session
+    """This client cannot be asked: it did not declare the capability, its revision has no such question, or its session
     is not initialized yet.
 
     `code` is -32021 if the revision has a code for a missing capability, otherwise -32600. `data` has
-    `requiredCapabilities` if one was missing, in the form of a client's capabilities.
+    `requiredCapabilities` if capabilities were missing, written like a client's capabilities.
     """
 
     code = INVALID_REQUEST
@@ -75,7 +75,8 @@ class CannotAsk(RpcError):
 
 
 class Form(Struct, frozen=True, eq=False):
-    """A form. `properties`: each field's schema; `nullable`: fields whose type takes None for what is missing."""
+    """A form. `properties`: the schema of each field; `decode`: decodes the JSON of its content; `nullable`: fields
+    that are None in the form's type if they are missing."""
 
     properties: dict[str, dict[str, Any]]
     required: tuple[str, ...]
@@ -84,7 +85,7 @@ class Form(Struct, frozen=True, eq=False):
     dialect: str | None = None
 
     def schema(self, revision: Revision) -> dict[str, Any]:
-        """`requestedSchema` for this revision. Raises CannotAsk if the revision has no such field."""
+        """Return the `requestedSchema` for this revision. Raises CannotAsk if the revision cannot express a field."""
         schema: dict[str, Any] = {"$schema": self.dialect} if self.dialect and revision.rich_forms else {}
         fields = {name: _for_revision(name, field, revision) for name, field in self.properties.items()}
         schema |= {"type": "object", "properties": fields}
@@ -93,7 +94,7 @@ class Form(Struct, frozen=True, eq=False):
     def read(self, content: Any, *, foreign: bool = False) -> Any:
         """Return the filled form, as the form's type. Raises BadAnswer with every fault when it does not fit.
 
-        `foreign`: the form is a far end's, so a `pattern` that cannot be run without backtracking is not run.
+        `foreign`: the far end made the form, so a `pattern` that needs backtracking is not run.
         """
         content = {} if content is None else content
         if not isinstance(content, dict):
@@ -110,7 +111,7 @@ class Form(Struct, frozen=True, eq=False):
 
 
 def form_of(schema: Any) -> Form:
-    """Return the form for a type or a schema. Raises LocalError, naming the field, for what a form cannot hold."""
+    """Return the form for a type or a schema. Raises LocalError, which names the field, for what a form cannot have."""
     if isinstance(schema, Mapping):
         return _of_schema(schema)
     if isinstance(schema, list | tuple | set | frozenset):
@@ -139,22 +140,26 @@ def _of_schema(schema: Mapping[str, Any]) -> Form:
 
 
 def _check_allowed(name: str, field: Any) -> dict[str, Any]:
-    """Return a field's schema; raises LocalError if a form may not have it."""
+    """Return a field's schema unchanged. Raises LocalError if a form may not have it."""
     kind = field.get("type") if isinstance(field, dict) else None
     if not isinstance(kind, str) or kind not in _KNOWN:
-        raise _not(name, f"{_short(field)} is not a string, number, integer, boolean, or array of choices")
+        raise _field_error(name, f"{_short(field)} is not a string, number, integer, boolean, or array of choices")
     for word in field:
         if word not in ("type", *_ABOUT, *_KNOWN[kind]):
-            raise _not(name, f"{word!r} is not among {', '.join(_KNOWN[kind]) or 'title, description, default'}")
+            raise _field_error(
+                name, f"{word!r} is not among {', '.join(_KNOWN[kind]) or 'title, description, default'}"
+            )
     for word, types in _TYPES.items():
         if word in field and (not isinstance(field[word], types) or isinstance(field[word], bool)):
-            raise _not(name, f"{word} cannot be {_short(field[word])}")
+            raise _field_error(name, f"{word} cannot be {_short(field[word])}")
     if "format" in field and field["format"] not in _FORMATS:
-        raise _not(name, f"the format {field['format']!r} is not among {', '.join(_FORMATS)}")
+        raise _field_error(name, f"the format {field['format']!r} is not among {', '.join(_FORMATS)}")
     if kind == "array" and not _options(field.get("items")):
-        raise _not(name, "the items of an array are a choice: {'type': 'string', 'enum': [...]} or {'anyOf': [...]}")
+        raise _field_error(
+            name, "the items of an array are a choice: {'type': 'string', 'enum': [...]} or {'anyOf': [...]}"
+        )
     if any(not isinstance(value, str) for value in _options(field.get("items", field)) or ()):
-        raise _not(name, "the values of a choice are strings")
+        raise _field_error(name, "the values of a choice are strings")
     return cast(dict[str, Any], field)
 
 
@@ -164,7 +169,7 @@ def _texts(value: Any, word: str) -> list[str]:
     return list(value)
 
 
-def _not(name: str, why: str) -> LocalError:
+def _field_error(name: str, why: str) -> LocalError:
     return LocalError(f"field {name!r} cannot be in a form: {why}")
 
 
@@ -211,7 +216,7 @@ def _of_type(kind: Any) -> Form:
 
 
 def _of_value(kind: Any) -> Form:
-    """Return a form of one field."""
+    """Return the form of one field that asks for a single value."""
     holder: Any = msgspec.defstruct("Value", [(VALUE, kind)])
     form = _of_type.__wrapped__(holder)  # the holder is built once
     return Form(form.properties, form.required, lambda content: form.decode(content).value, form.nullable)
@@ -225,7 +230,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _names(hint: Any) -> dict[Any, str]:
-    """Titles for the values of an Enum, where its names say more than the values."""
+    """Return titles for the values of an Enum, where its names say more than the values; else an empty dict."""
     while get_args(hint) and get_origin(hint) is not Literal:
         arms = [arm for arm in get_args(hint) if arm is not type(None)]
         if len(arms) > 1 and get_origin(hint) in UNION:
@@ -240,7 +245,7 @@ def _names(hint: Any) -> dict[Any, str]:
 
 
 def _follow_reference(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with its reference followed; what stands beside it counts more."""
+    """Return a schema with its reference replaced by the schema that it names; members beside the reference win."""
     while "$ref" in schema or len(schema.get("allOf", ())) == 1:
         inner = parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema["allOf"][0]
         schema = inner | {word: value for word, value in schema.items() if word not in ("$ref", "allOf")}
@@ -248,7 +253,7 @@ def _follow_reference(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str
 
 
 def _not_null(schema: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the schema without null, and whether it allowed null: a form has no null."""
+    """Return a schema without null, which forms do not have, and whether it allowed null."""
     beside = {word: value for word, value in schema.items() if word not in ("anyOf", "enum")}
     if beside.get("default", 0) is None:
         del beside["default"]
@@ -263,7 +268,8 @@ def _not_null(schema: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _canonical(name: str, field: dict[str, Any], parts: dict[str, Any], titles: dict[Any, str]) -> dict[str, Any]:
-    """Return a field's schema in the members that a form has; the decoder checks the rest."""
+    """Return a field's schema with only those members that a form has; the type's decoder checks the rest. Raises
+    LocalError."""
     about: dict[str, Any] = {word: field[word] for word in _ABOUT if word in field}
     if field.get("type") == "array" and isinstance(field.get("items"), dict):
         choice = _choice(_follow_reference(field["items"], parts), titles, "anyOf")
@@ -272,14 +278,14 @@ def _canonical(name: str, field: dict[str, Any], parts: dict[str, Any], titles: 
     if "enum" in field or "oneOf" in field:
         return {"type": "string", **about, **_choice(field, titles, "oneOf")}
     if "contentEncoding" in field:
-        raise _not(name, "a person cannot fill in bytes")
+        raise _field_error(name, "a person cannot fill in bytes")
     if "exclusiveMinimum" in field and field.get("type") == "integer":
         field = {"minimum": field["exclusiveMinimum"] + 1} | field
     if "exclusiveMaximum" in field and field.get("type") == "integer":
         field = {"maximum": field["exclusiveMaximum"] - 1} | field
     words = _KNOWN.get(field.get("type", ""))
     if words is None or field["type"] == "array":
-        raise _not(name, f"{_short(field)} is not a string, number, integer, boolean, or choice among strings")
+        raise _field_error(name, f"{_short(field)} is not a string, number, integer, boolean, or choice among strings")
     rest = {word: field[word] for word in words if word in field}
     if rest.get("format", "email") not in _FORMATS:
         del rest["format"]
@@ -301,7 +307,7 @@ def _choice(field: dict[str, Any], titles: dict[Any, str], titled: str) -> dict[
 
 
 def _for_revision(name: str, field: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """Return a field in the form of the revision."""
+    """Return a field's schema as the revision has it. Raises CannotAsk if it cannot express the field."""
     if revision.rich_forms:
         return field if revision.form_patterns or "pattern" not in field else _without(field, "pattern")
     if field["type"] == "array":
@@ -318,15 +324,15 @@ def _without(field: dict[str, Any], *words: str) -> dict[str, Any]:
     return {word: value for word, value in field.items() if word not in words}
 
 
-# -- what comes back ------------------------------------------------------------------------------
+# -- checking the answer --------------------------------------------------------------------------
 
 
 def _check(name: str, value: Any, field: dict[str, Any], found: list[ValueFault], foreign: bool) -> Any:
-    """Return the value, converted to an integer if the schema wants one; faults are appended."""
+    """Return the value, converted to an integer if the schema has one; faults are appended to `found`."""
     kind = field["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         value = int(value)
-    why = _misfit(value, kind) or _CHECKS[kind](value, field)
+    why = _type_fault(value, kind) or _CHECKS[kind](value, field)
     if not why and kind == "string" and "pattern" in field and not _matches(field["pattern"], value, foreign):
         why = f"Expected text that matches {_short(field['pattern'])}"
     if why:
@@ -350,7 +356,7 @@ _ARTICLE = {
 }
 
 
-def _misfit(value: Any, kind: str) -> str:
+def _type_fault(value: Any, kind: str) -> str:
     if isinstance(value, _PYTHON[kind]) and (kind == "boolean" or not isinstance(value, bool)):
         return ""
     return f"Expected {_ARTICLE[kind]}"
@@ -368,8 +374,8 @@ def _check_text(value: str, field: dict[str, Any]) -> str:
 
 
 def _matches(pattern: Any, value: str, foreign: bool) -> bool:
-    """Return whether a text has a match of a pattern. The one or the other is a far end's: no time may depend on
-    both."""
+    """Return whether a text has a match of a pattern. One of the two comes from the far end, so the time may not grow
+    with both. `foreign`: the pattern does."""
     if not isinstance(pattern, str):
         return True
     compiled = far_pattern(pattern)

@@ -1,6 +1,6 @@
-"""The questions a handler may ask: the user (by a form, at a URL), the client's model, the client's roots.
+"""The questions that a handler may ask: to the user (by a form, at a URL), to the client's model, for its roots.
 
-Each is a value that knows its method, its request in a revision, and how its answer is read. `ask` sends them, to a
+Each is a value that knows its method, its request in a revision, and how its answer is decoded. `ask` sends them to a
 client that has declared what the request needs.
 """
 
@@ -54,11 +54,11 @@ from .forms import CannotAsk, form_of
 T = TypeVar("T")
 A = TypeVar("A", covariant=True)
 Lacks: TypeAlias = dict[str, Any]
-"""Capabilities that the client has not declared but would need, in the form of capabilities; empty: it declared all."""
+"""Capabilities that the client would need and has not declared, written like capabilities; empty: it has all."""
 
 
-def _later(type: Any) -> Callable[[Any], Any]:
-    """Return the decoder of a type, made on first use: making it takes longer than importing this module."""
+def _decoder_at_first_use(type: Any) -> Callable[[Any], Any]:
+    """Return a decoder of a type, which is built at its first use: that takes longer than importing this module."""
     made = cache(lambda: result_decoder(type))
     return lambda answer: made()(answer)
 
@@ -68,7 +68,7 @@ class Question(Protocol[A]):
 
     method: ClassVar[str]
     again: ClassVar[bool]
-    """Whether the question is sent again when the answer does not fit, because a user filled it in."""
+    """Whether the question is sent again if the answer does not fit, because a user filled it in."""
 
     @property
     def key(self) -> str | None:
@@ -79,7 +79,7 @@ class Question(Protocol[A]):
         can."""
 
     def text(self, request: InputRequest) -> bytes:
-        """Return what distinguishes it from other questions."""
+        """Return the bytes that distinguish it from other questions."""
 
     def read(self, answer: Raw) -> A:
         """Decode the answer. Raises BadAnswer with every fault."""
@@ -98,23 +98,23 @@ class Elicited(Struct, Generic[T], frozen=True):
         return self.action == "accept"
 
 
-class _Filled(Struct):
+class _Decision(Struct):
     action: Literal["accept", "decline", "cancel"]
     content: Any = None
 
 
-_filled = _later(_Filled)
+_decode_decision = _decoder_at_first_use(_Decision)
 _text = msgspec.json.Encoder().encode
 
 
 def _lacks_of(question: Question[Any], declared: ClientCapabilities, revision: Revision) -> Lacks:
-    """Return the capabilities that this client would need for a question and has not declared."""
+    """Return the capabilities that a client would need for this question and has not `declared`."""
     return _lacks(question.request(revision), declared, revision)
 
 
 class Elicit(Struct, Generic[T], frozen=True):
-    """Ask the user to fill in a form. `schema`: a type with fields (Struct, dataclass, TypedDict, pydantic model),
-    a single value's type, a dict that is the schema, or None for a mere yes or no.
+    """A question that the user answers in a form. `schema`: a type with fields (Struct, dataclass, TypedDict, pydantic
+    model), a single value's type, a dict that is the schema, or None for a mere yes or no.
 
     "Servers MUST NOT use form mode elicitation to request sensitive information such as passwords, API keys,
     access tokens, or payment credentials" (client/elicitation): use `ElicitUrl`.
@@ -123,7 +123,7 @@ class Elicit(Struct, Generic[T], frozen=True):
     method: ClassVar[str] = "elicitation/create"
     """The method of its request."""
     again: ClassVar[bool] = True
-    """Whether the question is sent again when the answer does not fit."""
+    """Whether the question is sent again if the answer does not fit."""
 
     message: str
     """The question, for the user to read."""
@@ -132,35 +132,37 @@ class Elicit(Struct, Generic[T], frozen=True):
     """The name of the answer where the client calls again; None: its position and a digest of its text."""
 
     def request(self, revision: Revision) -> InputRequest:
-        """Make the request for the question. Raises LocalError for a schema that is not that of a form."""
+        """Make the request for the question. Raises LocalError for a schema that is not that of a form, CannotAsk if
+        the revision cannot express it."""
         schema = form_of(self.schema).schema(revision)
         return ElicitRequest(ElicitRequestParams(message=self.message, mode="form", requested_schema=schema))
 
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """Return what distinguishes it from other questions."""
+        """Return the bytes that distinguish it from other questions."""
         return _text(request)
 
     def read(self, answer: Raw) -> Elicited[T]:
-        """Return the decision, with the form in the type of `schema`. Raises BadAnswer with every fault."""
-        given: _Filled = _filled(answer)
+        """Return the decision, with the filled form as the type of `schema`. Raises BadAnswer with every fault."""
+        given: _Decision = _decode_decision(answer)
         content = form_of(self.schema).read(given.content) if given.action == "accept" else None
         return Elicited(given.action, content)
 
 
 class ElicitUrl(Struct, frozen=True):
-    """Send the user to a URL, for data that must not pass through the client. The answer says whether the user agreed
-    to open it, not what happened there: "The client is not directly informed of the outcome" (client/elicitation).
+    """A question that sends the user to a URL, for data that must not pass through the client. The answer says whether
+    the user agreed to open it, not what happened there: "The client is not directly informed of the outcome"
+    (client/elicitation).
 
-    `id`: identifies it in `completed` and in the error -32042, if the revision has these.
+    `id`: identifies the question in `completed` and in the error -32042, in revisions that have these.
     The URL may differ on each run: questions of this kind are distinguished by their message.
     """
 
     method: ClassVar[str] = "elicitation/create"
     """The method of its request."""
     again: ClassVar[bool] = True
-    """Whether the question is sent again when the answer does not fit."""
+    """Whether the question is sent again if the answer does not fit."""
 
     message: str
     """Why the user should go there."""
@@ -190,34 +192,34 @@ class ElicitUrl(Struct, frozen=True):
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """Return what distinguishes it from other questions."""
+        """Return the bytes that distinguish it from other questions."""
         return b"url\0" + self.message.encode("utf-8", "surrogatepass")
 
     def read(self, answer: Raw) -> Elicited[None]:
         """Return the decision, without content. Raises BadAnswer."""
-        given: _Filled = _filled(answer)
+        given: _Decision = _decode_decision(answer)
         return Elicited(given.action)
 
 
 Messages: TypeAlias = str | SamplingMessage | Sequence[str | SamplingMessage]
 ToolUse: TypeAlias = Literal["auto", "required", "none"]
 MAX_TOKENS = 512
-"""The most tokens of a model's answer where the handler says nothing: a paragraph or two. The protocol
-wants a number, and a client may take less."""
+"""The most tokens of a model's answer, where the handler does not say: a paragraph or two. The protocol requires a
+number, and a client may allow fewer."""
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """Ask the client's model. The answer is a `CreateMessageResult`.
+    """A question to the client's model. The answer is a `CreateMessageResult`.
 
-    `messages`: a text, messages, or a list of both, texts being the user's; `model_preferences`: also names of
-    models, the best first; `include_context`: deprecated by the specification. Messages that answer a model's
-    `tool_use` must answer all of them, at once and with nothing else: LocalError.
+    `messages`: a text, messages, or a list of both; a text is a message of the user. `model_preferences`: also names of
+    models, the best first; `include_context`: deprecated by the specification. A message that answers a model's
+    `tool_use`s must answer all of them, and contain nothing else: LocalError.
     """
 
     method: ClassVar[str] = "sampling/createMessage"
     """The method of its request."""
     again: ClassVar[bool] = False
-    """Whether the question is sent again when the answer does not fit."""
+    """Whether the question is sent again if the answer does not fit."""
 
     messages: Messages
     max_tokens: int = MAX_TOKENS
@@ -263,26 +265,26 @@ class Sample(Struct, frozen=True, kw_only=True):
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """Return what distinguishes it from other questions."""
+        """Return the bytes that distinguish it from other questions."""
         return _text(request)
 
     def read(self, answer: Raw) -> CreateMessageResult:
         """Return the result of the model. Raises BadAnswer with every fault."""
-        result: CreateMessageResult = _sampled(answer)
+        result: CreateMessageResult = _decode_sample(answer)
         return result
 
 
-_sampled = _later(CreateMessageResult)
-_rooted = _later(ListRootsResult)
+_decode_sample = _decoder_at_first_use(CreateMessageResult)
+_decode_roots = _decoder_at_first_use(ListRootsResult)
 
 
 class Roots(Struct, frozen=True):
-    """Ask for the client's roots. The answer is a list of `Root`."""
+    """A question for the client's roots. The answer is a list of `Root`."""
 
     method: ClassVar[str] = "roots/list"
     """The method of its request."""
     again: ClassVar[bool] = False
-    """Whether the question is sent again when the answer does not fit."""
+    """Whether the question is sent again if the answer does not fit."""
 
     key: str | None = None
     """The name of the answer where the client calls again; None: its position and a digest of its text."""
@@ -294,13 +296,13 @@ class Roots(Struct, frozen=True):
     lacks = _lacks_of
 
     def text(self, request: InputRequest) -> bytes:
-        """Return what distinguishes it from other questions."""
+        """Return the bytes that distinguish it from other questions."""
         return b"roots"
 
     def read(self, answer: Raw) -> list[Root]:
         """Return the roots. Raises BadAnswer with every fault, also for a root that is not a `file://` URI
         (client/roots)."""
-        result: ListRootsResult = _rooted(answer)
+        result: ListRootsResult = _decode_roots(answer)
         for root in result.roots:
             # "This MUST be a `file://` URI" (client/roots)
             if not normal(root.uri).startswith("file://"):
@@ -317,7 +319,7 @@ def known_in(question: Question[Any], revision: Revision) -> bool:
 
 
 def may_ask(admitted: Admitted) -> None:
-    """Raise CannotAsk if this call may not be answered by questions, in a revision whose servers do not call."""
+    """Raise CannotAsk if this call may not be answered by questions; for revisions in which servers may not call."""
     if not admitted.row.ask:
         # "Servers MUST NOT send `InputRequiredResult` responses on any other client requests" (basic/patterns/mrtr)
         raise CannotAsk(f"{admitted.method} may not ask the client, in revision {admitted.revision.date}")
@@ -404,19 +406,19 @@ def _has_tools(message: SamplingMessage) -> bool:
 
 
 def _parts(message: SamplingMessage) -> list[SamplingMessage]:
-    """Return the message for older revisions, in which a message has one block."""
+    """Return a message as several of one block each, as older revisions have them."""
     return [msgspec.structs.replace(message, content=block) for block in _blocks(message)]
 
 
 def _check_tools(messages: list[SamplingMessage]) -> None:
-    """LocalError unless every use of a tool is answered by the next message, which holds nothing else
+    """Raise LocalError unless every use of a tool is answered by the next message, which contains nothing else
     (client/sampling, "Tool Use and Result Balance" and "Tool Result Messages")."""
     owed: set[str] = set()
     for message in messages:
         blocks = _blocks(message)
         results = {block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)}
         if results and (message.role != "user" or any(not isinstance(block, ToolResultContent) for block in blocks)):
-            raise LocalError("results of tools stand in a message of the user with nothing else in it")
+            raise LocalError("results of tools are in a message of the user with nothing else in it")
         if results != owed:
             raise LocalError(
                 f"the message after a use of tools answers each of them: {sorted(owed)}, not {sorted(results)}"

@@ -1,14 +1,14 @@
-"""Sealed state that a client keeps for a server until it calls again.
+"""State that a client keeps for a server until it calls again, sealed by the server.
 
 Rules (basic/patterns/mrtr, "Server Requirements"):
 
 - The text comes back from the client, so it is untrusted until its seal (HMAC-SHA256) is verified.
 - It contains its owner, its expiry and its request; each is compared when it comes back.
-- It may be compressed, so its bound holds for the open state: before it is sealed, and while it is opened.
-- It is sealed, not encrypted: its holder can read it. It holds what the holder itself sent, and no secrets.
+- It may be compressed, so its size is limited before it is sealed, and again while it is decompressed.
+- It is sealed, not encrypted: its holder can read it. It contains what the holder itself sent, and no secrets.
 - The first key seals, every key opens: put a new key first, and keep the old one until its states have expired.
-- Servers that share a load share their keys (`keys=` or DRAGOMAN_SECRET). Without keys, a process generates one,
-  and its states cannot be opened after it ends.
+- Servers that share a load share their keys (`keys=` or DRAGOMAN_SECRET). Without keys a process generates one, and its
+  states cannot be opened after it ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..protocol.admission import UNREADABLE
 from ..protocol.encoding import decode
 
 LIFE = 600.0
-"""Seconds a state is good for, where nothing else is said."""
+"""Seconds for which a state is valid by default."""
 
 Reason: TypeAlias = Literal["tampered", "expired", "foreign", "mismatched", "used"]
 
@@ -45,7 +45,7 @@ _WORDS: dict[Reason, str] = {
 
 
 class SealError(InvalidParams):
-    """-32602: the state that came back is refused; `data.reason` is tampered, expired, foreign, mismatched or used."""
+    """The state that came back is refused: -32602; `data.reason` is tampered, expired, foreign, mismatched or used."""
 
     data: dict[str, str]
 
@@ -54,8 +54,8 @@ class SealError(InvalidParams):
 
 
 class NoncesHere:
-    """Remembers which single-use states were used in this process, `most` of them, by fair shares (`Allowance`): beyond
-    that it refuses rather than forget one. `life`: seconds that a state is good for."""
+    """Remembers which single-use states were used in this process: `most` of them, in fair shares (`Allowance`). Beyond
+    that it refuses new ones rather than forget one. `life`: seconds for which a state is valid."""
 
     def __init__(self, most: int = 100_000, *, life: float = LIFE, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -64,8 +64,8 @@ class NoncesHere:
         self._lock = Lock()
 
     def take(self, nonce: str, until: float, owner: Owner) -> bool:
-        """Remember the nonce until then (seconds since the epoch); False when it was already used. Any thread. Raises
-        InternalError where there is no room for this owner."""
+        """Remember a nonce until then (seconds since the epoch); return False if it was already used. Safe in any
+        thread. Raises InternalError where there is no room for this owner."""
         with self._lock:
             now = self._clock()
             while self._taken and next(iter(self._taken.values())) <= now:
@@ -77,8 +77,8 @@ class NoncesHere:
             return True
 
     def allow(self, owner: Owner) -> None:
-        """Count a state that is remembered elsewhere, by all who serve. Any thread. Raises InternalError where there is
-        no room for this owner."""
+        """Count a state that is remembered elsewhere, by all replicas together. Safe in any thread. Raises
+        InternalError where there is no room for this owner."""
         with self._lock:
             self._allow(owner, self._clock())
 
@@ -96,8 +96,8 @@ class KnownAnswer(Struct, frozen=True, array_like=True):
 
 
 class State(Struct, frozen=True, array_like=True):
-    """What is sealed. `request` is a digest of the method and its parameters; `expires` counts seconds since the
-    epoch; `digests` is each open question's key and digest; `known` the answers so far, in their order."""
+    """The content of a sealed state. `request`: a digest of the method and its parameters; `expires`: seconds since the
+    epoch; `digests`: the digest of each open question, by its key; `known`: the answers so far, in their order."""
 
     request: str
     principal: str | None
@@ -110,21 +110,21 @@ class State(Struct, frozen=True, array_like=True):
 
 def digest_of(method: str, params: Raw | UnsetType) -> str:
     """Return a digest of a request's content, independent of the order of members; members that differ between tries
-    are left out. Raises InvalidParams for a number that no double holds, where nothing else reads it."""
+    are left out. Raises InvalidParams for params that cannot be read, such as a number that no double can hold."""
     try:
         given = {} if params is UNSET else decode(params, dict[str, Raw])
-        members = {name: msgspec.json.decode(value) for name, value in given.items() if name not in _OF_ONE_TRY}
+        members = {name: msgspec.json.decode(value) for name, value in given.items() if name not in _MEMBERS_OF_A_TRY}
     except UNREADABLE as error:
         raise InvalidParams(f"Invalid params: {error}") from None
     return digest(method.encode() + b"\0" + _canonical(members))
 
 
-_OF_ONE_TRY = ("_meta", "inputResponses", "requestState")
+_MEMBERS_OF_A_TRY = ("_meta", "inputResponses", "requestState")
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 def digest(text: bytes) -> str:
-    """16 bytes of SHA-256, in hexadecimal digits."""
+    """Return 16 bytes of a text's SHA-256, as hexadecimal digits."""
     from hashlib import sha256  # noqa: PLC0415  (start-up: sealed states alone need it)
 
     return sha256(text).hexdigest()[:32]
@@ -133,10 +133,10 @@ def digest(text: bytes) -> str:
 class StateSeal:
     """Seals states and opens them.
 
-    `keys`: secrets of at least 16 bytes, the first one seals; default: DRAGOMAN_SECRET, else a random one.
-    `life`: seconds a state is good for. `audience`: the server's name; another server's states are refused even
-    under the same keys. `size`: longest open state in bytes, and longest sealed text in characters.
-    `clock`: seconds since the epoch (the wall's, as machines share it).
+    `keys`: secrets of at least 16 bytes, the first one seals; None: DRAGOMAN_SECRET, else a random one. `life`: seconds
+    for which a state is valid. `audience`: the server's name; another server's states are refused even under the same
+    keys. `size`: the longest open state in bytes, and the longest sealed text in characters. `clock`: seconds since the
+    epoch.
 
     Needs itsdangerous; LocalError where it is missing, and for keys that are too short.
     """
@@ -155,7 +155,7 @@ class StateSeal:
         self.own: bool = keys is None and not os.environ.get(SECRET)
         """Whether the key was generated here, so that no other process can open the states."""
         self.keys: list[bytes] = [] if self.own else read_secrets(keys)
-        """Those that other processes have, too; none where `own`."""
+        """The keys that other processes may have, too; empty if `own`."""
         self._keys = self.keys or [os.urandom(32)]
         self.life = life
         self.size = size
@@ -190,8 +190,8 @@ class StateSeal:
         return text
 
     def open(self, text: str, request: str, principal: str | None) -> State:
-        """Return the state in a text that came with a request. Raises SealError when it is not valid for that
-        request."""
+        """Return the state in a text that came with a request. `request`: the request's digest. Raises SealError if the
+        state is not valid for it."""
         box = self._open_box()
         if len(text) > self.size:
             raise SealError("tampered")
@@ -212,8 +212,8 @@ class StateSeal:
         return state
 
     def use(self, state: State, owner: Owner) -> None:
-        """Mark a single-use state as used by its owner: SealError the second time, InternalError where too many of it
-        are remembered."""
+        """Mark a single-use state as used by its owner. Raises SealError the second time, InternalError where too many
+        of this owner's states are remembered."""
         # "MUST enforce that invariant server-side" (basic/patterns/mrtr)
         if state.once and not self.nonces.take(state.nonce, state.expires, owner):
             raise SealError("used")
@@ -232,8 +232,8 @@ class StateSeal:
 
 
 def _serializer(size: int) -> Any:
-    """itsdangerous' serializer, which opens no state of more than `size` bytes: a signature says that we compressed a
-    text, and not how long it becomes. Raises LocalError where the library is missing."""
+    """Return itsdangerous' serializer with a limit: it opens no state of more than `size` bytes, since a valid
+    signature does not say how long a compressed text becomes. Raises LocalError where the library is missing."""
     import zlib  # noqa: PLC0415  (start-up: sealed states alone need it)
 
     try:
@@ -257,7 +257,7 @@ def _serializer(size: int) -> Any:
 
 
 class _Text:
-    """How a state is written; the box compresses it where that helps."""
+    """How the box writes and reads a state's JSON text; it compresses the text where that helps."""
 
     @staticmethod
     def dumps(value: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""What a client of MCP adds to the authorization of HTTP: the name of what a request does, which bounds how often a
-login for more scopes follows. All else is `dragoman.auth`'s and `transports.http.client.authorized`'s. Pure.
+"""What a client of MCP adds to the authorization of HTTP: a name for what a request does. It limits how often a refusal
+leads to a login for more scopes. The rest is in `dragoman.auth` and `transports.http.client.authorized`. Pure.
 
 "Clients SHOULD track scope upgrade attempts to avoid repeated failures for the same resource and operation
 combination."
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 LONGEST = 200
-"""Characters of a name that tell operations apart."""
+"""Characters of an operation's name at most."""
 
 
 class _Params(Struct, gc=False):

@@ -5,10 +5,10 @@
 
 Rules:
 
-- An asynchronous `Client` does the work on one loop in a daemon thread, which all share. Any number of threads
-  may call at once; Ctrl-C during a call cancels it, at the server too.
-- Callbacks (`on_elicit`, `on_log`, `on_progress` ...) run on that loop, plain functions that answer
-  questions in worker threads. A blocking call on the loop itself would wait for itself, so it is a LocalError.
+- An asynchronous `Client` does the work on one loop in a daemon thread, which all blocking clients share. Any number of
+  threads may call at once; Ctrl-C during a call cancels it, at the server too.
+- Callbacks (`on_elicit`, `on_log`, `on_progress` ...) run on that loop, except plain functions that answer questions:
+  they run in worker threads. A blocking call on the loop itself would wait for itself, so it raises LocalError.
 - A client belongs to the process that opened it. A client left open is closed when the interpreter ends.
 """
 
@@ -50,8 +50,8 @@ class BlockingClient:
     """A client of one MCP server, blocking. Made by `connect`; a context manager that closes at its end.
 
     `call`, `call_tool`, `complete`, `discover`, `get_prompt`, `list_prompts`, `list_resource_templates`,
-    `list_resources`, `list_tools`, `ping`, `read_resource`, `set_log_level` and `set_roots` do and raise what the same
-    method of `Client` does, and raise LocalError on the loop's own thread and in a forked child.
+    `list_resources`, `list_tools`, `ping`, `read_resource`, `set_log_level` and `set_roots` do and raise what the
+    methods of `Client` with these names do, and raise LocalError on the loop's own thread and in a forked child.
     """
 
     def __init__(self, client: Client) -> None:
@@ -134,7 +134,7 @@ class BlockingSubscription:
 
     @property
     def granted(self) -> SubscriptionFilter:
-        """What the server has agreed to notify about."""
+        """The changes of which the server will notify."""
         return self._inner.granted
 
     def __enter__(self) -> BlockingSubscription:

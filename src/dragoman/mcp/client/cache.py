@@ -3,7 +3,7 @@
 Rules (server/utilities/caching and pagination):
 
 - A result is identified by its method and the params that matter (a cursor, a URI). It is fresh for `ttlMs` after it
-  came; a notification of a change ends that at once, even if the result is still on its way.
+  came; a notification of a change ends that at once, even for a result that is still on its way.
 - A cache belongs to one client and one token: "a different access token requires a different cache".
 - Cursors are opaque and may be empty. A server that repeats a cursor, or whose list is beyond the limits `list_size`,
   `list_pages` and `list_time`, is a BadAnswer.
@@ -22,20 +22,20 @@ T = TypeVar("T")
 Page: TypeAlias = Callable[[str | None], Awaitable[tuple[list[T], str | None, int]]]
 
 ENTRIES = 10_000
-"""Most results kept; beyond that the oldest is dropped."""
+"""Results that are kept at most; beyond that the oldest is dropped."""
 KEPT = 64 * MIB
-"""Bytes of all results kept, as they came; beyond that the oldest is dropped."""
+"""Bytes of all results that are kept, as they came; beyond that the oldest is dropped."""
 
 
 class Cache:
-    """Fresh results. `keeps` False: keep none. `clock`: monotonic seconds."""
+    """The fresh results. `keeps`: False: none are kept. `clock`: monotonic seconds."""
 
     def __init__(self, *, keeps: bool = True, clock: Callable[[], float] = monotonic) -> None:
         self._keeps = keeps
         self._clock = clock
         self._kept: dict[tuple[str, str | None], tuple[float, Any, int]] = {}
         self.size: int = 0
-        """Bytes of the results kept."""
+        """Bytes of the results that are kept."""
         self._changes: dict[str, int] = {}
         self._cleared = 0
 
@@ -51,11 +51,12 @@ class Cache:
         return None
 
     def changes(self, method: str) -> int:
-        """Return the number of changes notified for these results; an argument of `put`."""
+        """Return how many changes of a method's results were notified; an argument of `put`."""
         return self._changes.get(method, 0) + self._cleared
 
     def put(self, method: str, key: str | None, result: Any, ttl_ms: int, changes: int, size: int = 0) -> None:
-        """Keep a result of so many bytes, unless a change was notified since `changes` was read, before the request."""
+        """Keep a result of `size` bytes, unless a change was notified since the request. `changes`: what `changes`
+        returned before the request."""
         # "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`"
         if not self._keeps or ttl_ms <= 0 or changes != self.changes(method):
             return
@@ -73,7 +74,8 @@ class Cache:
             self.size -= found[2]
 
     def drop(self, method: str, key: str | None = None) -> None:
-        """ "the notification invalidates the cached response"; without a key all of the method's."""
+        """Drop a result, or without a key all of a method, because it changed: "the notification invalidates the cached
+        response"."""
         self._changes[method] = self._changes.get(method, 0) + 1
         if key is not None:
             self._forget((method, key))
@@ -82,7 +84,7 @@ class Cache:
             self._forget(kept)
 
     def clear(self) -> None:
-        """Drop everything, also what is on its way: the server, or the identity of the client, has changed."""
+        """Drop all results, also those on their way: the server, or the identity of the client, has changed."""
         self._cleared += 1
         self._kept.clear()
         self.size = 0
@@ -91,30 +93,30 @@ class Cache:
 async def pages(
     method: str, page: Page[T], forget: Callable[[], None], *, limits: Limits, clock: Callable[[], float] = monotonic
 ) -> list[T]:
-    """Return all items of a list. `page(cursor)` returns its items, the next cursor (None at the end) and its bytes;
-    `forget`: drop the cached pages.
+    """Return all items of a list. `page(cursor)` returns the page's items, the next cursor (None at the end) and its
+    size in bytes; `forget` drops the cached pages. `clock`: monotonic seconds.
 
     Raises BadAnswer for a server whose pages have no end, and what `page` raises.
     """
     try:
-        return await _walk(method, page, limits, clock)
+        return await _read_pages(method, page, limits, clock)
     except _StaleCursor:
         # "If a cursor becomes invalid, the client SHOULD discard all cached pages and re-fetch from the beginning"
         forget()
     try:
-        return await _walk(method, page, limits, clock)
+        return await _read_pages(method, page, limits, clock)
     except _StaleCursor as again:
         raise again.error from None
 
 
 class _StaleCursor(Exception):
-    """The server refuses a cursor that it gave."""
+    """The server refuses a cursor that it has sent."""
 
     def __init__(self, error: InvalidParams) -> None:
         self.error = error
 
 
-async def _walk(method: str, page: Page[T], limits: Limits, clock: Callable[[], float]) -> list[T]:
+async def _read_pages(method: str, page: Page[T], limits: Limits, clock: Callable[[], float]) -> list[T]:
     items: list[T] = []
     size, begun = 0, clock()
     seen: set[str] = set()

@@ -1,10 +1,10 @@
-"""The three calls in which a server may ask, from the first round trip to the result.
+"""The calls in which a server may ask questions, from the first round trip to the result.
 
 Rules:
 
 - Most results come after one round trip, and are decoded once, straight into their type.
-- If the server refuses the headers of a call, the call is made again after listing the tools; if it sends the user to a
-  URL first, after the URL was opened.
+- If the server refuses the headers of a call, the tools are listed and the call is made again; if it sends the user to
+  a URL first, the call is made again after the URL was opened.
 """
 
 from __future__ import annotations
@@ -43,22 +43,23 @@ class _Tool(Struct, omit_defaults=True):
 
 
 class ClientCalls:
-    """Calls of one client. `rounds`: how often the server may ask within one. `refresh`: list the tools anew."""
+    """The calls of one client. `rounds`: how often the server may ask within one; `refresh`: lists the tools anew;
+    `client`: the client, for extensions."""
 
     def __init__(
         self,
-        far: ClientSession,
+        session: ClientSession,
         answering: QuestionHandlers,
-        errands: UrlElicitations,
+        url_elicitations: UrlElicitations,
         tools: KnownTools,
         extensions: ClientExtensions,
         rounds: int,
         refresh: Callable[[], Awaitable[None]],
         client: ExtensionClient,
     ) -> None:
-        self._far = far
+        self._session = session
         self._answering = answering
-        self._errands = errands
+        self._url_elicitations = url_elicitations
         self._tools = tools
         self._rounds = rounds
         self._refresh = refresh
@@ -74,7 +75,7 @@ class ClientCalls:
         headers = mirror(known.marked, arguments) if known is not None and known.marked else None
         began = 0.0 if plan.total is None else monotonic()
         try:
-            raw = await self._far.call(TOOL, body, name, plan, headers)
+            raw = await self._session.call(TOOL, body, name, plan, headers)
         except RpcError as error:
             plan = await self._resolve_refusal(TOOL, error, plan, began)
             raw = await self._tool_again(name, arguments, plan, body)
@@ -85,20 +86,21 @@ class ClientCalls:
             trip = partial(self._tool_again, name, arguments, plan)
             found, raw = await self._settle(TOOL, raw, body, CallToolResult, trip)
         if known is None and found.structured_content is not UNSET and not self._tools.listed:
-            await self._schemas()
-        if plan.meta is None or "fastmcp" not in plan.meta:  # of another version the output schema is not known
+            await self._list_schemas()
+        if plan.meta is None or "fastmcp" not in plan.meta:  # another version may have another output schema
             self._tools.verify(name, found)
         return found, raw
 
     async def _tool_again(self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan, body: bytes) -> Raw:
         """Make a further round trip of a tool's call."""
-        return await self._far.call(TOOL, body, name, plan, self._tools.headers(name, arguments))
+        return await self._session.call(TOOL, body, name, plan, self._tools.headers(name, arguments))
 
     async def call_named(self, method: str, body: bytes, name: str, kind: type[T], plan: CallPlan) -> tuple[T, bool]:
-        """Return the result of another call by its method's name, and whether the server had questions on the way."""
+        """Return the result of a prompt or resource, and whether the server asked questions before. `name`: the name or
+        URI, for the HTTP headers."""
 
         async def trip(body: bytes) -> Raw:
-            return await self._far.call(method, body, name, plan)
+            return await self._session.call(method, body, name, plan)
 
         began = 0.0 if plan.total is None else monotonic()
         try:
@@ -113,11 +115,11 @@ class ClientCalls:
         return found, whole is not raw
 
     async def _resolve_refusal(self, method: str, error: RpcError, plan: CallPlan, began: float) -> CallPlan:
-        """Resolve a refusal, and return how the call is to be made again. Raises the refusal if that is not possible,
-        CallTimeout if the call's `total` is over meanwhile."""
+        """Do what a refusal demands, and return the plan with which to call again. Raises the refusal if that is not
+        possible, CallTimeout if the call's `total` is over meanwhile."""
         try:
             async with asyncio.timeout(None if plan.total is None else began + plan.total - monotonic()) as clock:
-                await self._help(error, plan)
+                await self._do_as_refused(error, plan)
         except TimeoutError:
             if not clock.expired():
                 raise
@@ -126,21 +128,21 @@ class ClientCalls:
             return plan
         return msgspec.structs.replace(plan, total=max(began + plan.total - monotonic(), 0.001))
 
-    async def _help(self, error: RpcError, plan: CallPlan) -> None:
-        if error.code == HEADER_MISMATCH and self._far.http:
+    async def _do_as_refused(self, error: RpcError, plan: CallPlan) -> None:
+        if error.code == HEADER_MISMATCH and self._session.http:
             # "the client SHOULD call `tools/list` to check for changes to the tool's `inputSchema`, then retry the
             # original request" (basic/transports/streamable-http)
             await self._refresh()
             return
-        revision = self._far.era.revision
+        revision = self._session.era.revision
         urls = error.code == URL_ELICITATION_REQUIRED and revision.url_elicitation_error
-        timeout = self._far.timeout if plan.timeout is UNSET else plan.timeout
+        timeout = self._session.timeout if plan.timeout is UNSET else plan.timeout
         patience = PATIENCE if timeout is None else timeout
-        if not (urls and await self._errands.run(error, self._answering, revision, patience)):
+        if not (urls and await self._url_elicitations.run(error, self._answering, revision, patience)):
             raise error
 
-    async def _schemas(self) -> None:
-        """Learn the output schemas, once; a server that does not list its tools has none."""
+    async def _list_schemas(self) -> None:
+        """List the tools once, for their output schemas; a server that does not list its tools has none."""
         try:
             await self._refresh()
         except (RpcError, BadAnswer) as error:
@@ -148,18 +150,18 @@ class ClientCalls:
             self._tools.listed = True
 
     def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
-        """Return a result that is complete after one round trip, as most are."""
+        """Return a result that is complete after one round trip, as most are; None for others."""
         try:
             found: Any = READERS[kind](raw)
         except (msgspec.DecodeError, RecursionError):
             return None
-        return found if found.result_type == COMPLETE or self._far.era.revision.server_calls else None
+        return found if found.result_type == COMPLETE or self._session.era.revision.server_calls else None
 
     async def _settle(
         self, method: str, raw: Raw, body: bytes, kind: type[T], trip: Callable[[bytes], Awaitable[Raw]]
     ) -> tuple[T, Raw]:
-        """Return a result after all rounds, and its text."""
-        revision = self._far.era.revision
+        """Return the result after all rounds, and its JSON text."""
+        revision = self._session.era.revision
         if not revision.server_calls:
             known = self._extensions.those.results
             raw, ended = await run_rounds(method, raw, body, trip, self._answering, revision, self._rounds, known)
@@ -174,10 +176,10 @@ class ClientCalls:
         return Raw(to_json(await self._extensions.settlers[ended].settle(method, result, self._client)))
 
     async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
-        """Return the result of any method, in the type of its row."""
+        """Return the result of any method, as the type of its row."""
 
         async def trip(body: bytes) -> Raw:
-            return await self._far.call(row.name, body, name, plan)
+            return await self._session.call(row.name, body, name, plan)
 
         assert row.result is not None
         raw = await trip(body)

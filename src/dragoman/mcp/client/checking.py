@@ -1,6 +1,6 @@
 """Checks JSON values against JSON Schemas from a far end: the structured results of tools.
 
-The work is bounded (see `rpc.binding.bounded_schema`). The library that it needs is an extra. Where it is missing
+The work is bounded (see `rpc.binding.bounded_schema`). It needs a library of the extra "mcp". Where that is missing
 nothing is checked, and the log says so once.
 """
 
@@ -19,14 +19,14 @@ from ...rpc.binding.json_schema import Validate
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
-_said = False
+_warned = False
 
 
 def checker(schema: Mapping[str, Any]) -> Validate:
     """Return a function that finds the first fault of a value, in a bounded number of steps. A schema that cannot be
     used (an unknown dialect, a `$ref` to the network, which is never followed) is "rejected rather than silently
-    treated as permissive" (basic/index, `$ref` Resolution): the log warns, and nothing is checked, since the tool has
-    run already, and its result is all there is of that."""
+    treated as permissive" (basic/index, `$ref` Resolution): the log warns. The results are not checked then, and still
+    returned, since the tool has run already."""
     if not _can_check():
         return lambda value: []
     try:
@@ -37,10 +37,10 @@ def checker(schema: Mapping[str, Any]) -> Validate:
 
 
 def _can_check() -> bool:
-    global _said
+    global _warned
     if find_spec("jsonschema_rs") is not None:
         return True
-    if not _said:
-        _said = True
-        logger.warning("jsonschema-rs is not there, so nothing is checked against schemas: %s", installing("mcp"))
+    if not _warned:
+        _warned = True
+        logger.warning("jsonschema-rs is not installed, so nothing is checked against schemas: %s", installing("mcp"))
     return False

@@ -1,4 +1,4 @@
-"""The client: gives a program a server's tools, resources and prompts, in either era.
+"""The client: lets a program use a server's tools, resources and prompts, in either era.
 
     async with Client("http://127.0.0.1:8000/mcp") as client:
         result = await client.call_tool("forecast", {"city": "Beijing"})
@@ -6,7 +6,7 @@
 Rules:
 
 - One client is one server on one channel, at a URL, started by a command, or a `Server` object.
-- A call is one method here in both eras: the given functions answer what the server asks meanwhile.
+- A call is the same method in both eras: the given functions answer the questions that the server asks meanwhile.
 - Errors are those of dragoman's core: RpcError, CallTimeout, BadAnswer, ChannelError, LocalError.
 """
 
@@ -86,22 +86,22 @@ class Client:
     """A client of one MCP server.
 
     `target`: a URL (http(s):, ws(s):, tcp:, unix:, stdio:), a command as a list or a string, or a `Server` in this
-    process. `name`, `version`, `title`: how this client names itself. `revision`: speak this one (its date, or a
-    `Revision`) and no other. `timeout`: seconds per call without an answer or progress (None: for ever).
+    process. `name`, `version`, `title`: this client's own. `revision`: speak only this one (its date, or a `Revision`).
+    `timeout`: seconds per call without an answer or progress (None: for ever).
 
     `on_elicit`, `on_elicit_url`, `on_sample`, `roots`: functions that answer the server, see `handlers`; each declares
-    its capability. `sample_tools`: `on_sample` takes tools. `extensions`: used if the server declares them too.
-    `on_log`, `on_progress`, `on_notification`: called with what the server sends, plain or async functions on the loop.
+    its capability. `sample_tools`: whether `on_sample` handles tools. `extensions`: used if the server declares them
+    too. `on_log`, `on_progress`, `on_notification`: plain or async functions, called on the loop with what the server
+    sends.
     `cache`: keep lists and resources as long as the server allows. `restart`: connect again (start the command again)
     at the next call after the server was lost. `rounds`: how often a server may ask within one call. `probe`: seconds
-    without an answer after which a server on a stream is taken to be of the stateful era. `lenient=True`: accept what
-    servers send beyond the specifications, such as null for what is absent and words for the codes of errors; a
-    `jsonrpc.Leniency` chooses.
+    without an answer after which a server on a stream counts as one of the stateful era. `lenient=True`: accept
+    messages beyond the specifications, such as null for absent members and words for the codes of errors; a
+    `jsonrpc.Leniency` chooses some of these.
 
-    As of `dragoman.connect`: `limits`, `trace`, `observers`, `tls`, `headers`, `auth`, `env`, `env_inherit`, `cwd` and
-    `stderr`. Entering raises ChannelError, CallTimeout, RpcError or BadAnswer
-    if there is no such server, or no common revision.
-    """
+    The same as for `dragoman.connect`: `limits`, `trace`, `observers`, `tls`, `headers`, `auth`, `env`, `env_inherit`,
+    `cwd` and `stderr`. Entering raises ChannelError, CallTimeout, RpcError or BadAnswer if there is no such server, or
+    no common revision."""
 
     @strict("Client")
     def __init__(
@@ -139,9 +139,9 @@ class Client:
         stderr: Callable[[str], None] | None = None,
     ) -> None:
         check("Client", CLIENT_OPTIONS, given := locals())
-        taking = without_v1("Client", chosen(lenient))
+        leniency = without_v1("Client", chosen(lenient))
         self._answering = QuestionHandlers(
-            among(AnswerOptions, given), questions=(limits or CLIENT).questions, lenient=taking
+            among(AnswerOptions, given), questions=(limits or CLIENT).questions, lenient=leniency
         )
         self._limits = limits or CLIENT
         self._on_progress = on_progress
@@ -152,18 +152,18 @@ class Client:
         info = Implementation(name, version, title=UNSET if title is None else title)
         wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
         profile = ClientProfile(info, self._answering, self._extensions.those)
-        terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=taking)
+        terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=leniency)
         self._named = shown_target(target)
-        far = self._far = ClientSession(servable(target), profile, terms)
-        open = self._subscriptions = ClientSubscriptions(far)
-        self._router = NotificationRouter(self._cache, known, open, urls, on_log, on_notification, taking)
-        self._calls = ClientCalls(far, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
-        far.on_notification = self._router.route
-        far.renewed = self._renewed
-        far.lost = self._lost
-        far.reauthorized = self._cache.clear
-        self._usual = PLAIN_CALL if timeout is None else WITH_PROGRESS
-        """Of a call without options."""
+        session = self._session = ClientSession(servable(target), profile, terms)
+        subscriptions = self._subscriptions = ClientSubscriptions(session)
+        self._router = NotificationRouter(self._cache, known, subscriptions, urls, on_log, on_notification, leniency)
+        self._calls = ClientCalls(session, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
+        session.on_notification = self._router.route
+        session.renewed = self._renewed
+        session.lost = self._lost
+        session.reauthorized = self._cache.clear
+        self._default_plan = PLAIN_CALL if timeout is None else WITH_PROGRESS
+        """The plan of a call without options."""
 
     def __repr__(self) -> str:
         return f"<mcp.Client {self._named}>"
@@ -175,7 +175,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         needs_asyncio("Client(...)")
-        await self._far.open()
+        await self._session.open()
         return self
 
     async def __aexit__(
@@ -186,34 +186,34 @@ class Client:
     async def close(self) -> None:
         """End every subscription and the channel; a command gets end of file, then SIGTERM, then SIGKILL."""
         await self._subscriptions.close()
-        await self._far.close()
+        await self._session.close()
 
     @property
     def revision(self) -> Revision:
-        """The revision in use. Raises LocalError before the client is entered, as the next three do."""
-        return self._far.era.revision
+        """The revision in use. Raises LocalError before the client is entered, as the next three properties do."""
+        return self._session.era.revision
 
     @property
     def server(self) -> Implementation | None:
         """How the server names itself; for display and logs only."""
-        return self._far.era.server
+        return self._session.era.server
 
     @property
     def capabilities(self) -> ServerCapabilities:
         """What the server declared that it can do (basic/lifecycle); what it did not declare is UNSET."""
-        return self._far.era.capabilities
+        return self._session.era.capabilities
 
     @property
     def instructions(self) -> str | None:
         """How a model should use the server, as text; None where the server says nothing."""
-        return self._far.era.instructions
+        return self._session.era.instructions
 
     # -- lists
 
     async def list_tools(self) -> list[Tool]:
-        """Return all tools, from all pages (server/tools), from the cache as long as the server allows; over HTTP
-        without those whose `x-mcp-header` is invalid. Raises what `call` raises; MethodNotFound from a server that has
-        no such method."""
+        """Return all tools, from all pages (server/tools); from the cache as long as the server allows. Over HTTP tools
+        whose `x-mcp-header` is invalid are left out. Raises what `call` raises; MethodNotFound from a server without
+        this method."""
         found = await self._list("tools/list", ListToolsResult, lambda page: page.tools, self._learn)
         self._tools.complete(found)
         return found
@@ -227,7 +227,7 @@ class Client:
         method = "resources/templates/list"
         try:
             return await self._list(method, ListResourceTemplatesResult, lambda page: page.resource_templates)
-        except MethodNotFound:  # servers of the SDK 1.x that have resources, and no template
+        except MethodNotFound:  # servers of the SDK 1.x that have resources but no templates
             return []
 
     async def list_prompts(self) -> list[Prompt]:
@@ -239,7 +239,7 @@ class Client:
         await self.list_tools()
 
     def _learn(self, tools: list[Tool]) -> list[Tool]:
-        return self._tools.learn(tools, headers=self._far.http and self.revision.routing_headers)
+        return self._tools.learn(tools, headers=self._session.http and self.revision.routing_headers)
 
     async def _list(
         self, method: str, kind: type[Any], items: Callable[[Any], list[T]], sift: Callable[[list[T]], list[T]] = list
@@ -250,7 +250,7 @@ class Client:
                 return kept
             changes = self._cache.changes(method)
             body = b"{}" if cursor is None else msgspec.json.encode({"cursor": cursor})
-            raw = await self._far.call(method, body)
+            raw = await self._session.call(method, body)
             found = complete_result(method, raw, kind)
             following = None if found.next_cursor is UNSET else found.next_cursor
             fresh = (sift(items(found)), following, len(raw))
@@ -267,10 +267,10 @@ class Client:
         params: Struct | Mapping[str, Any] | None = None,
         **options: Unpack[RequestOptions],
     ) -> Any:
-        """Call a method by its name: of an extension of this client, or of the protocol. The options are those of
-        `call_tool`. Gives the result as the method's row has it.
+        """Call a method of the protocol, or of an extension of this client, by its name. The options are those of
+        `call_tool`. Returns the result as the type of the method's row.
 
-        Raises LocalError for a method that has no row, in the revision that is spoken, to call on a server.
+        Raises LocalError for a method that a client cannot call in the revision in use.
         """
         row = self._extensions.those.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
@@ -279,7 +279,7 @@ class Client:
                 f"{method} is not a method of {self.revision.date} that this client and its extensions know"
                 f"{(near and near != method and f'; did you mean {near}?') or ''}"
             )
-        body, meta = _apart(params, options.get("meta"))
+        body, meta = _split_meta(params, options.get("meta"))
         name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
         return await self._calls.request(
             row, body, name, self._plan("request", {**options, "meta": meta}, RequestOptions)
@@ -311,16 +311,15 @@ class Client:
         result: Any = None,
         **options: Unpack[VersionedOptions],
     ) -> Any:
-        """Call a tool. `result`: the type of its structured content, which then is what comes back.
+        """Call a tool. `result`: the type of its structured content, which is returned then.
 
-        `timeout` (default: the client's) is the time without an answer or progress, `total` that of each round trip
-        in all, in seconds. `on_progress` gets each `ProgressNotificationParams` (progress, total, message). `meta`:
-        members for `_meta`. `version`: the tool's, where the server has several (by default the highest).
+        `timeout` (default: the client's): seconds without an answer or progress; `total`: seconds of each round trip in
+        all. `on_progress`: called with each `ProgressNotificationParams` (progress, total, message). `meta`: members
+        for `_meta`. `version`: the tool's, where the server has several (by default the highest).
 
-        A tool that failed has `is_error` True; with `result=` that is a ToolError. Raises RpcError for a tool that is
-        not there, BadAnswer for a result that does not fit the tool's output schema or `result`, answering.Declined
-        when a question of the tool was turned down here.
-        """
+        A tool that failed has `is_error` True; with `result=` it raises ToolError. Raises RpcError for an unknown tool,
+        BadAnswer for a result that does not fit the tool's output schema or `result`, Declined if a question of the
+        tool was declined here."""
         found, raw = await self._calls.call_tool(name, arguments, self._plan("call_tool", options))
         if result is None:
             return found
@@ -337,10 +336,10 @@ class Client:
         `call_tool`. Raises RpcError (-32602, or -32002 from older servers) if it does not exist, and what `call`
         raises."""
         method, plan = "resources/read", self._plan("read_resource", options)
-        chosen = plan.meta is not None and "fastmcp" in plan.meta  # another version than the one that is kept, maybe
+        chosen = plan.meta is not None and "fastmcp" in plan.meta  # maybe another version than the cached one
         key = normal(uri)
         kept: tuple[str, ReadResourceResult] | None = None if chosen else self._cache.get(method, key)
-        if kept is not None and kept[0] == uri:  # a server may tell spellings apart that ought to be the same
+        if kept is not None and kept[0] == uri:  # a server may distinguish spellings that ought to be the same
             return kept[1]
         changes = self._cache.changes(method)
         body = msgspec.json.encode({"uri": uri})
@@ -378,43 +377,45 @@ class Client:
         members: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if context is not None:
             members["context"] = {"arguments": context}
-        raw = await self._far.call("completion/complete", msgspec.json.encode(members))
+        raw = await self._session.call("completion/complete", msgspec.json.encode(members))
         found: CompleteResult = complete_result("completion/complete", raw, CompleteResult)
         return found.completion
 
     async def call(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | UnsetType | None = UNSET
     ) -> Any:
-        """Call any method, such as an extension's: the result as JSON values. `_meta` is added as the era asks.
+        """Call any method, such as an extension's, and return the result as JSON values. The `_meta` that the era
+        requires is added.
         `timeout`: seconds without an answer or progress; None: for ever.
 
         Raises RpcError where the server answers with an error, CallTimeout, BadAnswer for an answer that does not fit,
         ChannelError when the channel is lost, and LocalError before the client is entered."""
-        body, meta = _apart(params or {}, None)
+        body, meta = _split_meta(params or {}, None)
         return _anything(
-            await self._far.call(method, body, plan=self._plan("call", {"timeout": timeout, "meta": meta}))
+            await self._session.call(method, body, plan=self._plan("call", {"timeout": timeout, "meta": meta}))
         )
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Receive log messages (`on_log`) from this level on (server/utilities/logging): for the session, or with every
-        call from now on. Raises what `call` raises."""
-        far = self._far
+        """Receive log messages (`on_log`) of this level and above (server/utilities/logging): for the session, or with
+        every call from now on. Raises what `call` raises."""
+        session = self._session
         if self.revision.stateful:
-            await far.call("logging/setLevel", msgspec.json.encode({"level": level}))
-        far.level = level
-        far.adopt(far.era)
+            await session.call("logging/setLevel", msgspec.json.encode({"level": level}))
+        session.level = level
+        session.adopt(session.era)
 
     async def ping(self) -> None:
         """Check that the server answers (basic/utilities/ping; `server/discover` in an era without ping). Raises what
         `call` raises."""
         if self.revision.stateful:
-            await self._far.call("ping", b"{}")
+            await self._session.call("ping", b"{}")
         else:
-            await self._far.call("server/discover", b"{}")
+            await self._session.call("server/discover", b"{}")
 
     async def discover(self) -> DiscoverResult:
-        """Return the server's revisions and capabilities; in an era without that question, what its handshake said."""
-        era = self._far.era
+        """Return the server's revisions and capabilities; in an era without `server/discover`, those of the handshake.
+        Raises what `call` raises."""
+        era = self._session.era
         if era.revision.stateful:
             return DiscoverResult(
                 supported_versions=[era.revision.date],
@@ -426,7 +427,7 @@ class Client:
         if kept is not None:
             return kept
         changes = self._cache.changes(method)
-        found: DiscoverResult = complete_result(method, await self._far.call(method, b"{}"), DiscoverResult)
+        found: DiscoverResult = complete_result(method, await self._session.call(method, b"{}"), DiscoverResult)
         self._cache.put(method, None, found, found.ttl_ms, changes)
         return found
 
@@ -444,9 +445,10 @@ class Client:
             async with client.subscribe(["file:///a"], tools=True) as changes:
                 async for change in changes: ...
 
-        Yields `subscriptions.Changed` (kind, uri); `changes.granted` is what the server has agreed to. It ends when the
-        server ends it, as before a restart, and raises ChannelError when the channel is lost, unless `again` is set:
-        then it subscribes again, if there is a channel to be had: one that is over comes back with `restart`.
+        Yields `subscriptions.Changed` (kind, uri); `changes.granted` has the changes of which the server will notify.
+        It ends when the server ends it, as before a restart, and raises ChannelError when the channel is lost. With
+        `again` it subscribes again instead, as long as the client has a channel; a lost one is opened again with the
+        client's option `restart`.
         """
         return Subscription(
             self._subscriptions, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again
@@ -459,7 +461,7 @@ class Client:
             raise LocalError("roots are declared at the beginning: Client(..., roots=[...])")
         self._answering.roots = roots
         if self.revision.stateful:
-            await self._far.notify("notifications/roots/list_changed")
+            await self._session.notify("notifications/roots/list_changed")
 
     # -- one call
 
@@ -469,9 +471,10 @@ class Client:
         options: RequestOptions | VersionedOptions,
         known: type[Any] = VersionedOptions,
     ) -> CallPlan:
-        """Make the plan of a call. `known`: the options of the method."""
+        """Make the plan of a call. `known`: the class of the method's options. Raises TypeError for an unknown option,
+        LocalError for options that exclude each other."""
         if not options and self._on_progress is None:
-            return self._usual
+            return self._default_plan
         if unknown := options.keys() - known.__annotations__.keys():
             raise TypeError(f"Client.{method}() got an unexpected keyword argument {min(unknown)!r}")
         timeout, total, on_progress = options.get("timeout", UNSET), options.get("total"), options.get("on_progress")
@@ -486,15 +489,15 @@ class Client:
             )
         receiver = None if own else on_progress or self._on_progress
         if receiver is None and timeout is UNSET and total is None and meta is None:
-            return self._usual
-        within = self._far.timeout if timeout is UNSET else timeout
+            return self._default_plan
+        within = self._session.timeout if timeout is UNSET else timeout
         if receiver is None and (within is None or own):
             return CallPlan(timeout, total, None, meta)
         if total is None and within is None:
             total = LONGEST
         return CallPlan(timeout, total, None if receiver is None else progress_receiver(receiver), meta, True)
 
-    # -- when the server was lost
+    # -- after the server was lost
 
     async def _renewed(self) -> None:
         self._cache.clear()
@@ -507,14 +510,15 @@ class Client:
 
 
 def _size(found: ReadResourceResult) -> int:
-    """Return the bytes of a resource, but for some."""
+    """Return the bytes of a resource's contents, approximately."""
     texts = [part for one in found.contents for part in (one.text, one.blob) if isinstance(part, str)]
     return sum(map(len, texts))
 
 
-def _apart(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
-    """Return the params of a call as JSON text without their `_meta`, and this with what `meta` has: a message has each
-    member once, and the revision adds to it. Raises LocalError for a `_meta` that is no object."""
+def _split_meta(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
+    """Return the params of a call as JSON text without their `_meta`, and the members of that joined with `meta`: the
+    revision adds others, and a message may have `_meta` only once. Raises LocalError for a `_meta` that is no
+    object."""
     body = b"{}" if params is None else to_json(params)
     if b'"_meta"' not in body:
         return body, meta
@@ -533,6 +537,6 @@ def _revision(revision: Revision | str | None) -> Revision | None:
         return revision
     if revision not in REVISIONS:
         near = nearest_name(revision, REVISIONS, 0.9)
-        there = f"did you mean {near}?" if near else f"there are {', '.join(REVISIONS)}"
-        raise LocalError(f"there is no revision {revision!r}; {there}")
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(REVISIONS)}"
+        raise LocalError(f"there is no revision {revision!r}; {hint}")
     return REVISIONS[revision]

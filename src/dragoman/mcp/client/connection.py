@@ -1,4 +1,4 @@
-"""One connection of a client with its server: the channel, our peer on it, and the form of the era on its wire."""
+"""One connection of a client with its server: the channel, our peer on it, and how it is used in each era."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class McpConnection:
-    """A channel and our peer on it. `streamable`: the channel where it is Streamable HTTP; `inside`: a server in this
-    process."""
+    """A channel and our peer on it. `streamable`: the channel, if it is Streamable HTTP; `http`: whether it is over
+    HTTP at all; `inside`: the server, if it is in this process."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class McpConnection:
         self.streamable = streamable
         self.http = http
         self.status: int | None = None
-        """Over HTTP: the status of the last JSON-RPC error that was the answer to a call; None: none came."""
+        """Over HTTP: the status of the last JSON-RPC error that answered a call; None: there was none."""
         if streamable is not None:
             streamable.on_status = self._answered_with
         self._exchanges = inside is None and not channel.duplex
@@ -42,7 +42,7 @@ class McpConnection:
         self.status = status
 
     def turn(self, *, stateless: bool) -> None:
-        """Use this era's form from now on."""
+        """Use the connection as this era does from now on."""
         if self.streamable is not None:
             self.streamable.stateless = stateless
             self.channel.duplex = self.streamable.duplex
@@ -56,7 +56,7 @@ class McpConnection:
             self.channel.duplex = not stateless
 
     async def ready(self, revision: Revision) -> None:
-        """Notify the server that the handshake is complete, and speak this revision from now on."""
+        """Notify the server that the handshake is complete, and use this revision from now on. Raises ChannelError."""
         if self.streamable is not None:
             # "the client MUST include the `MCP-Protocol-Version` header on all subsequent requests" (basic/transports)
             self.streamable.version = revision.date if revision.version_header else None

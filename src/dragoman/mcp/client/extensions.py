@@ -1,8 +1,7 @@
-"""The client's side of extensions: settles their results.
+"""The client's side of extensions: turns their results into complete ones.
 
-What it declares is an `Extension`, as on a server: the client puts it into its capabilities, calls its methods by
-`Client.request`, and takes its values of `resultType`.
-"""
+An extension is declared by an `Extension`, as on a server: the client declares it in its capabilities, calls its
+methods by `Client.request`, and accepts its values of `resultType`."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ class ClientExtension(Protocol):
         """The declaration for both ends."""
 
     async def settle(self, method: str, result: Struct, client: ExtensionClient) -> Struct | Mapping[str, Any]:
-        """Return the complete result of a call that ended in one of this extension's results, as its type or as JSON
-        values. What it raises, the call raises."""
+        """Return the complete result of a call that ended in one of this extension's results, as a Struct or as JSON
+        values. The call raises what it raises."""
 
 
 class ClientExtensions(Struct, frozen=True):
@@ -42,8 +41,8 @@ class ClientExtensions(Struct, frozen=True):
 
 
 def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExtensions:
-    """Check the extensions. Raises LocalError for an invalid one, for two that conflict, and for results that none
-    settles."""
+    """Check the extensions of a client. Raises LocalError for an invalid one, for two that conflict, and for one with
+    results that nothing settles."""
     declared, settlers = [], {}
     for one in given:
         if isinstance(one, ClientExtension):

@@ -1,12 +1,13 @@
-"""Answers a server's questions: elicitation, sampling and roots, by one function each for both eras.
+"""Answers a server's questions: elicitation, sampling and roots, by the user's functions, which are the same in both
+eras.
 
-In the stateful era a question is a request and its answer a response; in the stateless era it is a
-member of `inputRequests` and its answer one of `inputResponses`. The functions do not know which.
+In the stateful era a question is a request and its answer a response; in the stateless era it is a member of
+`inputRequests` and its answer one of `inputResponses`. The functions cannot tell which.
 Rules:
 
-- Capabilities are declared for the functions given, and refused for the others.
+- Capabilities are declared for the functions that are given; questions for the others are refused.
 - A plain function runs in a worker thread, because users and models are slow; `async def` is awaited.
-- An accepted form is completed by the form's defaults and checked against the form.
+- An accepted form is completed with the defaults of its schema, and checked against it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ defaults), False (declined) or None (cancelled); or an awaitable of one."""
 OnSample: TypeAlias = Callable[[CreateMessageRequestParams], Any]
 """Answers a sampling: a `CreateMessageResult`, the model's text, or None (declined); or an awaitable of one."""
 RootsSource: TypeAlias = Sequence[Root | str | PathLike[str]] | Callable[[], Any]
-"""Roots, folders or file: URIs; or a function, plain or async, that lists them on request."""
+"""Roots, folders or file: URIs; or a function, plain or async, that returns them when they are requested."""
 
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
@@ -67,12 +68,12 @@ REJECTED = -1
 
 
 class Declined(Exception):
-    """A question of the server was declined here. Handlers may raise it; a call that cannot go on without the answer
-    raises it. It never crosses the wire as it is."""
+    """A question of the server was declined here. The user's functions may raise it; a call that cannot go on without
+    the answer raises it. It is not sent to the server as it is."""
 
 
 class AnswerOptions(Struct, frozen=True, kw_only=True):
-    """The functions that answer, by the names of their options."""
+    """The options of `Client` that answer questions."""
 
     on_elicit: OnElicit | None
     on_elicit_url: OnElicit | None
@@ -82,7 +83,7 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
 
 
 class QuestionHandlers:
-    """The functions that answer a server's questions, and the capabilities they declare."""
+    """The functions that answer a server's questions, and the capabilities that they declare."""
 
     def __init__(self, given: AnswerOptions, *, questions: int = CLIENT.questions, lenient: Leniency = STRICT) -> None:
         if given.sample_tools and given.on_sample is None:
@@ -94,10 +95,11 @@ class QuestionHandlers:
         self._sample_tools = given.sample_tools
         self.roots: RootsSource | None = given.roots
         self.questions: int = questions
-        """How many questions one result may have, and a server at once."""
+        """How many questions one result may have, and how many a server may ask at once."""
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """Return the capabilities declared to a server of this revision; `encode` leaves out what it does not know."""
+        """Return the capabilities to declare to a server of this revision; `encode` leaves out those that it does not
+        have."""
         form: dict[str, Any] | UnsetType = {} if self._form else UNSET
         url: dict[str, Any] | UnsetType = {} if self._url and revision.elicitation_modes else UNSET
         # "Clients declaring the `elicitation` capability MUST support at least one mode" (client/elicitation)
@@ -112,8 +114,8 @@ class QuestionHandlers:
     async def answer(self, method: str, params: Raw | UnsetType, revision: Revision) -> bytes:
         """Return the answer to one question as JSON text.
 
-        Raises MethodNotFound for an undeclared capability, InvalidParams for an invalid question, Declined
-        when it was declined, LocalError when a function returns an invalid answer, and what the function raises.
+        Raises MethodNotFound for an undeclared capability, InvalidParams for an invalid question, Declined if it was
+        declined, LocalError if a function returns an invalid answer, and what the function raises.
         """
         if method == ELICIT and (self._form or (self._url and revision.elicitation_modes)):
             answer: Struct = await self._answer_elicitation(params, revision)
@@ -172,7 +174,7 @@ class QuestionHandlers:
 
 
 async def _call_function(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return a function's result, awaited, or computed in a thread."""
+    """Return a function's result: that of `async def` is awaited, any other function runs in a thread."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(*arguments)
     found = await asyncio.to_thread(function, *arguments)
@@ -180,7 +182,7 @@ async def _call_function(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def declined_error(error: Exception) -> RpcError:
-    """Return the error for a server of the stateful era when a question was declined."""
+    """Return the error that answers a declined question of a server of the stateful era."""
     return RpcError(str(error) or "User rejected the request", code=REJECTED)
 
 
@@ -192,7 +194,8 @@ def _is_url(url: str | UnsetType) -> bool:
 
 
 def _elicit_result(found: Any, form: ElicitRequestParams | None) -> ElicitResult:
-    """Return a function's result as the protocol's answer; `form`: the question, in form mode."""
+    """Return a function's result as the protocol's answer. `form`: the question, in form mode; None in URL mode. Raises
+    LocalError for an invalid result."""
     if isinstance(found, ElicitResult):
         action, content = found.action, found.content
     elif found is None or found is False:
@@ -212,7 +215,7 @@ def _elicit_result(found: Any, form: ElicitRequestParams | None) -> ElicitResult
 def _check(schema: Mapping[str, Any], content: dict[str, Any]) -> None:
     try:
         form = form_of(schema)
-    except LocalError as error:  # a form of more than forms may have: the server's own checks must do
+    except LocalError as error:  # the form has more than forms may have: then only the server checks the answer
         logger.debug("%s: %s", ELICIT, error)
         return
     try:
@@ -229,7 +232,7 @@ def _members(found: Any) -> dict[str, Any]:
 
 
 def with_defaults(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the form's values, with its schema's defaults where there is none ("Clients that support defaults SHOULD
+    """Return the form's values, with the schema's defaults for missing ones ("Clients that support defaults SHOULD
     pre-populate form fields with these values", client/elicitation)."""
     properties = schema.get("properties")
     whole = dict(content)
@@ -248,7 +251,7 @@ def _blocks(message: SamplingMessage) -> list[Any]:
 
 def _find_unbalanced(messages: Sequence[SamplingMessage]) -> str | None:
     """Return what is wrong with the tool calls in the messages of a sampling (client/sampling, Message Content
-    Constraints)."""
+    Constraints); None if nothing is."""
     owed: set[str] = set()
     for message in messages:
         blocks = _blocks(message)
@@ -275,7 +278,8 @@ def _folder(text: str) -> Root:
 
 
 def _root(one: Root | str | PathLike[str]) -> Root:
-    """Make a root of what the user gave ("This MUST be a `file://` URI", client/roots)."""
+    """Return the root for a folder, a URI or a root ("This MUST be a `file://` URI", client/roots). Raises
+    LocalError."""
     root = one if isinstance(one, Root) else None
     if root is None:
         text = fspath(one)  # type: ignore[arg-type]  # no Root

@@ -1,9 +1,9 @@
-"""Calls that take several round trips: the server asks, the client answers and calls again.
+"""Calls that need several round trips: the server asks, the client answers and calls again.
 
 Rules (basic/patterns/mrtr of the stateless era):
 
 - A retry is the original call with `inputResponses` and `requestState`, under a new id. The state is echoed byte for
-  byte, only when it was given, and used for no other call.
+  byte, and only in the retry of the call that got it.
 - Retries are bounded. An unknown `resultType` is invalid; an absent one means complete.
 - If a revision sends the user to a URL by an error, the call is made again after the URL was opened.
 """
@@ -28,11 +28,11 @@ from .salvage import salvage
 T = TypeVar("T")
 
 ROUNDS = 10
-"""Round trips in which a server may ask, per call."""
+"""Round trips in which a server may ask, for each call."""
 EARLY = 100
-"""Completed elicitations that are remembered though no error has named them yet; the oldest is dropped first."""
+"""Completed elicitations that are remembered before an error has named them; the oldest is dropped first."""
 LONGEST_ID = 200
-"""Characters of an elicitation's id that are remembered so."""
+"""Characters of such an elicitation's id that are remembered."""
 QUESTIONS = frozenset({ELICIT, SAMPLE, ROOTS})
 
 Trip: TypeAlias = Callable[[bytes], Awaitable[Raw]]
@@ -47,7 +47,7 @@ class _Question(Struct):
 
 
 class _Head(Struct, rename="camel"):
-    """The members that tell whether a result is one."""
+    """The members of a result that tell whether it is complete."""
 
     result_type: str = COMPLETE
     input_requests: dict[str, _Question] | UnsetType = UNSET
@@ -55,8 +55,8 @@ class _Head(Struct, rename="camel"):
 
 
 def head(method: str, raw: Raw, known: Container[str] = ()) -> _Head:
-    """Raise BadAnswer when a result is not an object, or has an unknown type. `known`: the types that extensions
-    add."""
+    """Return the head of a result. Raises BadAnswer if that is not an object, or has an unknown type. `known`: the
+    types that extensions add."""
     try:
         found = decode(raw, _Head)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -68,7 +68,8 @@ def head(method: str, raw: Raw, known: Container[str] = ()) -> _Head:
 
 
 def read(method: str, raw: Raw, kind: type[T]) -> T:
-    """Return a result of a type. Raises BadAnswer when it does not fit."""
+    """Return a result as a type, without entries that do not fit. Raises BadAnswer if the result itself does not
+    fit."""
     try:
         return lenient.decode(raw, kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -79,7 +80,7 @@ def read(method: str, raw: Raw, kind: type[T]) -> T:
 
 
 def complete_result(method: str, raw: Raw, kind: type[Any]) -> Any:
-    """Return a result of a method that asks nothing."""
+    """Return a result of a method that may not ask. Raises BadAnswer if it asks, or does not fit."""
     if head(method, raw).result_type != COMPLETE:
         # "Servers MUST NOT send `InputRequiredResult` responses on any other client requests" (basic/patterns/mrtr)
         raise BadAnswer(f"{method}: the server must not ask here")
@@ -96,10 +97,10 @@ async def run_rounds(
     rounds: int,
     known: Container[str] = (),
 ) -> tuple[Raw, str]:
-    """Return the final result after this first one, and its type: complete, or one of `known`.
+    """Return the final result, after the first one `raw`, and its type: complete, or one of `known`.
 
-    Raises BadAnswer for a server that asks wrongly or without end, Declined when a question was declined,
-    LocalError for answers of ours that do not fit, and what a round trip raises.
+    Raises BadAnswer for a server that asks wrongly or without end, Declined if a question was declined, LocalError for
+    answers of ours that do not fit, and what a round trip raises.
     """
     found = head(method, raw, known)
     left = rounds
@@ -159,8 +160,9 @@ class UrlElicitations:
         self._early: dict[str, None] = {}
 
     def done(self, id: str) -> None:
-        """ "Clients MUST ignore notifications referencing unknown or already-completed IDs". An unknown one is kept a
-        while: it may overtake the error that names it on its way to the call."""
+        """Note that an elicitation is complete. "Clients MUST ignore notifications referencing unknown or
+        already-completed IDs"; an unknown one is remembered for a while, since the notification may overtake the error
+        that names its id."""
         future = self._open.get(id)
         if future is None:
             self._early[id[:LONGEST_ID]] = None
@@ -172,9 +174,9 @@ class UrlElicitations:
     async def run(
         self, error: RpcError, answering: QuestionHandlers, revision: Revision, patience: float | None
     ) -> bool:
-        """Send the user where a URL_ELICITATION_REQUIRED error says, and wait until the server says that it is done, or
-        `patience` seconds: "Servers MAY send" that. False when the user did not want to go there, or the error makes no
-        sense."""
+        """Send the user to the URLs of a URL_ELICITATION_REQUIRED error, and wait until the server reports completion,
+        for at most `patience` seconds, since servers only MAY report it. Return False if the user declined, or the
+        error names no such URLs."""
         try:
             required = msgspec.convert(error.data, _Required).elicitations
         except msgspec.ValidationError:

@@ -1,16 +1,16 @@
-"""Finds out which era and revision the far end speaks, and opens the channel in it.
+"""Finds out which era and revision the server speaks, and opens the channel in it.
 
 Rules (basic/versioning and the bindings' "Backward Compatibility"):
 
-- `server/discover` is sent first, with the newest revision. A recognised modern error means a modern server, which gets
-  the question again with the newest common revision. Any other error, or silence on a stream, means a legacy server,
-  and `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
+- `server/discover` is sent first, with the newest revision. A known modern error means a modern server, which gets the
+  request again with the newest common revision. Any other error, or silence on a stream, means a legacy server, and
+  `initialize` follows. Over HTTP a legacy endpoint that refuses that too may be one of HTTP+SSE.
 - A server that was only slow is modern: if its answer to `server/discover` comes before its answer to `initialize`, it
-  is connected again and gets the question once more, without the shorter timeout.
-- An answer that says "later" (a 503, a 429, an error with `retry_after`) says nothing of the era: it is raised.
-- The outcome is remembered for the process, per URL or command, and determined again when it fails. It is not where
-  only a fault spoke for it: a crash, an answer that makes no sense, a process that died.
-- A server that dies because of the question is started again and gets `initialize`.
+  is connected again and gets the request once more, without the shorter timeout.
+- An answer that means "later" (a 503, a 429, an error with `retry_after`) does not decide the era: it is raised.
+- The outcome is remembered in this process, for each URL or command, and found out again when it fails. It is not
+  remembered if only a fault decided it: a crash, an answer that makes no sense, a process that died.
+- A server that dies because of `server/discover` is started again and gets `initialize`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from .http.refusals import HttpRefused
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 PROBE = 10.0
-"""Seconds without an answer on a stream after which the server is taken to be a legacy one: longer than most commands
-need to start. Most legacy servers answer at once, with an error."""
+"""Seconds without an answer on a stream after which the server counts as a legacy one: longer than most commands need
+to start. Most legacy servers answer at once, with an error."""
 
 ServerKey: TypeAlias = "str | tuple[str, ...] | None"
 """A URL or a command; None: a server that no other client can reach."""
@@ -60,7 +60,7 @@ def server_key_of(target: Any) -> ServerKey:
 
 
 class ServerProfile(Struct, frozen=True, kw_only=True):
-    """How the far end describes itself."""
+    """What the server says of itself, in the revision in use."""
 
     revision: Revision
     capabilities: ServerCapabilities
@@ -69,19 +69,20 @@ class ServerProfile(Struct, frozen=True, kw_only=True):
 
 
 class ClientProfile(Struct, frozen=True):
-    """How this client describes itself."""
+    """What this client says of itself."""
 
     info: Implementation
     answering: QuestionHandlers
     extensions: Extensions = NONE
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """Return the capabilities declared to a server of this revision."""
+        """Return the capabilities to declare to a server of this revision."""
         found = self.answering.capabilities(revision)
         return msgspec.structs.replace(found, extensions=self.extensions.declared) if self.extensions.all else found
 
     def meta(self, revision: Revision, level: str | None) -> bytes:
-        """Return the members of `_meta` that every request carries, without braces; b"" if there are none."""
+        """Return the members of `_meta` for every request, as JSON text without braces; b"" if there are none. `level`:
+        the lowest level of log messages."""
         if revision.stateful:
             return b""
         meta = RequestMeta(
@@ -101,7 +102,7 @@ class ClientProfile(Struct, frozen=True):
 
 
 Dial: TypeAlias = Callable[[bool], Coroutine[Any, Any, McpConnection]]
-"""Opens a new channel to the far end; with True over HTTP+SSE."""
+"""Opens a new channel to the server; with True over HTTP+SSE."""
 
 
 class RevisionMemory:
@@ -112,11 +113,11 @@ class RevisionMemory:
         self._known: dict[str | tuple[str, ...], Revision] = {}
 
     def get(self, server_key: ServerKey) -> Revision | None:
-        """Return what a server spoke; None if unknown."""
+        """Return the revision that a server spoke; None if unknown."""
         return None if server_key is None else self._known.get(server_key)
 
     def put(self, server_key: ServerKey, revision: Revision | None) -> None:
-        """Remember what a server speaks; None: forget it."""
+        """Remember the revision that a server speaks; None: forget the server."""
         if server_key is None:
             return
         self._known.pop(server_key, None)
@@ -136,34 +137,36 @@ _remembered = RevisionMemory(REMEMBERED)
 
 
 class Negotiation:
-    """Opens a channel to the far end, in the era that it speaks."""
+    """Opens a channel to the server, in the era that it speaks. `revision`: the only one that is allowed; None: any.
+    `timeout`: seconds of each request; `probe`: seconds without an answer after which a server on a stream counts as a
+    legacy one."""
 
     def __init__(
         self,
-        reach: Dial,
-        hello: ClientProfile,
+        open_channel: Dial,
+        profile: ClientProfile,
         *,
         server_key: ServerKey,
         revision: Revision | None,
         timeout: float | None,
         probe: float,
     ) -> None:
-        self._reach = reach
-        self._hello = hello
-        self._place = server_key
+        self._open_channel = open_channel
+        self._profile = profile
+        self._server_key = server_key
         self._revision = revision
         self._timeout = timeout
         self._probe = probe
         self._fault: Exception | None = None
-        """What spoke for a legacy server, where it may have been a fault of the moment."""
+        """The fault that made the server count as a legacy one; it may be temporary. None: there was none."""
 
     async def open(self) -> tuple[McpConnection, ServerProfile]:
-        """Open a channel; returns it and what is spoken on it.
+        """Open a channel; return it, and the server's profile.
 
-        Raises ChannelError, CallTimeout, RpcError, BadAnswer if the far end cannot be reached or there is no common
+        Raises ChannelError, CallTimeout, RpcError, BadAnswer if the server cannot be reached or there is no common
         revision; the channel is closed then.
         """
-        known = self._revision or _remembered.get(self._place)
+        known = self._revision or _remembered.get(self._server_key)
         if known is not None and known.stateful:
             try:
                 found = await self._stateful(known)
@@ -171,28 +174,28 @@ class Negotiation:
                 if self._revision is not None or _is_later(error, None):
                     raise
                 _remembered.put(
-                    self._place, None
+                    self._server_key, None
                 )  # "re-probing if the cached assumption later fails" (basic/versioning)
             else:
                 return found
         self._fault = None
         found = await self._open_probing(known or NEWEST, self._probe)
         if self._fault is None:
-            _remembered.put(self._place, found[1].revision)
+            _remembered.put(self._server_key, found[1].revision)
         return found
 
     # -- the stateless era
 
     async def _open_probing(self, revision: Revision, probe: float | None) -> tuple[McpConnection, ServerProfile]:
-        connection = await self._reach(False)
+        connection = await self._open_channel(False)
         try:
-            return await self._spoken(connection, self._either(connection, revision, probe))
+            return await self._with_fallback(connection, self._negotiate(connection, revision, probe))
         except _Legacy as found:
             return await self._stateful(found.revision)
         except _Slow:
             return await self._open_probing(revision, None)
 
-    async def _either(self, connection: McpConnection, revision: Revision, probe: float | None) -> ServerProfile:
+    async def _negotiate(self, connection: McpConnection, revision: Revision, probe: float | None) -> ServerProfile:
         era = await self._try_stateless(connection, revision, probe)
         if era is not None:
             return era
@@ -203,17 +206,18 @@ class Negotiation:
             ) from self._fault
         return await self._handshake(connection, NEWEST_STATEFUL)
 
-    async def _spoken(
-        self, connection: McpConnection, words: Awaitable[ServerProfile]
+    async def _with_fallback(
+        self, connection: McpConnection, outcome: Awaitable[ServerProfile]
     ) -> tuple[McpConnection, ServerProfile]:
-        """Return the channel, and the outcome of the handshake; the channel is closed if that fails."""
+        """Return the channel, and the outcome of the handshake; if that fails, close the channel. An HTTP endpoint that
+        refuses it is tried over HTTP+SSE."""
         try:
-            return connection, await words
+            return connection, await outcome
         except HttpRefused as error:
             await connection.peer.close(0)
             if not connection.http or not _may_be_sse(error):
                 raise
-            return await self._sse(error)
+            return await self._try_sse(error)
         except BaseException:
             await connection.peer.close(0)
             raise
@@ -230,7 +234,7 @@ class Negotiation:
             except RpcError as error:
                 if _is_later(error, connection.status):
                     raise
-                other = self._other(error, revision)
+                other = self._next_revision(error, revision)
             except HttpRefused as error:
                 if not _is_legacy(error):
                     raise
@@ -242,7 +246,7 @@ class Negotiation:
                 self._fault = error
                 return None
             except ChannelError as error:
-                if connection.http or isinstance(error, EndedUnread):  # another question would not help
+                if connection.http or isinstance(error, EndedUnread):  # another request would not help
                     raise
                 # it died because of a request before `initialize`
                 logger.debug("server/discover: %s", error)
@@ -268,10 +272,10 @@ class Negotiation:
     async def _discover(
         self, connection: McpConnection, revision: Revision, probe: float | None
     ) -> DiscoverResult | ServerProfile | None:
-        """Send `server/discover`; None: a legacy server. A ServerProfile if the server was silent for `probe` seconds
-        (None: without that limit) and then answered `initialize`."""
+        """Send `server/discover`, and return its result; None: it is a legacy server. A ServerProfile: the server was
+        silent for `probe` seconds (None: without that limit), and then answered `initialize`."""
         connection.status = None
-        params = Raw(b'{"_meta":{' + self._hello.meta(revision, None) + b"}}")
+        params = Raw(b'{"_meta":{' + self._profile.meta(revision, None) + b"}}")
         call = connection.peer.call(
             "server/discover",
             params,
@@ -286,17 +290,18 @@ class Negotiation:
             done, _ = await asyncio.wait([asking], timeout=probe)
             if done:
                 return _read_discovery(asking.result())
-            return await self._doubt(connection, asking, probe)
+            return await self._try_handshake(connection, asking, probe)
         finally:
             asking.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await asking
 
-    async def _doubt(
+    async def _try_handshake(
         self, connection: McpConnection, asking: asyncio.Future[Raw], probe: float
     ) -> DiscoverResult | ServerProfile | None:
-        """ "Does not respond within a reasonable timeout: the server is legacy" (basic/transports/stdio). One that only
-        started slowly answers both questions, the first one first: then the answer to that counts."""
+        """Send `initialize` to a server that has not answered `server/discover`: "Does not respond within a reasonable
+        timeout: the server is legacy" (basic/transports/stdio). One that only started slowly answers both requests in
+        order: then the first answer counts."""
         logger.info("server/discover: no answer within %s s, so `initialize` is tried", probe)
         try:
             era = await self._handshake(connection, NEWEST_STATEFUL)
@@ -309,9 +314,9 @@ class Negotiation:
             raise _Slow
         return era
 
-    def _other(self, error: RpcError, revision: Revision) -> Revision | None:
-        """Return the revision for the next try; None: a legacy server. Raises an error that a modern server will
-        repeat."""
+    def _next_revision(self, error: RpcError, revision: Revision) -> Revision | None:
+        """Return the revision for the next try after an error; None: it is a legacy server. Raises an error that a
+        modern server would repeat."""
         if error.code in (HEADER_MISMATCH, MISSING_CAPABILITY):
             raise error
         if error.code != UNSUPPORTED_VERSION:
@@ -324,7 +329,7 @@ class Negotiation:
         return other
 
     def _common(self, dates: Iterable[str]) -> Revision | None:
-        """Return the newest common revision. Raises BadAnswer when there is none."""
+        """Return the newest common revision. Raises BadAnswer if there is none."""
         dates = list(dates)
         if self._revision is not None and self._revision.date in dates:
             return self._revision
@@ -337,13 +342,14 @@ class Negotiation:
     # -- the stateful era
 
     async def _stateful(self, revision: Revision) -> tuple[McpConnection, ServerProfile]:
-        connection = await self._reach(False)
-        return await self._spoken(connection, self._handshake(connection, revision))
+        connection = await self._open_channel(False)
+        return await self._with_fallback(connection, self._handshake(connection, revision))
 
-    async def _sse(self, error: HttpRefused) -> tuple[McpConnection, ServerProfile]:
-        """The endpoint refuses POST: find out whether it speaks HTTP+SSE (basic/transports, Backward Compatibility)."""
+    async def _try_sse(self, error: HttpRefused) -> tuple[McpConnection, ServerProfile]:
+        """Try HTTP+SSE at an endpoint that refuses POST (basic/transports, Backward Compatibility). Raises `error` if
+        it does not speak that."""
         try:
-            connection = await self._reach(True)
+            connection = await self._open_channel(True)
         except (ChannelError, BadAnswer) as fault:
             raise error from fault
         try:
@@ -354,21 +360,21 @@ class Negotiation:
 
     async def _handshake(self, connection: McpConnection, revision: Revision) -> ServerProfile:
         connection.turn(stateless=False)
-        return await handshake(connection, self._hello, revision, timeout=self._timeout, forced=self._revision)
+        return await handshake(connection, self._profile, revision, timeout=self._timeout, forced=self._revision)
 
 
 async def handshake(
     connection: McpConnection,
-    hello: ClientProfile,
+    profile: ClientProfile,
     revision: Revision,
     *,
     timeout: float | None,
     forced: Revision | None = None,
 ) -> ServerProfile:
-    """`initialize` and `notifications/initialized`. Raises BadAnswer when the server chose a revision that this client
-    does not speak."""
+    """Send `initialize` and `notifications/initialized`, and return the server's profile. `forced`: the only revision
+    that is allowed. Raises BadAnswer if the server chose a revision that this client does not speak."""
     try:
-        raw = await connection.peer.call("initialize", hello.initialize(revision), result=Raw, timeout=timeout)
+        raw = await connection.peer.call("initialize", profile.initialize(revision), result=Raw, timeout=timeout)
     except MethodNotFound as error:
         why = "it has no initialize: this is JSON-RPC, not MCP; use dragoman.connect, on the command methods and call"
         raise BadAnswer(why) from error
@@ -391,18 +397,18 @@ async def handshake(
 
 
 class _Legacy(Exception):
-    """The server must be connected again, and gets `initialize`."""
+    """A legacy server: it must be connected again, and gets `initialize`."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
 
 
 class _Slow(Exception):
-    """A modern server answered too late: it must be connected again, and gets `server/discover` alone."""
+    """A modern server that answered late: it must be connected again, and gets only `server/discover`."""
 
 
 def newest(dates: Iterable[str]) -> Revision | None:
-    """Return the newest of these that this client speaks."""
+    """Return the newest of these revisions that this client speaks; None if there is none."""
     known = [REVISIONS[date] for date in dates if date in REVISIONS]
     return by_age(known)[-1] if known else None
 
@@ -414,7 +420,7 @@ def supported(error: RpcError) -> list[str]:
 
 
 def _read_discovery(raw: Any) -> DiscoverResult | None:
-    """None if the result is not a discovery: a legacy server may answer anything with a result."""
+    """Return the result of `server/discover`; None if it is something else: a legacy server may answer any method."""
     try:
         found = lenient.decode(raw, DiscoverResult)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -424,8 +430,8 @@ def _read_discovery(raw: Any) -> DiscoverResult | None:
 
 
 def _is_modern(asking: asyncio.Future[Raw]) -> bool:
-    """Return whether `server/discover` has been answered by now, as only a modern server answers, and with a revision
-    of the stateless era that this client speaks."""
+    """Return whether `server/discover` has been answered by now as only a modern server answers it, with a revision of
+    the stateless era that this client speaks."""
     if not asking.done():
         return False
     error = asking.exception()
@@ -455,8 +461,8 @@ _LATER = (401, 403, 407, 408, 425, 429)
 
 
 def _is_later(error: Exception, status: int | None) -> bool:
-    """Return whether an answer says that the server may answer otherwise at another time, or to another caller.
-    `status`: the HTTP status that a JSON-RPC error came with."""
+    """Return whether an answer means that the server may answer otherwise later, or to another caller. `status`: the
+    HTTP status of a JSON-RPC error; None: it did not come over HTTP."""
     if isinstance(error, HttpRefused):
         return error.status in _LATER or error.status in (502, 503, 504)
     if not isinstance(error, RpcError):
@@ -468,11 +474,12 @@ def _is_later(error: Exception, status: int | None) -> bool:
 
 
 def _is_legacy(error: HttpRefused) -> bool:
-    """Return whether this is how a legacy server refuses a modern request: a 4xx, or a crash, but not for authorization
-    or load."""
+    """Return whether a legacy server may refuse a modern request in this way: by a 4xx or a crash, but not because of
+    authorization or load."""
     return (400 <= error.status < 500 and error.status not in _LATER) or error.status in (500, 501)
 
 
 def _may_be_sse(error: HttpRefused) -> bool:
-    """ "If it fails with 400, 404 or 405" (basic/transports, Backward Compatibility); other 4xx in older texts."""
+    """Return whether the endpoint may be one of HTTP+SSE: "If it fails with 400, 404 or 405" (basic/transports,
+    Backward Compatibility); other 4xx in older texts."""
     return 400 <= error.status < 500 and error.status not in _LATER

@@ -1,6 +1,7 @@
 """Passes a server's notifications on: to caches, subscriptions, and the user's functions.
 
-Notifications come in order, on the loop. A function that fails is logged; what one awaits goes on beside the channel.
+Notifications are passed on in order, on the loop. A function that fails is logged; an async one runs as a task, and the
+next notification does not wait for it.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class _Uri(Struct):
 
 
 class NotificationRouter:
-    """Passes notifications of a server on."""
+    """Passes the notifications of a server on to all who need them."""
 
     def __init__(
         self,
         cache: Cache,
         tools: KnownTools,
         subscriptions: ClientSubscriptions,
-        errands: UrlElicitations,
+        url_elicitations: UrlElicitations,
         on_log: OnLog | None,
         on_notification: OnNotification | None,
         lenient: Leniency = STRICT,
@@ -67,12 +68,12 @@ class NotificationRouter:
         self._cache = cache
         self._tools = tools
         self._subscriptions = subscriptions
-        self._errands = errands
+        self._url_elicitations = url_elicitations
         self._on_log = on_log
         self._on_notification = on_notification
 
     def route(self, method: str, params: Raw | UnsetType) -> None:
-        """A notification has come. One that does not fit is logged and ignored."""
+        """Pass a notification on. One that does not fit is logged and ignored."""
         try:
             self._take(method, params)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -93,7 +94,7 @@ class NotificationRouter:
         elif method == "notifications/message" and self._on_log is not None and params is not UNSET:
             call_function(self._on_log, decode(params, LoggingMessageNotificationParams))
         elif method == "notifications/elicitation/complete" and params is not UNSET:
-            self._errands.done(decode(params, ElicitationCompleteNotificationParams).elicitation_id)
+            self._url_elicitations.done(decode(params, ElicitationCompleteNotificationParams).elicitation_id)
         if self._on_notification is not None:
             call_function(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
 
@@ -102,7 +103,7 @@ _running: set[asyncio.Future[Any]] = set()
 
 
 def call_function(function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function of the user's."""
+    """Call a user's function; what an async one returns is run as a task. Raises nothing."""
     try:
         found = function(*arguments)
     except Exception:
@@ -121,7 +122,7 @@ def _finished(future: asyncio.Future[Any]) -> None:
 
 
 def progress_receiver(receiver: OnProgress) -> Callable[[Any], None]:
-    """Return the function that takes the params of a call's progress notifications."""
+    """Return a function that decodes the params of a call's progress notifications and calls `receiver`."""
 
     def step(progress: Any) -> None:
         try:

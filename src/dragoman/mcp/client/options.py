@@ -1,4 +1,4 @@
-"""What the options of a `Client` may be. Pure."""
+"""The options of calls, and the rules of the options of a `Client`. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ them."""
 
 
 class RequestOptions(TypedDict, total=False):
-    """How a request is made; `Client.call_tool` says what each is."""
+    """The options of a request; `Client.call_tool` describes them."""
 
     timeout: float | UnsetType | None
     total: float | None
@@ -46,7 +46,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class VersionedOptions(RequestOptions, total=False):
-    """How a tool is called, a prompt got or a resource read."""
+    """The options of calling a tool, getting a prompt or reading a resource."""
 
     version: str | None
 
@@ -86,4 +86,4 @@ CLIENT_OPTIONS: Final = {
     "headers": PAIRS | NONE,
     "tls": TLS | NONE,
 }
-"""What the options of a Client may be; those of `channel.Options` are checked there."""
+"""The rules of the options of a `Client`; those of `channel.Options` are checked there."""

@@ -1,7 +1,7 @@
-"""Keeps what is good of a result that does not fit as a whole, with a warning in the log.
+"""Keeps the good parts of a result that does not fit as a whole, with a warning in the log.
 
-One bad tool must not hide all others, and a tool has run already when its result has content of a kind that this client
-does not know. Bad entries of a list are left out; unknown content is handed on as the text of its JSON.
+One bad tool must not hide all others, and a tool has already run when its result has content of a kind that this client
+does not know. Bad entries of a list are left out; unknown content becomes text, the text of its JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _LISTS: Final = (ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
 _KNOWN: Final = frozenset(one.__struct_config__.tag for one in get_args(ContentBlock))
 _SHOWN: Final = 5
-"""Faults of one result that the log has."""
+"""Faults of one result that are logged at most."""
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -45,14 +45,14 @@ class _Typed(Struct):
 
 
 def salvage(method: str, raw: Raw, kind: type[T]) -> T | None:
-    """Return a result that does not fit without what is bad in it; None if that is not all that is wrong."""
+    """Return a result that does not fit, without its bad parts; None if it does not fit without them either."""
     try:
         members = decode(raw, dict[str, Raw])
         if kind in _LISTS:
             field = next(one for one in structs.fields(cast(Any, kind)) if get_origin(one.type) is list)
-            name, items = field.encode_name, _fitting(method, members[field.encode_name], get_args(field.type)[0])
+            name, items = field.encode_name, _good_entries(method, members[field.encode_name], get_args(field.type)[0])
         elif kind is CallToolResult:
-            name, items = "content", _understood(method, members["content"])
+            name, items = "content", _known_content(method, members["content"])
         else:
             return None
         return lenient.decode(Raw(msgspec.json.encode(members | {name: items})), kind)
@@ -60,7 +60,7 @@ def salvage(method: str, raw: Raw, kind: type[T]) -> T | None:
         return None
 
 
-def _fitting(method: str, listed: Raw, kind: Any) -> list[Raw]:
+def _good_entries(method: str, listed: Raw, kind: Any) -> list[Raw]:
     """Return the entries of a list that fit."""
     good, bad = [], []
     for one in decode(listed, list[Raw]):
@@ -83,8 +83,8 @@ def _name(entry: Raw) -> str:
     return repr(name[:80]) if isinstance(name, str) else "an entry without a name"
 
 
-def _understood(method: str, content: Raw) -> list[Any]:
-    """Blocks of content, those of an unknown type as the text of their JSON."""
+def _known_content(method: str, content: Raw) -> list[Any]:
+    """Return the blocks of content, those of an unknown type as the text of their JSON."""
     found: list[Any] = []
     for one in decode(content, list[Raw]):
         kind = decode(one, _Typed).type

@@ -4,8 +4,8 @@ Rules:
 
 - Every request of the stateless era carries `_meta`, made once per revision, and over HTTP the headers that mirror
   its body; in the stateful era the handshake has exchanged this.
-- A refused revision, an ended HTTP session and a dead process are each recovered once: the call
-  is sent again only when the far end cannot have run it.
+- After a refused revision, an ended HTTP session or a dead process the client recovers once: the call is sent again
+  only if the server cannot have run it.
 - Requests of the server go to `QuestionHandlers`, its notifications to the router.
 """
 
@@ -62,15 +62,15 @@ PATIENCE = 600.0
 """Seconds that a server's question may take: users are slow."""
 
 LONGEST = 3600.0
-"""Most seconds of a call that reports progress: "implementations SHOULD always enforce a maximum timeout, regardless of
-progress notifications" (basic/patterns/cancellation)."""
+"""Seconds of a call that reports progress, at most: "implementations SHOULD always enforce a maximum timeout,
+regardless of progress notifications" (basic/patterns/cancellation)."""
 
 Target: TypeAlias = "str | Sequence[str] | Attachable"
 
 
 class CallPlan(Struct, frozen=True):
-    """The options of one call. Seconds; `on_progress` gets the params of its progress. `progress`: ask the server for
-    it; each begins the time-out again."""
+    """The options of one call. `timeout`, `total`: seconds; `on_progress`: called with the params of each progress
+    notification; `progress`: whether to ask the server for these, each of which restarts the time-out."""
 
     timeout: float | UnsetType | None = UNSET
     total: float | None = None
@@ -81,12 +81,12 @@ class CallPlan(Struct, frozen=True):
 
 PLAIN_CALL = CallPlan()
 WITH_PROGRESS = CallPlan(progress=True)
-"""Of a call that a time-out ends: progress keeps it from that, whether anybody looks at it or not."""
+"""The plan of a call with a time-out: progress restarts it, also if no function receives the progress."""
 ENDLESS_CALL = CallPlan(timeout=None)
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
-    """The options of a session: options of `Client`, by their names there. `wire`: those that the wire reads."""
+    """The options of `Client` that a session needs. `wire`: those that the wire needs."""
 
     wire: Options
     revision: Revision | None
@@ -99,26 +99,26 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 
 
 class ClientSession:
-    """A client's session. `on_notification(method, params)` gets every notification, in order; `renewed` is awaited
-    after a new handshake with the same server, `lost` called when the channel is over (None: closed by us), or a new
-    session cannot be had; `reauthorized` before a request with another token."""
+    """A client's session. `on_notification(method, params)` is called with every notification, in order; `renewed` is
+    awaited after a new handshake with the same server; `lost` is called when the channel is over (None: we closed it),
+    or no new session can be begun; `reauthorized` before a request with another token."""
 
     on_notification: Callable[[str, Raw | UnsetType], None]
     renewed: Callable[[], Awaitable[None]]
     lost: Callable[[Exception | None], None]
     reauthorized: Callable[[], None]
 
-    def __init__(self, target: Target, hello: ClientProfile, options: SessionOptions) -> None:
+    def __init__(self, target: Target, profile: ClientProfile, options: SessionOptions) -> None:
         self.target = target
         self.server_key: ServerKey = server_key_of(target)
         self.http: bool = isinstance(target, str) and target.partition(":")[0].lower() in ("http", "https")
         self.timeout: float | None = options.timeout
         self.level: str | None = None
-        self._hello = hello
+        self._profile = profile
         self._options = options
         self._opening = Negotiation(
-            self._reach,
-            hello,
+            self._open_channel,
+            profile,
             server_key=self.server_key,
             revision=options.revision,
             timeout=options.timeout,
@@ -129,13 +129,14 @@ class ClientSession:
         self._era: ServerProfile | None = None
         self._handshakes = 0
         self._questions = 0
-        self._whole = True
-        """False from the loss of an HTTP session, or of what restores it, until there is a new one."""
+        self._complete = True
+        """Whether the session is complete; False from its loss over HTTP, or a failure to restore it, until there is a
+        new one."""
         self._head = b""
-        self._head_asking = b""
-        """Of a request that asks for progress, up to its token."""
+        self._head_with_progress = b""
+        """The beginning of the params of a request that asks for progress, up to its token."""
         self._reserved = frozenset[str]()
-        """The members of `_meta` that are ours, by their names."""
+        """The names of the members of `_meta` that only we set."""
         self._closing = False
         self._using: Servable | None = None
         self._service = self._make_service()
@@ -146,7 +147,7 @@ class ClientSession:
 
     @property
     def era(self) -> ServerProfile:
-        """The era and revision in use. Raises LocalError before the client is entered."""
+        """The profile of the server, with the revision in use. Raises LocalError before the client is entered."""
         if self._era is None:
             raise LocalError("the client is not connected yet: enter it first, `async with Client(...) as client`")
         return self._era
@@ -158,7 +159,7 @@ class ClientSession:
 
     @property
     def comes_back(self) -> bool:
-        """Whether what is lost now can be had again: the channel is there, or is to be opened again."""
+        """Whether a lost session can come back: there is a channel, or it may be opened again."""
         return self._options.restart or self.entered
 
     @property
@@ -169,8 +170,8 @@ class ClientSession:
         return self._connection.peer
 
     async def open(self) -> None:
-        """Connect and find out what the far end speaks; raises what `Negotiation.open` raises, and LocalError when it
-        is already connected."""
+        """Connect, and find out which revision the server speaks. Raises what `Negotiation.open` raises, and LocalError
+        if it is connected already."""
         if self.entered:
             raise LocalError("this client is entered already: one client is one channel")
         self._closing = False
@@ -186,11 +187,11 @@ class ClientSession:
         except BaseException:
             await self._unuse()
             raise
-        self._connection, self._whole = connection, True
+        self._connection, self._complete = connection, True
         self.adopt(era)
 
     async def _use(self) -> None:
-        """Start a server in this process, until we close."""
+        """Start the target if it is a server in this process; `_unuse` stops it."""
         if isinstance(self.target, Servable) and self._using is None:
             await self.target.start()
             self._using = self.target
@@ -201,7 +202,7 @@ class ClientSession:
             await using.stop()
 
     def adopt(self, era: ServerProfile) -> None:
-        """Speak this from now on."""
+        """Use the revision of this profile from now on."""
         self._era = era
         connection = self._connection
         assert connection is not None
@@ -210,21 +211,21 @@ class ClientSession:
         connection.peer.dialect = of(era.revision)
         # "The client MUST NOT write JSON-RPC responses" (2026's basic/transports/stdio)
         connection.peer.mute = not era.revision.server_calls
-        members = self._hello.meta(era.revision, self.level)
+        members = self._profile.meta(era.revision, self.level)
         self._head = b'{"_meta":{' + members + b"}," if members else b""
         self._members = members
         self._reserved = frozenset(msgspec.json.decode(b"{" + members + b"}"))
-        self._head_asking = b'{"_meta":{%b%b"progressToken":' % (members, b"," if members else b"")
+        self._head_with_progress = b'{"_meta":{%b%b"progressToken":' % (members, b"," if members else b"")
 
     async def close(self) -> None:
-        """End the channel; a child process is given time, then signals."""
+        """End the channel; a child process gets time to end, then signals."""
         self._closing = True
         if self._connection is not None:
             await self._connection.peer.close(0)
         await self._unuse()
 
-    async def _reach(self, sse: bool) -> McpConnection:
-        """Open a new channel, with our peer."""
+    async def _open_channel(self, sse: bool) -> McpConnection:
+        """Open a new channel, with our peer on it. `sse`: over HTTP+SSE."""
         channel, http = await self._dial(sse)
         served = channel.served if isinstance(channel, InProcessChannel) else None
         peer = ChannelPeer(
@@ -275,7 +276,7 @@ class ClientSession:
         extra: Mapping[str, str] | None = None,
         begun: Callable[[int], None] | None = None,
     ) -> Raw:
-        """One round trip; the result's JSON text. `body`: the params as a JSON object, without `_meta`.
+        """Make one round trip, and return the result's JSON text. `body`: the params as a JSON object, without `_meta`.
 
         Raises what `Peer.call` raises. `name` and `extra` become HTTP headers if the era has them; `begun` is called
         with the call's id before it is sent.
@@ -283,7 +284,7 @@ class ClientSession:
         connection = self._connection
         if connection is None or connection.peer.channel is None:
             connection = await self.alive()
-        if not (self._whole or self._closing):  # without a session the server would refuse every call
+        if not (self._complete or self._closing):  # without a session the server would refuse every call
             await self._renew(self._handshakes, SessionLost("the session was lost"))
         handshakes = self._handshakes
         try:
@@ -292,13 +293,13 @@ class ClientSession:
             if error.code != UNSUPPORTED_VERSION or not self._other_revision(error):
                 raise
         except SessionLost as error:
-            # "it MUST start a new session by sending a new `InitializeRequest`" (basic/transports); what was refused
-            # so was not done
+            # "it MUST start a new session by sending a new `InitializeRequest`" (basic/transports); a call that was
+            # refused in this way was not run
             await self._renew(handshakes, error)
         return await self._send(connection, method, body, name, plan, extra, begun)
 
     async def once(self, method: str, body: bytes) -> Raw:
-        """One round trip, and no recovery: for what is part of one."""
+        """Make one round trip without a recovery: for calls that are part of one."""
         connection = self._connection
         assert connection is not None
         return await self._send(connection, method, body, None, PLAIN_CALL, None, None)
@@ -319,7 +320,7 @@ class ClientSession:
         if begun is not None or plan.meta is not None:
             params = self._with_id(body, plan.meta, token, begun)
         elif token:
-            start, rest = self._head_asking, b"}," + body[1:] if len(body) > 2 else b"}}"
+            start, rest = self._head_with_progress, b"}," + body[1:] if len(body) > 2 else b"}}"
             params = lambda id: Raw(b"%b%d%b" % (start, id, rest))  # noqa: E731  (it is made for each call)
         else:
             params = self.params(body)
@@ -347,8 +348,8 @@ class ClientSession:
         return params
 
     def params(self, body: bytes, meta: bytes = b"", token: int | None = None) -> Raw:
-        """Return a request's params: its members, and `_meta` with the members for the revision, the user and the
-        call."""
+        """Return a request's params: its members, and `_meta` with the members for the revision, those of the user
+        (`meta`) and the progress `token`."""
         head = self._head
         if meta or token is not None:
             parts = [meta, self._members, b"" if token is None else b'"progressToken":%d' % token]
@@ -370,10 +371,10 @@ class ClientSession:
         self.adopt(msgspec.structs.replace(era, revision=found))
         return True
 
-    # -- making good
+    # -- recovery
 
     async def alive(self) -> McpConnection:
-        """Return the channel; opened again if it is over and `restart` is set."""
+        """Return the connection; it is opened again if it is over and `restart` is set."""
         connection = self._connection
         if connection is None:
             raise LocalError("the client is not entered yet: `async with Client(...) as client`")
@@ -384,14 +385,14 @@ class ClientSession:
                 # "If the server process exits unexpectedly, the client SHOULD restart it" (basic/transports/stdio)
                 await connection.peer.close(0)
                 await self._connect()
-                await self._again()
+                await self._restore()
             assert self._connection is not None
             return self._connection
 
     async def revive(self) -> None:
-        """Connect again, or begin a new session, where that is needed. Raises ChannelError if it is lost meanwhile."""
+        """Connect again, or begin a new session, if that is needed. Raises ChannelError if it is lost meanwhile."""
         await self.alive()
-        if not self._whole:
+        if not self._complete:
             await self._renew(self._handshakes, SessionLost("the session was lost"))
         if not self.entered:
             raise Closed("the channel was lost again")
@@ -404,24 +405,25 @@ class ClientSession:
                 raise lost
             if handshakes == self._handshakes:
                 try:
-                    self.adopt(await handshake(connection, self._hello, self.era.revision, timeout=self.timeout))
-                    self._whole = True
-                    await self._again()
+                    self.adopt(await handshake(connection, self._profile, self.era.revision, timeout=self.timeout))
+                    self._complete = True
+                    await self._restore()
                 except BaseException as error:
-                    self._whole = False
+                    self._complete = False
                     self.lost(error if isinstance(error, Exception) else lost)
                     raise
                 self._handshakes += 1
 
-    async def _again(self) -> None:
-        """Restore at the server what a session held for us. Raises SessionLost if the new one is lost meanwhile."""
+    async def _restore(self) -> None:
+        """Restore in a new session what the lost one had: the log level, and the subscriptions. Raises SessionLost if
+        the new one is lost meanwhile."""
         if self.level is not None and self.era.revision.stateful:
             try:
                 await self.once("logging/setLevel", msgspec.json.encode({"level": self.level}))
             except (RpcError, CallTimeout, BadAnswer) as error:
                 repeats.warning("the level of log messages is lost with the old session: %s", error)
         await self.renewed()
-        if not self._whole:  # the home stream reported it, and no call
+        if not self._complete:  # the home stream reported it, and no call
             raise SessionLost("the new session was lost while it was restored")
 
     def _state(self, peer: ChannelPeer, state: str, why: ChannelError | None) -> None:
@@ -430,8 +432,8 @@ class ClientSession:
 
     def _session_lost(self, why: SessionLost) -> None:
         connection = self._connection
-        self._whole = False
-        # one that is lost in the midst of its renewal is the renewal's fault, and not to be renewed at once
+        self._complete = False
+        # a session that is lost during its renewal is not renewed at once: the renewal fails
         if connection is not None and not self._closing and not self._lock.locked():
             connection.peer.later(self._renewed_quietly(self._handshakes, why))
 
@@ -441,7 +443,7 @@ class ClientSession:
         except Exception as error:  # the next call will meet the fault and raise it
             logger.debug("no new session: %s", error)
 
-    # -- what the server says
+    # -- the server's requests and notifications
 
     def _make_service(self) -> Service:
         service = Service("mcp client", discover=False, limits=self._options.wire.limits)
@@ -457,7 +459,7 @@ class ClientSession:
             revision: Revision | None = peer.state
             if message.method == "ping":
                 return ping, msgspec.structs.replace(message, params=message)
-            row = self._hello.extensions.methods.get(message.method)
+            row = self._profile.extensions.methods.get(message.method)
             if revision is None or row is None or row.direction == "client" or not row.within(revision):
                 raise MethodNotFound(data={"method": message.method})
             return question, msgspec.structs.replace(message, params=(message, revision))
@@ -476,7 +478,7 @@ class ClientSession:
             raise InternalError(f"Busy: questions allows {allowed} at once", data)
         self._questions += 1
         try:
-            answer = await self._hello.answering.answer(message.method, message.params, revision)
+            answer = await self._profile.answering.answer(message.method, message.params, revision)
         except Declined as error:
             raise declined_error(error) from error
         finally:
@@ -487,6 +489,6 @@ class ClientSession:
 def _method(
     name: str, kind: Literal["inline", "async"], function: Callable[[Any, Any], Any], timeout: float | None = None
 ) -> Method:
-    """Return a method that takes the whole message, put there by the router as its params."""
+    """Return a method whose function gets the whole message, which the router puts in place of its params."""
     passed = Passed(function, "async" if kind == "async" else "plain", wants_context=False)
     return Method(name, passed, kind, timeout=timeout, quick=kind == "inline")

@@ -2,17 +2,16 @@
 
 Rules (basic/patterns/subscriptions; server/resources, Subscriptions, of the stateful revisions):
 
-- In the stateless era a subscription is a long call, `subscriptions/listen`. Its first message states what the server
-  will notify about; each notification carries the call's id. It ends by an answer, by the server's cancelling it, or
-  with its stream.
-- In the stateful era resources are subscribed to one by one, each once for all local subscriptions, and changes of
-  lists go to all.
+- In the stateless era a subscription is a long call, `subscriptions/listen`. Its first message states the changes of
+  which the server will notify; each notification has the call's id. It ends with an answer, with a cancel by the
+  server, or with its stream.
+- In the stateful era the client subscribes to resources one by one, once for all its subscriptions, and changes of
+  lists concern all of them.
 - Only the last state counts: a change that was not read yet is not reported twice.
 
-A `Subscription` is what the user has: a feed of changes with an end. What fills it is a strategy: a `ListenCall` of its
-own in the stateless era, the `SessionSubscriptions` of all in the stateful one. `ClientSubscriptions` passes
-notifications to both.
-"""
+A `Subscription` is the user's object: a feed of changes with an end. A strategy fills it: a `ListenCall` of its own in
+the stateless era, the client's `SessionSubscriptions` in the stateful one. `ClientSubscriptions` passes notifications
+to both."""
 
 from __future__ import annotations
 
@@ -46,14 +45,14 @@ LISTEN = "subscriptions/listen"
 PAUSES = (0.1, 30.0)
 """The first and the longest pause before a lost subscription is renewed, in seconds."""
 MOST_NEWS = 10_000
-"""Changes of one subscription that wait for their reader. Beyond that they are one: anything may have changed."""
+"""Changes of one subscription that wait for their reader. Beyond that they become one: anything may have changed."""
 LONGEST_RETRY = 600.0
-"""Seconds at most that a server's `retry_after` defers the next try: no server may put it off for good."""
+"""Seconds by which a server's `retry_after` can defer the next try at most."""
 
 
 class Changed(Struct, frozen=True):
-    """A change. `kind`: the list of tools, prompts or resources; one "resource", which `uri` names; or "again": the
-    subscription was lost and renewed, or more has changed than is kept for its reader: anything may have changed."""
+    """A change. `kind`: "tools", "prompts", "resources": that list; "resource": the one at `uri`; "again": anything may
+    have changed, because the subscription was lost and renewed, or more has changed than is kept for its reader."""
 
     kind: SubscribedKind
     uri: str | None = None
@@ -64,7 +63,7 @@ class _Meta(Struct):
 
 
 class _Notification(Struct):
-    """The params of any notification, as far as they are used here."""
+    """The members of any notification's params that are used here."""
 
     meta: _Meta | UnsetType = msgspec.field(default=UNSET, name="_meta")
     uri: str | UnsetType = UNSET
@@ -80,7 +79,7 @@ UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 CANCELLED = "notifications/cancelled"
 _REFUSALS = (RpcError, CallTimeout, BadAnswer)
-"""How a request ends at a server that is there."""
+"""The errors of a request while the channel is there."""
 
 
 class Subscription:
@@ -98,22 +97,23 @@ class Subscription:
         again: bool = False,
     ) -> None:
         self._uris: dict[str, str] = {}
-        """The resources whose changes are wanted, by the normal form of their URIs."""
+        """The URIs of the subscribed resources, by their normal form."""
         for uri in uris:
             self._uris.setdefault(normal(uri), uri)
         self._again = again
-        """Whether it is renewed when the server or the wire ends it."""
+        """Whether it is renewed if the server ends it or the channel is lost."""
         self._wanted: SubscriptionFilter = SubscriptionFilter(
             tools_list_changed=True if tools else UNSET,
             prompts_list_changed=True if prompts else UNSET,
             resources_list_changed=True if resources else UNSET,
             resource_subscriptions=list(self._uris.values()) if self._uris else UNSET,
         )
-        """What is wanted, as the protocol has it."""
+        """The subscribed changes, as the protocol writes them."""
         if self._wanted == SubscriptionFilter():
             raise LocalError("subscribe to something: uris=[...], tools=True, prompts=True, resources=True")
         self.granted: SubscriptionFilter = SubscriptionFilter()
-        """What the server will notify about: the acknowledged filter, or what its capabilities allow."""
+        """The changes of which the server will notify: the acknowledged filter, or those that its capabilities
+        allow."""
         self._all = all
         self._strategy: ListenCall | SessionSubscriptions | None = None
         self._news: dict[Changed, None] = {}
@@ -147,8 +147,8 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Changed:
-        """Return the next change. Ends when the server ends the subscription or it is closed; raises the loss of the
-        channel."""
+        """Return the next change. The iteration ends when the server ends the subscription, or it is closed. Raises
+        ChannelError when the channel is lost."""
         while not self._news:
             if self._over:
                 if self._why is not None:
@@ -181,7 +181,7 @@ class Subscription:
         return lists[kind] is True
 
     def _add(self, change: Changed) -> None:
-        """Have one more change for the reader."""
+        """Add a change for the reader."""
         if self._over:
             return
         if len(self._news) >= MOST_NEWS:
@@ -191,7 +191,7 @@ class Subscription:
         self._wake.set()
 
     def _end(self, why: Exception | None) -> None:
-        """No further change will come."""
+        """End the iteration, or let it raise `why`."""
         if not self._over:
             self._over = True
             self._why = why
@@ -204,7 +204,7 @@ class ClientSubscriptions:
     def __init__(self, far: ClientSession) -> None:
         self.far = far
         self.calls: dict[int, ListenCall] = {}
-        """Those of the stateless era, by the id of their call."""
+        """The subscriptions of the stateless era, by the id of their call."""
         self.in_session: SessionSubscriptions = SessionSubscriptions(far)
 
     def take(self, method: str, params: Raw | UnsetType) -> None:
@@ -233,7 +233,7 @@ class ClientSubscriptions:
         self.in_session.take(change)
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all subscriptions."""
         self.in_session.lost(None)
         for call in tuple(self.calls.values()):
             await call.subscription.close()
@@ -243,18 +243,18 @@ class SessionSubscriptions:
     """The strategy of the stateful era: each resource is subscribed to once for all subscriptions of the client."""
 
     def __init__(self, far: ClientSession) -> None:
-        self._far = far
+        self._session = far
         self._open: set[Subscription] = set()
         self._held: dict[Subscription, list[str]] = {}
-        """The resources that each is subscribed to at the server."""
+        """The resources of each subscription that are subscribed to at the server."""
         self._uris: Counter[str] = Counter()
-        """Subscriptions of each resource, by the normal form of its URI."""
+        """The number of subscriptions to each resource, by the normal form of its URI."""
         self._spellings: dict[str, str] = {}
-        """The URIs of these as they were sent to the server: it may compare texts."""
+        """The URIs of these as they were sent to the server, which may compare them as texts."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._revivals = BackgroundTasks(LISTEN)
         self._reviving = False
-        """Whether a task will see that the channel is over."""
+        """Whether a task connects again already."""
 
     def take(self, change: Changed) -> None:
         """Add a change to the subscriptions that want it."""
@@ -263,8 +263,8 @@ class SessionSubscriptions:
                 one._add(change)
 
     async def begin(self, one: Subscription) -> None:
-        """Start a subscription, as far as the server supports it."""
-        can = self._far.era.capabilities
+        """Begin a subscription, as far as the server supports it. Raises what `ClientSession.call` raises."""
+        can = self._session.era.capabilities
         lists = {"tools": can.tools, "prompts": can.prompts, "resources": can.resources}
         notifies = {kind: what is not UNSET and what.list_changed is True for kind, what in lists.items()}
         # "Both `subscribe` and `listChanged` are optional" (server/resources)
@@ -274,7 +274,7 @@ class SessionSubscriptions:
         for uri, spelling in one._uris.items() if single else ():
             async with self._turn(uri):
                 if not self._uris[uri]:
-                    await self._far.call("resources/subscribe", msgspec.json.encode({"uri": spelling}))
+                    await self._session.call("resources/subscribe", msgspec.json.encode({"uri": spelling}))
                     self._spellings[uri] = spelling
                 self._uris[uri] += 1
                 held.append(uri)
@@ -288,7 +288,7 @@ class SessionSubscriptions:
 
     async def end(self, one: Subscription) -> None:
         """End a subscription."""
-        if not self._far.entered:
+        if not self._session.entered:
             return
         self._open.discard(one)
         for uri in self._held.pop(one, ()):
@@ -298,27 +298,27 @@ class SessionSubscriptions:
                     del self._uris[uri]
                     spelling = self._spellings.pop(uri, uri)
                     with contextlib.suppress(ChannelError, *_REFUSALS):
-                        await self._far.call("resources/unsubscribe", msgspec.json.encode({"uri": spelling}))
+                        await self._session.call("resources/unsubscribe", msgspec.json.encode({"uri": spelling}))
 
     def _turn(self, uri: str) -> asyncio.Lock:
-        """Requests about one resource are sent one after the other: those that share a subscription share its
-        outcome."""
+        """Return the lock of a resource: requests about it are sent one after the other, so that subscriptions that
+        share one share its outcome."""
         return self._turns.setdefault(uri, asyncio.Lock())
 
     async def renewed(self) -> None:
-        """The server was connected again and has no state for us."""
-        if self._far.era.revision.stateful:
+        """Subscribe again, because the server was connected again and has no state for us."""
+        if self._session.era.revision.stateful:
             for uri in tuple(self._uris):
                 try:
                     spelling = self._spellings.get(uri, uri)
-                    await self._far.once("resources/subscribe", msgspec.json.encode({"uri": spelling}))
+                    await self._session.once("resources/subscribe", msgspec.json.encode({"uri": spelling}))
                 except _REFUSALS as error:
                     self._refused(uri, error)
         for one in tuple(self._open):
             one._add(Changed("again"))
 
     def _refused(self, uri: str, why: Exception) -> None:
-        """The server does not notify about a resource any more: end the subscriptions to it."""
+        """End the subscriptions to a resource of which the server does not notify any more."""
         del self._uris[uri]
         self._spellings.pop(uri, None)
         for one, held in tuple(self._held.items()):
@@ -327,30 +327,31 @@ class SessionSubscriptions:
                 one._end(why)
 
     def lost(self, why: Exception | None) -> None:
-        """The channel is over (None: closed by us), or the session, and there is no other."""
+        """End the subscriptions, or begin to connect again: the channel is over (None: we closed it), or the session,
+        and there is no other."""
         for one in tuple(self._open):
-            if why is None or not one._again or not self._far.comes_back:
+            if why is None or not one._again or not self._session.comes_back:
                 one._end(why)
-        if self._lasting and not self._reviving:
+        if self._renewable and not self._reviving:
             self._reviving = True
             self._revivals.begin(self._revive())
 
     @property
-    def _lasting(self) -> list[Subscription]:
-        """Those that outlive the channel in which they were made."""
+    def _renewable(self) -> list[Subscription]:
+        """The open subscriptions that are renewed after a loss."""
         return [one for one in self._open if one._again and not one._over]
 
     async def _revive(self) -> None:
-        """Connect again for the subscriptions that last, as long as one of them is open."""
+        """Connect again for the subscriptions that are renewed, as long as one of them is open."""
 
         async def attempt() -> None:
-            if self._lasting:
-                await self._far.revive()
+            if self._renewable:
+                await self._session.revive()
 
         try:
             await reconnect(attempt, PAUSES, faults=(ChannelError, CallTimeout))
         except Exception as error:
-            for one in self._lasting:
+            for one in self._renewable:
                 one._end(error)
         finally:
             self._reviving = False
@@ -361,7 +362,7 @@ class ListenCall:
 
     def __init__(self, all: ClientSubscriptions, subscription: Subscription) -> None:
         self.subscription = subscription
-        self._far = all.far
+        self._session = all.far
         self._calls = all.calls
         self._acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._renewing = False
@@ -369,12 +370,12 @@ class ListenCall:
         """Why the last try failed."""
         self._task: asyncio.Task[None] | None = None
         self._call: asyncio.Future[Raw] | None = None
-        """The call, while it lives."""
+        """The call, while it runs."""
 
     async def begin(self, one: Subscription) -> None:
-        """Call, and wait for the acknowledgment. Raises CallTimeout."""
+        """Make the call, and wait for the acknowledgment. Raises CallTimeout."""
         self._task = asyncio.get_running_loop().create_task(self._listen())
-        timeout = self._far.timeout
+        timeout = self._session.timeout
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.wait([self._acknowledged, self._task], return_when=asyncio.FIRST_COMPLETED)
@@ -389,7 +390,7 @@ class ListenCall:
             await asyncio.wait([self._task])
 
     def acknowledge(self, params: Raw) -> None:
-        """The server has stated what it will notify about."""
+        """Store the changes of which the server will notify."""
         one = self.subscription
         try:
             one.granted = decode(params, SubscriptionsAcknowledgedNotificationParams).notifications
@@ -402,22 +403,22 @@ class ListenCall:
             one._add(Changed("again"))
 
     def cancelled(self) -> None:
-        """The server has ended it by a cancel, after which it sends no answer."""
+        """End the subscription, or call again: the server has cancelled the call, and sends no answer."""
         if not self.subscription._again:
             self.subscription._end(None)
         elif self._call is not None:
             self._call.cancel()
 
     async def _listen(self) -> None:
-        pauses, far, clock = backoff(*PAUSES), self._far, asyncio.get_running_loop().time
+        pauses, far, clock = backoff(*PAUSES), self._session, asyncio.get_running_loop().time
         one, in_order = self.subscription, False
         while True:
             since = clock()
             later: float | None = 0.0
             try:
                 await self._once()
-                # "the subscription closed cleanly" says nothing of why: a server that drains for another one to
-                # take over ends it so, too
+                # "the subscription closed cleanly" may have any reason: a server that drains, so that another one takes
+                # over, ends it in this way, too
                 in_order = True
                 if not one._again or one._over or not far.comes_back:
                     one._end(None)
@@ -428,7 +429,7 @@ class ListenCall:
                 # as a trigger to reconnect"; a server that is busy or closing says when to come back
                 later = _retry_after(error) if isinstance(error, RpcError) else 0.0
                 if not one._again or one._over or later is None or not far.comes_back:
-                    over = in_order and isinstance(error, ChannelError)  # it ended it, and then the channel
+                    over = in_order and isinstance(error, ChannelError)  # the server ended it, and then the channel
                     one._end(None if over else error)
                     return
                 logger.debug("%s: lost or refused, and called again: %s", LISTEN, error)
@@ -436,14 +437,14 @@ class ListenCall:
             except Exception as error:
                 one._end(error)
                 return
-            if clock() - since > PAUSES[1]:  # it was well in between
+            if clock() - since > PAUSES[1]:  # the call ran well meanwhile
                 pauses, in_order = backoff(*PAUSES), False
             await asyncio.sleep(max(next(pauses), later or 0.0))
             self._renewing = self._acknowledged.done()
 
     async def _once(self) -> None:
-        """One call, as long as it lives."""
-        far, calls = self._far, self._calls
+        """Make one call, and wait for its end. Raises what it raises."""
+        far, calls = self._session, self._calls
         body = msgspec.json.encode({"notifications": self.subscription._wanted})
         mine: list[int] = []
 
@@ -466,8 +467,8 @@ class ListenCall:
 
 
 def _retry_after(error: RpcError) -> float | None:
-    """Seconds until a server that refused a call for the moment (busy, draining) may take it; None if it has said
-    nothing of that."""
+    """Return the seconds after which a server that is busy or draining may accept the call; None if the error does not
+    say."""
     seconds = error.data.get("retry_after") if isinstance(error.data, dict) else None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None

@@ -1,10 +1,10 @@
-"""A server's tools as a client knows them: which arguments go into HTTP headers, and their output schemas.
+"""What a client remembers of a server's tools: which arguments are sent as HTTP headers, and the output schemas.
 
 Rules:
 
 - A tool whose `x-mcp-header` breaks the rules is left out with a warning where headers are sent ("Clients using the
   Streamable HTTP transport MUST reject tool definitions", basic/transports/streamable-http).
-- A schema is compiled when its first result comes, and nothing is fetched for it.
+- A schema is compiled when the first result comes; it may not refer to another document.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ repeats: Repeats = Repeats(logger)
 
 
 _SHOWN = 10
-"""Tools of one page whose faults the log has."""
+"""Tools of one page whose faults are logged at most."""
 
 
 class KnownTool(Struct):
-    """One tool."""
+    """What is remembered of one tool: its marked arguments, its output schema, and the check made from that."""
 
     marked: tuple[HeaderParam, ...]
     schema: Mapping[str, Any] | None
@@ -48,12 +48,13 @@ class KnownTools:
     def __init__(self) -> None:
         self._tools: dict[str, KnownTool] = {}
         self.get: Callable[[str], KnownTool | None] = self._tools.get
-        """A tool by its name, or None."""
+        """Return a tool by its name, or None."""
         self.listed: bool = False
         """Whether the tools were listed since the last notification that they changed."""
 
     def learn(self, tools: Iterable[Tool], *, headers: bool) -> list[Tool]:
-        """Store a page of tools, and return those that can be called. `headers`: arguments go into HTTP headers."""
+        """Store a page of tools, and return those that can be called. `headers`: whether arguments are sent as HTTP
+        headers."""
         fine, bad = [], []
         for tool in tools:
             try:
@@ -74,25 +75,26 @@ class KnownTools:
         return fine
 
     def complete(self, tools: Collection[Tool]) -> None:
-        """These are all: what was learnt of others is forgotten."""
+        """Forget all other tools: the list is complete."""
         self.listed = True
         if len(self._tools) > len(tools):
             for name in self._tools.keys() - {tool.name for tool in tools}:
                 del self._tools[name]
 
     def changed(self) -> None:
-        """The server notified that its tools changed."""
+        """Note that the server's tools have changed."""
         self.listed = False
 
     def headers(self, name: str, arguments: Mapping[str, Any] | None) -> dict[str, str] | None:
-        """Return the `Mcp-Param-*` headers of a call; None for none."""
+        """Return the `Mcp-Param-*` headers of a call; None if it has none. Raises LocalError for an argument that no
+        header can hold."""
         known = self._tools.get(name)
         if known is None or not known.marked:
             return None
         return mirror(known.marked, arguments)
 
     def verify(self, name: str, found: CallToolResult) -> None:
-        """Raise BadAnswer when a structured result does not conform to the tool's output schema ("Clients SHOULD
+        """Raise BadAnswer if a structured result does not conform to the tool's output schema ("Clients SHOULD
         validate structured results against this schema", server/tools)."""
         known = self._tools.get(name)
         if known is None or known.schema is None or found.is_error is True:
@@ -117,18 +119,18 @@ class _Wrapped(Struct, forbid_unknown_fields=True):
 
 
 def convert_result(kind: Any, raw: Raw, result: CallToolResult) -> Any:
-    """Return a tool's result as `kind`: its structured content (also wrapped as `{"result": ...}`), otherwise its text
-    as JSON, otherwise its text. Raises BadAnswer when none fits."""
+    """Return a tool's result as `kind`: its structured content (also wrapped as `{"result": ...}`), or else its text
+    read as JSON, or else its text. Raises BadAnswer if none fits."""
     read = result_decoder(kind)
     structured = decode(raw, _Structured).structured_content
     if structured is UNSET:
-        said = result.text
+        text = result.text
         try:
-            return read(said.encode())
+            return read(text.encode())
         except BadAnswer as error:
             if kind is str:
-                return said
-            words = f"the tool's result is the text {said[:60]!r}, which does not fit: {error}; ask for result=str"
+                return text
+            words = f"the tool's result is the text {text[:60]!r}, which does not fit: {error}; ask for result=str"
             raise BadAnswer(words) from error
     try:
         return read(structured)

@@ -1,1 +1,1 @@
-"""MCP's endpoint on an HTTP server."""
+"""MCP over HTTP: the endpoint, both eras of it, and the transport of the oldest revision."""

@@ -1,7 +1,7 @@
-"""Closes the standing streams of callers whose token expires: a session's GET, a resumed stream, a subscription. The
-next request gets the challenge.
+"""Closes the long-lived streams of callers whose token expires: a session's GET, a resumed stream, a subscription. The
+caller's next request gets the challenge.
 
-A call that began with a valid token finishes, and so does the stream that carries its answer.
+A call that began with a valid token finishes, and so does the stream with its answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ...channel import Caller
 
 _LONGEST = 86_400.0 * 24
-"""Seconds: no timer is set for longer; a token that lives longer is looked at again."""
+"""Seconds of a timer at most; for a token that is valid for longer it is set again."""
 
 
 class Expiry:
@@ -35,13 +35,13 @@ class Expiry:
         self._timer = asyncio.get_running_loop().call_later(min(max(left, 0.0), _LONGEST), self._wait)
 
     def cancel(self) -> None:
-        """The stream is over."""
+        """Stop waiting: the stream is over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 def start_expiry(caller: Caller, ended: Callable[[], None]) -> Expiry | None:
-    """Start what ends a standing stream of this caller; None where its identity does not expire."""
+    """Return a running `Expiry` for a long-lived stream of this caller; None if its identity does not expire."""
     identity = caller.identity
     return None if identity is None or identity.expires_at is None else Expiry(identity.expires_at, ended)

@@ -1,18 +1,18 @@
 """The HTTP side of a `Server`: both eras of Streamable HTTP on one endpoint.
 
-A POST whose `MCP-Protocol-Version` names a stateless revision, or whose body's `_meta` names one, is an
-exchange of its own; any other belongs to the session its `Mcp-Session-Id` names, or begins one by
-`initialize`. GET opens a session's stream, or resumes a broken one; DELETE ends the session. `Host` and
-`Origin` are already checked (`transports.http.messages.OriginPolicy`).
+A POST whose `MCP-Protocol-Version` names a stateless revision, or whose body's `_meta` names one, is an exchange of its
+own; any other belongs to the session that its `Mcp-Session-Id` names, or begins one by `initialize`. GET opens a
+session's stream, or resumes a broken one; DELETE ends the session. `Host` and `Origin` are already checked
+(`transports.http.messages.OriginPolicy`).
 
 Rules (basic/transports; 2026's basic/transports/streamable-http):
 
-- A request that cannot be served gets a JSON-RPC error with the right status: 400 for what is not a message, or a
-  version or headers that do not agree; 404 for an unknown session or method; 405, 406 and 415 as HTTP has them; 503
-  when busy or draining.
+- A request that cannot be served gets a JSON-RPC error with the right status: 400 for a body that is not a message, and
+  for a version or headers that do not agree; 404 for an unknown session or method; 405, 406 and 415 as HTTP has them;
+  503 when busy or draining.
 - A server that drains takes no new requests of sessions (503), so that a balancer tries another; answers to its own
   questions are accepted to the end.
-- Notifications and responses are 202 and have no body.
+- Notifications and responses are answered with 202 and no body.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MISSING: Final = "Header mismatch: MCP-Protocol-Version header is missing"
 
 
 def endpoints(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
-    """Return the endpoint of a server at this path, and the endpoints beside it."""
+    """Return the endpoints of a server, by path: the one at `at`, and those of HTTP+SSE beside it, if it has them."""
     found: dict[str, Endpoint] = {at: McpEndpoint(server)}
     if server.options.sse_2024:
         found |= endpoints_2024(server, at)
@@ -66,25 +66,25 @@ def endpoints(server: McpBackend, at: str) -> Mapping[str, Endpoint]:
 
 
 class McpEndpoint:
-    """The MCP endpoint."""
+    """The MCP endpoint of one server."""
 
     def __init__(self, server: McpBackend) -> None:
         self.server = server
-        self._spoken = server.offered.stateful
-        """The stateful revisions that this server speaks."""
+        self._stateful_revisions = server.offered.stateful
+        """The stateful revisions that this server offers."""
         self._stateless = bool(server.offered.stateless)
         self._service = server.service
         self._host = server.host
         self._table = SessionTable(server.host, server.options, server.subscriptions)
         self._shared: Replica | None = None
-        """What the table's sessions are shared through."""
+        """The replica through which the table's sessions are shared; None: they are not."""
 
     def __call__(self, request: HttpRequest, reply: Reply) -> None:
         known: RequestHead | None = request.head.memo
         if known is None:
-            known = read_head(request.head, request.headers, self._spoken)
+            known = read_head(request.head, request.headers, self._stateful_revisions)
         if request.method != "POST":
-            self._other(request, known, reply)
+            self._serve_get_or_delete(request, known, reply)
         elif not (known.body or self._service._lenient.any_media_type):
             refuse(reply, 415, MEDIA_TYPE)
         elif not (known.json or known.sse):
@@ -95,14 +95,14 @@ class McpEndpoint:
             # if the head names no valid session, the body decides which era was meant
             named = known.session is not None and known.unspoken is None
             if self._stateless and (known.modern or (not named and _names_revision(message))):
-                self._alone(request, message, known, reply)
+                self._serve_stateless(request, message, known, reply)
             elif (sessions := self._sessions()) is not None:
                 self._in_session(sessions, request, message, known, reply)
             else:
-                self._misses_version(message, reply)
+                self._refuse_without_version(message, reply)
 
     def scopes_of(self, head: Head) -> frozenset[str]:
-        """Return the scopes that a call needs, by the headers that repeat what the body says."""
+        """Return the scopes that a call needs, by the headers that repeat its method and name."""
         method = head.headers.get(_METHOD)
         if method is None or head.method != "POST":
             return frozenset()
@@ -112,8 +112,8 @@ class McpEndpoint:
             return frozenset()
         return self.server.scopes_of(method.decode("latin-1"), name)
 
-    def _other(self, request: HttpRequest, known: RequestHead, reply: Reply) -> None:
-        """GET and DELETE, which only sessions have."""
+    def _serve_get_or_delete(self, request: HttpRequest, known: RequestHead, reply: Reply) -> None:
+        """Answer a GET or DELETE, which only sessions have, or refuse another method."""
         sessions = self._sessions()
         if request.method not in ("GET", "DELETE") or sessions is None or (known.modern and self._stateless):
             # "HTTP GET or DELETE to the MCP endpoint: respond with 405 Method Not Allowed"
@@ -125,8 +125,8 @@ class McpEndpoint:
         else:
             self._in_session(sessions, request, None, known, reply)
 
-    def _misses_version(self, message: Message, reply: Reply) -> None:
-        """A message of the stateful era where that is not spoken, or one without headers."""
+    def _refuse_without_version(self, message: Message, reply: Reply) -> None:
+        """Refuse a message that names no stateless revision, where there are no sessions."""
         if type(message) is Request and message.method == "initialize":
             # "SHOULD name the protocol versions it supports in any error it returns to an `initialize`"
             # (basic/versioning)
@@ -135,9 +135,9 @@ class McpEndpoint:
             refuse(reply, 400, RpcError.of(HEADER_MISMATCH, _MISSING), id=_id(message))
 
     def unsupported(self, version: str) -> RpcError:
-        """-32022, with the revisions that this server speaks."""
+        """Return the error for a version that is not offered: -32022, with the revisions that are."""
         offered = self.server.offered
-        if self._sessions() is not None or not self._spoken:
+        if self._sessions() is not None or not self._stateful_revisions:
             data = {"supported": offered.dates, "requested": version}
             return RpcError.of(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
         text = "Unsupported protocol version: this server shares its load, and has nowhere to keep a session"
@@ -146,7 +146,7 @@ class McpEndpoint:
 
     # -- the stateless era
 
-    def _alone(self, request: HttpRequest, message: Message, known: RequestHead, reply: Reply) -> None:
+    def _serve_stateless(self, request: HttpRequest, message: Message, known: RequestHead, reply: Reply) -> None:
         kind = type(message)
         if kind is not Request and kind is not Notification:
             self._refuse_unfit(message, reply)
@@ -159,7 +159,8 @@ class McpEndpoint:
             reply.gone = exchange.left
 
     def _refuse_unfit(self, message: Message, reply: Reply) -> None:
-        """ "The body of the HTTP POST MUST be a single JSON-RPC request or notification"."""
+        """Refuse a body of the stateless era that is neither: "The body of the HTTP POST MUST be a single JSON-RPC
+        request or notification"."""
         if isinstance(message, Malformed):
             refuse_malformed(reply, message, self._service._answers)
         elif type(message) is Batch:
@@ -173,7 +174,7 @@ class McpEndpoint:
         """Return the table of sessions; None if there are no sessions here."""
         server = self.server
         shared = server.shared
-        if not self._spoken or (shared is not None and shared.store is None):
+        if not self._stateful_revisions or (shared is not None and shared.store is None):
             return None
         if self._shared is not shared:
             elsewhere = None if shared is None else ReplicaSessions(shared)
@@ -186,7 +187,7 @@ class McpEndpoint:
     def _in_session(
         self, sessions: SessionTable, request: HttpRequest, message: Message | None, known: RequestHead, reply: Reply
     ) -> None:
-        """An HTTP request that belongs to a session, or begins one. `message`: None except for a POST."""
+        """Serve an HTTP request that belongs to a session, or begins one. `message`: None except for a POST."""
         asks = type(message) is Request
         identity = request.caller.identity
         principal = None if identity is None else identity.principal
@@ -231,7 +232,7 @@ class McpEndpoint:
         known: RequestHead,
         reply: Reply,
     ) -> None:
-        """An `initialize` that names a session begins another: its client has begun anew, and kept the header."""
+        """Begin another session for an `initialize` that names one: its client has begun anew, and kept the header."""
         try:
             if await sessions.find(id, request.caller.principal, request.caller) is None:
                 send_refusal(reply, NO_SESSION, id=message.id, null=known.null)
@@ -258,7 +259,7 @@ class McpEndpoint:
             if session is None:
                 send_refusal(reply, NO_SESSION, id=_id(message), null=known.null)
                 return
-            # an error without an id is said as the session's revision has it
+            # an error without an id is written as the session's revision has it
             reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, server)
             if type(message) is Request:
                 session.request(message, request.body, reader, request.caller)

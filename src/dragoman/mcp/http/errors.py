@@ -21,16 +21,16 @@ _STATUS: Final = {
     MISSING_CAPABILITY: 400,
     UNSUPPORTED_VERSION: 400,
 }
-"""Statuses of a stateless request's errors; any other error has the status of a result."""
+"""The HTTP statuses of a stateless request's errors; any other error has the status of a result."""
 MEDIA_TYPE: Final = (
     "Content-Type must be application/json, in UTF-8 (a server with the option any_media_type accepts others)"
 )
 _NOT_ACCEPTED: Final = frozenset({INVALID_REQUEST, HEADER_MISMATCH, UNSUPPORTED_VERSION})
-"""Codes of errors which mean that the body POSTed in a session is not a message for it."""
+"""The codes of errors by which a session says that the body of a POST is not a message for it."""
 _REFUSED: Final[Mapping[str, int]] = {
     # "it MUST respond to requests containing that session ID with HTTP 404 Not Found" (basic/transports)
     "no session": 404,
-    # 404 would say that nothing was run, and clients repeat the call in a new session
+    # after 404 clients would repeat the call in a new session, since it says that nothing was run
     "ended": 200,
     "too large": 413,
     "no stream": 400,
@@ -38,7 +38,7 @@ _REFUSED: Final[Mapping[str, int]] = {
     "full": 503,
     "away": 503,
 }
-"""Statuses of a session's refusals."""
+"""The HTTP statuses of a session's refusals."""
 
 
 class _Error(Struct):
@@ -75,9 +75,9 @@ def status_in_session(answer: bytes) -> int:
 def refuse(
     reply: Reply, status: int, error: RpcError | str, *, id: Any = UNSET, null: bool = False, lines: Lines = ()
 ) -> None:
-    """Refuse an HTTP request with a JSON-RPC error; a text alone is -32600. Without `id`: none could be read.
+    """Refuse an HTTP request with a JSON-RPC error; a text stands for -32600. Without `id`: none could be read.
 
-    `null`: for revisions without errors that have no id; they have null there.
+    `null`: whether an error without an id has `"id": null`, as older revisions have it.
     """
     if isinstance(error, str):
         error = RpcError.of(INVALID_REQUEST, error)
@@ -96,8 +96,8 @@ def turn_away(reply: Reply, answer: bytes | None, refusal: Refusal, *, null: boo
     """Refuse a message that was not accepted, in either era: 503 while the server is busy or drains and 429 above a
     rate, with the time to come back; 413 for what is too large, otherwise 400.
 
-    "If the server cannot accept it, it MUST return an HTTP error status code" is said of notifications (2026's
-    basic/transports/streamable-http); of requests, that the body is JSON. `answer`: None for a notification.
+    For notifications the specification says: "If the server cannot accept it, it MUST return an HTTP error status code"
+    (2026's basic/transports/streamable-http); for requests, that the body is JSON. `answer`: None for a notification.
     """
     known = refusal.kind in STATUSES
     if answer is None:

@@ -16,28 +16,28 @@ _SSE_RANGES = ("text/event-stream", "text/*", "*/*")
 
 
 class RequestHead(Struct):
-    """The contents of one head."""
+    """What one head of a request says to MCP."""
 
     headers: Mapping[str, str]
     """All headers, names in lower case."""
     version: str | None
     """`MCP-Protocol-Version`."""
     revision: Revision | None
-    """The revision of that name; None without one, and for an unknown one."""
+    """The revision of that version; None without one, and for an unknown one."""
     modern: bool
-    """It is a stateless revision."""
+    """Whether it is a stateless revision."""
     unspoken: str | None
-    """The version that it names, if no session of this server can have it."""
+    """The version, if no session of this server can have it; else None."""
     session: str | None
     """`Mcp-Session-Id`."""
     event: str | None
     """`Last-Event-ID`."""
     body: bool
-    """The body is JSON."""
+    """Whether the body is JSON."""
     json: bool
-    """The caller accepts JSON."""
+    """Whether the caller accepts JSON."""
     sse: bool
-    """The caller accepts a stream."""
+    """Whether the caller accepts a stream."""
 
     @property
     def null(self) -> bool:
@@ -46,7 +46,8 @@ class RequestHead(Struct):
 
 
 def read_head(head: Head, headers: Mapping[str, str], spoken: Container[str]) -> RequestHead:
-    """Return the contents of this head; cached with it. `spoken`: the stateful revisions that the server speaks."""
+    """Return what this head says, from its cache if it was read before. `spoken`: the stateful revisions that the
+    server offers."""
     if head.memo is not None:
         known: RequestHead = head.memo
         return known
@@ -79,7 +80,7 @@ def accepted(accept: str | None) -> tuple[bool, bool]:
     for part in accept.lower().split(","):
         kind, *parameters = (one.strip() for one in part.split(";"))
         weights[kind] = _weight(parameters)
-    return _taken(weights, _JSON_RANGES), _taken(weights, _SSE_RANGES)
+    return _accepts(weights, _JSON_RANGES), _accepts(weights, _SSE_RANGES)
 
 
 def _weight(parameters: list[str]) -> float:
@@ -92,7 +93,8 @@ def _weight(parameters: list[str]) -> float:
     return 1.0
 
 
-def _taken(weights: Mapping[str, float], ranges: tuple[str, ...]) -> bool:
-    """The most specific range that matches decides."""
+def _accepts(weights: Mapping[str, float], ranges: tuple[str, ...]) -> bool:
+    """Return whether a media type is accepted. `ranges`: those that match it, the most specific first, which
+    decides."""
     named = next((weights[one] for one in ranges if one in weights), 0.0)
     return named > 0

@@ -1,8 +1,8 @@
 """HTTP+SSE, the transport of the oldest revision, beside the current endpoint.
 
-GET `/sse` opens a stream, whose first event gives the URL for POSTs. Each POST is 202, and its answer
-comes on the stream, which is the channel of its peer (2024-11-05's basic/transports, "HTTP with SSE").
-The URL for POSTs contains the channel's secret. It ends with its stream.
+GET `/sse` opens a stream, whose first event has the URL for POSTs. Each POST is answered with 202, and its JSON-RPC
+answer comes on the stream, which is the channel of its peer (2024-11-05's basic/transports, "HTTP with SSE"). The URL
+for POSTs contains the channel's secret. It is valid as long as the stream.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OldWire:
         self.channels: dict[str, OldChannel] = {}
 
     def listen(self, request: HttpRequest, reply: Reply) -> None:
-        """GET: open a channel."""
+        """Answer a GET: open a channel."""
         known = read_head(request.head, request.headers, self.server.offered.stateful)
         if request.method != "GET":
             refuse(reply, 405, "GET opens a stream here", lines=(("Allow", "GET"),))
@@ -64,7 +64,7 @@ class OldWire:
             peer.attach(channel)
 
     def post(self, request: HttpRequest, reply: Reply) -> None:
-        """POST: take one message of a channel."""
+        """Answer a POST: receive one message of a channel."""
         known = read_head(request.head, request.headers, self.server.offered.stateful)
         if request.method != "POST":
             refuse(reply, 405, "POST a message here", lines=(("Allow", "POST"),))
@@ -89,7 +89,7 @@ class OldWire:
         reply.respond(202)
         peer.origin = MessageOrigin(
             request.caller, peer
-        )  # what its token allows now, and not when the stream was opened
+        )  # with what its token allows now, and not when the stream was opened
         peer.received(request.body)
 
 
@@ -135,7 +135,7 @@ class OldChannel:
         reply.resumed = self._resumed
         self._sse = SseReply(reply, self._wire.server)
         # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"; a
-        # relative one holds wherever this is mounted
+        # relative one is right wherever this is mounted
         self._sse.write(event(f"messages?{_PARAMETER}={self.secret}".encode(), event="endpoint"))
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:

@@ -1,6 +1,6 @@
 """The HTTP responses that carry a session's messages: one answer as JSON, or a stream as Server-Sent Events.
 
-Statuses and header fields are decided here, and nowhere in the session.
+Statuses and header fields are decided here: a session does not know of them.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class HttpReader(Struct, eq=False):
     gone: Callable[[], None] | None = None
     resumed: Callable[[], None] | None = None
     left: bool = False
-    """The far end has gone."""
+    """Whether the far end has gone."""
     standing: Caller | None = None
-    """For a stream that is open for as long as this caller is admitted."""
+    """The caller of a long-lived stream, which is closed when the caller's token expires; None for others."""
     expiry: Expiry | None = None
     sse: SseReply | None = None
 
     def wait(self) -> None:
-        """The answer is not ready: notice it if the far end goes."""
+        """Watch for the far end to go, because the answer is not ready."""
         self.reply.gone = self._gone
 
     def _expired(self) -> None:
@@ -68,7 +68,8 @@ class HttpReader(Struct, eq=False):
         turn_away(self.reply, answer, refusal, null=self.null)
 
     def accept(self) -> None:
-        """ "If the server accepts the input, the server MUST return HTTP status code 202 Accepted with no body"."""
+        """Answer with 202: "If the server accepts the input, the server MUST return HTTP status code 202 Accepted with
+        no body"."""
         self.reply.respond(202)
 
     def end_unanswered(self) -> None:
@@ -98,7 +99,7 @@ class HttpReader(Struct, eq=False):
         self.sse = SseReply(reply, self.server)
         if id is not None:
             self.sse.write(event(b"", id=id, retry=self.server.options.retry))
-        if self.standing is not None:  # from here on: what is refused before has nothing to end
+        if self.standing is not None:  # only now: a refused stream has nothing to end
             self.expiry = start_expiry(self.standing, self._expired)
 
     def send(self, message: bytes, id: str | None) -> None:
@@ -141,7 +142,7 @@ class HttpReader(Struct, eq=False):
 
 
 def refuse_malformed(reply: Reply, message: Malformed, answers: ErrorAnswers, *, null: bool = False) -> None:
-    """400 for a body that is not a message."""
+    """Answer a body that is not a message with 400."""
     if message.answerable:
         spoken = msgspec.structs.replace(dialect.MCP, null_id=null)
         reply.reject(400, message.reason)

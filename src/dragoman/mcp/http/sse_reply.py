@@ -1,4 +1,4 @@
-"""An HTTP answer that has become a stream of Server-Sent Events. While quiet it carries a comment now and then."""
+"""An HTTP response that is a stream of Server-Sent Events, with a comment now and then while nothing is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SSE_LINES: Final = CommonLines(
 
 
 class SseReply:
-    """Begins with its construction; what is written into it are events."""
+    """A stream of events over an HTTP reply, which its constructor begins."""
 
     __slots__ = ("_clock", "_keep_alive", "_reply")
 
@@ -43,7 +43,7 @@ class SseReply:
         self._clock.drop(self)
 
     def expired(self) -> None:
-        """The stream was quiet for a while; the clock calls it."""
+        """Send a comment, because the stream was quiet for a while; the clock calls it."""
         self._comment()
         self._clock.set(self, self._keep_alive)
 

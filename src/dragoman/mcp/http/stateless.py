@@ -20,7 +20,7 @@ from .sse_reply import SSE_LINES, SseReply
 
 
 class StatelessExchange(Struct, eq=False):
-    """An `Exchange`."""
+    """The `Exchange` of one POST."""
 
     reply: Reply
     request: bytes
@@ -28,17 +28,17 @@ class StatelessExchange(Struct, eq=False):
     known: RequestHead
     server: McpBackend
     owed: bool
-    """It is a request."""
+    """Whether the message is a request, which is owed an answer."""
     gone: Callable[[], None] | None = None
     over: bool = False
     sse: SseReply | None = None
-    """Messages were sent ahead of the answer."""
+    """The stream, once messages were sent ahead of the answer."""
     expiry: Expiry | None = None
     acknowledges: ClassVar[bool] = True
     """ "If the server accepts it, the server MUST return HTTP status code 202 Accepted with no body"."""
 
     def standing(self, caller: Caller) -> None:
-        """It is open for as long as its caller is admitted."""
+        """Close the exchange when its caller's token expires; for subscriptions."""
         self.expiry = start_expiry(caller, self._expired)
 
     def _expired(self) -> None:
@@ -56,13 +56,13 @@ class StatelessExchange(Struct, eq=False):
             # "The final JSON-RPC response SHOULD terminate the stream"
             self.sse.finish(b"" if answer is None else event(answer))
         elif answer is None:
-            self._nothing(refusal)
+            self._respond_without_answer(refusal)
         elif refusal is None and self.known.json and not answer.startswith(FAILED):
             self.reply.respond(200, JSON_LINES, answer)
         else:
-            self._other(answer, refusal)
+            self._respond_whole(answer, refusal)
 
-    def _nothing(self, refusal: Refusal | None) -> None:
+    def _respond_without_answer(self, refusal: Refusal | None) -> None:
         if self.owed:  # it was cancelled, but not by its caller
             self.reply.respond(204)
         elif refusal is None:
@@ -71,7 +71,7 @@ class StatelessExchange(Struct, eq=False):
         else:
             turn_away(self.reply, None, refusal)
 
-    def _other(self, answer: bytes, refusal: Refusal | None) -> None:
+    def _respond_whole(self, answer: bytes, refusal: Refusal | None) -> None:
         status = 200 if refusal is None and not is_error(answer) else status_of(answer, refusal)
         if status == 200 and not self.known.json:
             self.reply.respond(200, SSE_LINES, event(answer))
@@ -89,7 +89,8 @@ class StatelessExchange(Struct, eq=False):
         return True
 
     def left(self) -> None:
-        """The caller left: "The server MUST treat a client disconnect as cancellation" (basic/patterns)."""
+        """Cancel the call, because its caller left: "The server MUST treat a client disconnect as cancellation"
+        (basic/patterns)."""
         self.over = True
         if self.expiry is not None:
             self.expiry.cancel()

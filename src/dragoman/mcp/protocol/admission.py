@@ -1,10 +1,10 @@
-"""The caller, its revision and what it can do: the handshake of the stateful era, the envelope of the
-stateless one. Pure.
+"""Admits messages: finds the caller, its revision and its capabilities, from the handshake of the stateful era or from
+the envelope of the stateless one. Pure.
 
-A request whose `_meta` names its revision is stateless, also after others on its channel; any other belongs to
+A request whose `_meta` names its revision is stateless, also after stateful ones on its channel; any other belongs to
 the `SessionState` that `initialize` began there. All messages go through `admit`. Over HTTP it compares the headers
-with the same `_meta` and params that are served, so that a message cannot show a proxy one thing and its method
-another. Then the URIs in the params take their normal form (`uri`), so that nothing behind this sees another spelling.
+with the same `_meta` and params that the method gets, so that a message cannot show a proxy one thing and the method
+another. Then it normalises the URIs in the params (`uri`), so that no later code sees another spelling.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ LEVELS = {level: number for number, level in enumerate(get_args(LoggingLevel))}
 """The log levels by severity, the lowest first."""
 NOTHING = ClientCapabilities()
 SHOWN = 200
-"""Bytes of a wrong value's JSON that an error's `received` repeats: enough to know it, and no echo of a large one."""
+"""Bytes of a wrong value's JSON that an error's `received` repeats: enough to recognise it, without echoing a large
+one."""
 UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-"""What decoding JSON raises for what is none, or does not fit."""
+"""The exceptions of decoding text that is no JSON, or does not fit the type."""
 _NO_META = RequestMeta()
 _EMPTY = b"{}"
 
@@ -59,15 +60,15 @@ class SessionState(Struct):
     client: Implementation
     capabilities: ClientCapabilities
     log_level: str | None = None
-    """From `logging/setLevel`; None: the client has not set it."""
+    """The lowest level of log messages, from `logging/setLevel`; None: the client has not set it."""
     subscriptions: set[str] = msgspec.field(default_factory=set)
     """URIs of `resources/subscribe`."""
     initialized: bool = False
-    """`notifications/initialized` has come: the server may send requests and notifications."""
+    """Whether `notifications/initialized` has come: then the server may send requests and notifications."""
     principal: str | None = None
     """The authenticated principal when it began."""
     kept: Any = None
-    """The `Admission` of what it knows of its client to the server's budget."""
+    """The admission by which the server's budget counts what this state keeps of its client."""
 
 
 class Admitted(Struct, gc=False):
@@ -82,19 +83,19 @@ class Admitted(Struct, gc=False):
     client: Implementation | None = None
     capabilities: ClientCapabilities = NOTHING
     log_level: str | None = None
-    """The lowest level of log messages that the caller wants; None: it has not set one."""
+    """The lowest level of log messages to send to the caller; None: it has not set one."""
     token: str | int | None = None
     """The caller's progress token."""
     session: SessionState | None = None
     principal: str | None = None
     condensed: Condensed | None = None
-    """Long arguments of a tool, without the long strings in them."""
+    """A tool's long arguments, without the long strings in them; None for short ones."""
     version: str = ""
-    """Of the tool, resource or prompt that answers, once it is found; "" for one without versions."""
+    """The version of the tool, resource or prompt that answers, once it is found; "" for one without versions."""
     surroundings: Any = None
-    """What the function that answers finds around it (`server.surroundings`), once the message is routed."""
+    """The `server.surroundings` of the function that answers, once the message is routed."""
     opened: Any = None
-    """What sealed state came with it, once it is opened; see `asking.ask.opened`."""
+    """The sealed state that came with it, once that is opened; see `asking.ask.opened`."""
 
     @property
     def method(self) -> str:
@@ -103,8 +104,8 @@ class Admitted(Struct, gc=False):
 
     @property
     def requested_version(self) -> Order | None:
-        """The version of a tool, resource or prompt that is requested; None: the highest. Raises InvalidParams for one
-        that cannot be."""
+        """The requested version of a tool, resource or prompt; None: the highest. Raises InvalidParams for text that is
+        no version."""
         return requested(self.raw)
 
 
@@ -116,7 +117,7 @@ class Offer(Struct, frozen=True):
 
     @property
     def dates(self) -> list[str]:
-        """Of all, the newest first."""
+        """The dates of all of them, the newest first."""
         return [*reversed([*self.stateful, *self.stateless])]
 
 
@@ -129,7 +130,7 @@ def offer(revisions: Iterable[Revision]) -> Offer:
 
 
 EVERYTHING = offer(REVISIONS.values())
-"""Every revision there is."""
+"""An offer of all revisions."""
 
 
 def admit(
@@ -143,47 +144,48 @@ def admit(
 ) -> Admitted | None:
     """Admit a request or notification from a client; None if its revision has no such method.
 
-    `channel`: it came on a channel of its own, not in an exchange. `headers`: those of its HTTP request (names in lower
-    case), with which a stateless message must agree; None: it came by another wire. `methods`: the known methods, by
-    name. Raises RpcError for headers that disagree (-32020), for params that do not fit (-32602, with every fault), for
-    an envelope that lacks a required member (-32602) and for a revision that is not offered (-32022).
+    `session`: the state of its session; None: there is none. `channel`: whether it came on a channel, and not in an
+    exchange. `headers`: those of its HTTP request (names in lower case), with which a stateless message must agree;
+    None: it came by another wire. `methods`: the known methods, by name. Raises RpcError for headers that disagree
+    (-32020), for params that do not fit (-32602, with every fault), for an envelope that lacks a required member
+    (-32602) and for a revision that is not offered (-32022).
     """
     row, raw = methods.get(message.method), message.params
     # "Notifications MUST NOT include an ID" (basic/index): as a request there is no such method
     if row is None or row.direction == "server" or (row.result is None and type(message) is Request):
-        _spoken(message, None, offered, headers, channel)
+        _claimed_revision(message, None, offered, headers, channel)
         return None
     short = None
     try:
         read = READERS[row.params]
         if raw is not UNSET and len(raw) > LONG:
-            params, short = _long(message, read)
+            params, short = _decode_long(message, read)
         else:
             params = read(_EMPTY if raw is UNSET else raw)
     except UNREADABLE as error:
-        # what a revision that is not spoken here means by its params is not judged here
-        revision = _spoken(message, row, offered, headers, channel)
+        # params of a revision that is not offered may be right there: the revision is the error
+        revision = _claimed_revision(message, row, offered, headers, channel)
         if revision is None and session is not None:
             revision = session.revision
         if revision is not None and not row.within(revision):
             return None
-        raise _unfit(row, raw, error) from None
+        raise _params_error(row, raw, error) from None
     meta = getattr(params, "meta", None)
     if type(meta) is not RequestMeta:
-        meta = _NO_META if meta is not None else _meta_apart(row, raw)
+        meta = _NO_META if meta is not None else _decode_meta(row, raw)
     if headers is not None and not (channel and meta.protocol_version is UNSET):
-        _agree(message, row, params, meta.protocol_version, headers)
+        _check_headers(message, row, params, meta.protocol_version, headers)
         if not channel and row.until.stateful:  # such as an `initialize`: without `_meta` it would begin a session
             return None
     with_uris = _WITH_URIS.get(row.params)
     if with_uris is not None:
         params = with_uris(params)
-    return _served(row, params, raw, meta, session, offered, principal, channel, short)
+    return _admit_as(row, params, raw, meta, session, offered, principal, channel, short)
 
 
-def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Condensed | None]:
-    """Long params. Of a `tools/call` the arguments stay as they came, and their long strings, which the codec has
-    decoded already, are not gone through again. Raises as `read`."""
+def _decode_long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Condensed | None]:
+    """Decode long params. Of a `tools/call` the long strings, which the codec has decoded already, are not scanned
+    again: its arguments are also returned without them. Raises what `read` raises."""
     whole = message.condensed if type(message) is Request else None
     if whole is not None and whole.raw is message.params:
         try:
@@ -195,18 +197,20 @@ def _long(message: Any, read: Callable[[bytes | Raw], Any]) -> tuple[Any, Conden
     return read(message.params), None
 
 
-def _spoken(
+def _claimed_revision(
     message: Any, row: Row | None, offered: Offer, headers: Mapping[str, str] | None, channel: bool
 ) -> Revision | None:
-    """Return the stateless revision that a message names, for messages that cannot be served. Raises RpcError if it is
-    not offered, or if the headers disagree."""
+    """Return the stateless revision that a message names, None if it names none; for messages that cannot be served.
+    Raises RpcError if it is not offered, or if the headers disagree."""
     version = claimed(message.params)
     if headers is not None and not (channel and version is UNSET):  # otherwise it belongs to a session
-        _agree(message, row, None, version, headers)
-    return _known(version, offered)
+        _check_headers(message, row, None, version, headers)
+    return _offered_revision(version, offered)
 
 
-def _agree(message: Any, row: Row | None, params: Any, version: str | UnsetType, headers: Mapping[str, str]) -> None:
+def _check_headers(
+    message: Any, row: Row | None, params: Any, version: str | UnsetType, headers: Mapping[str, str]
+) -> None:
     """Raise RpcError (-32020) if the headers of a stateless message do not agree with its body; those that repeat
     arguments are compared once the tool is found.
 
@@ -224,37 +228,37 @@ def _agree(message: Any, row: Row | None, params: Any, version: str | UnsetType,
 def claimed(raw: Any) -> str | UnsetType:
     """Return the revision that the `_meta` of any params names; UNSET without one."""
     try:
-        return decode(_EMPTY if raw is UNSET else raw, _Enveloped).meta.version
+        return decode(_EMPTY if raw is UNSET else raw, _ParamsMeta).meta.version
     except UNREADABLE:
         return UNSET
 
 
-class _Claim(Struct):
+class _VersionMeta(Struct):
     version: str | UnsetType = msgspec.field(default=UNSET, name=PROTOCOL_VERSION)
 
 
-class _Enveloped(Struct):
-    meta: _Claim = msgspec.field(default_factory=_Claim, name="_meta")
+class _ParamsMeta(Struct):
+    meta: _VersionMeta = msgspec.field(default_factory=_VersionMeta, name="_meta")
 
 
-def _known(version: str | UnsetType, offered: Offer) -> Revision | None:
+def _offered_revision(version: str | UnsetType, offered: Offer) -> Revision | None:
     """Return the stateless revision of this date; None without a date. Raises RpcError (-32022) for one that is not
     offered."""
     if version is UNSET:
         return None
     revision = offered.stateless.get(version)
     if revision is None:
-        raise _unspoken(version, offered)
+        raise _unsupported(version, offered)
     return revision
 
 
-def _unspoken(version: str, offered: Offer) -> RpcError:
+def _unsupported(version: str, offered: Offer) -> RpcError:
     # "it MUST respond with an UnsupportedProtocolVersionError listing the versions it does support" (basic/versioning)
     data = {"supported": offered.dates, "requested": version}
     return RpcError.of(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
-def _served(
+def _admit_as(
     row: Row,
     params: Any,
     raw: Any,
@@ -265,18 +269,19 @@ def _served(
     channel: bool,
     short: Condensed | None,
 ) -> Admitted | None:
-    """Return the message as its revision has it: the one that it names itself, or else that of its session."""
+    """Admit a message by the revision that it names itself, or else by that of its session; None if that revision has
+    no such method. Raises RpcError."""
     version: Any = meta.protocol_version
     client: Any
     level: Any
     if version is not UNSET:
         revision = offered.stateless.get(version)
         if revision is None:
-            raise _unspoken(version, offered)
+            raise _unsupported(version, offered)
         session, client, level = None, meta.client_info, meta.log_level
         capabilities: Any = meta.client_capabilities
         if capabilities is UNSET:
-            raise InvalidParams(*_strange(meta, offered))
+            raise InvalidParams(*_lacking_members(meta, offered))
         if level is not UNSET and level not in LEVELS:
             raise InvalidParams(f"Invalid params: `_meta` has the log level {level!r:.40}; the levels are {_levels()}")
     elif session is not None and row.name != "initialize":
@@ -284,7 +289,12 @@ def _served(
         capabilities = session.capabilities
     else:  # `initialize` begins a session, and on a channel also a new one instead of another
         session = None
-        revision, client, level, capabilities = _unbegun(row, params, meta, offered, channel), None, None, NOTHING
+        revision, client, level, capabilities = (
+            _revision_without_session(row, params, meta, offered, channel),
+            None,
+            None,
+            NOTHING,
+        )
     if revision is None or not row.within(revision):
         return None
     token = meta.progress_token
@@ -305,9 +315,11 @@ def _served(
     )
 
 
-def _unbegun(row: Row, params: Any, meta: RequestMeta, offered: Offer, channel: bool) -> Revision | None:
-    """Return the revision of a message when there is no session yet and it belongs to no stateless revision; None:
-    there is no such method. Raises InvalidParams for a request that has to name its revision."""
+def _revision_without_session(
+    row: Row, params: Any, meta: RequestMeta, offered: Offer, channel: bool
+) -> Revision | None:
+    """Return the revision of a message without a session that names none itself; None: there is no such method. Raises
+    InvalidParams for a request that has to name its revision."""
     if row.name == "initialize" and offered.stateful:
         return negotiated(params, offered)
     if row.name == "ping" and offered.stateful and channel:
@@ -315,15 +327,15 @@ def _unbegun(row: Row, params: Any, meta: RequestMeta, offered: Offer, channel: 
         return NEWEST_STATEFUL
     if row.result is None:  # an unknown notification
         return None
-    raise InvalidParams(*_strange(meta, offered))
+    raise InvalidParams(*_lacking_members(meta, offered))
 
 
 def _levels() -> str:
     return ", ".join(LEVELS)
 
 
-def _strange(meta: RequestMeta, offered: Offer) -> tuple[str, Any]:
-    """Return the text for a request that belongs to no session and does not name its revision."""
+def _lacking_members(meta: RequestMeta, offered: Offer) -> tuple[str, Any]:
+    """Return text and data of the error for a request without a session whose envelope lacks a required member."""
     missing = [
         name
         for name, value in (
@@ -357,12 +369,12 @@ def begun(admitted: Admitted) -> SessionState:
 # -- params ---------------------------------------------------------------------------------------
 
 
-def _one_uri(params: Any) -> Any:
+def _normalize_uri(params: Any) -> Any:
     uri = normal(params.uri)
     return params if uri is params.uri else structs.replace(params, uri=uri)
 
 
-def _listened(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequestParams:
+def _normalize_subscriptions(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequestParams:
     changes = params.notifications
     uris = changes.resource_subscriptions
     if isinstance(uris, UnsetType):
@@ -371,7 +383,7 @@ def _listened(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRe
     return structs.replace(params, notifications=structs.replace(changes, resource_subscriptions=those))
 
 
-def _completed(params: CompleteRequestParams) -> CompleteRequestParams:
+def _normalize_reference(params: CompleteRequestParams) -> CompleteRequestParams:
     ref = params.ref
     if not isinstance(ref, ResourceTemplateReference):
         return params
@@ -379,30 +391,30 @@ def _completed(params: CompleteRequestParams) -> CompleteRequestParams:
 
 
 _WITH_URIS: Mapping[type[Struct], Callable[[Any], Any]] = {
-    ReadResourceRequestParams: _one_uri,
-    SubscribeRequestParams: _one_uri,
-    UnsubscribeRequestParams: _one_uri,
-    SubscriptionsListenRequestParams: _listened,
-    CompleteRequestParams: _completed,
+    ReadResourceRequestParams: _normalize_uri,
+    SubscribeRequestParams: _normalize_uri,
+    UnsubscribeRequestParams: _normalize_uri,
+    SubscriptionsListenRequestParams: _normalize_subscriptions,
+    CompleteRequestParams: _normalize_reference,
 }
 """By the type of some params, the function that normalises their URIs."""
 
 
-class _MetaAlone(Struct):
+class _OnlyMeta(Struct):
     meta: RequestMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
-def _meta_apart(row: Row, raw: Any) -> RequestMeta:
-    """Return the envelope of a method of an extension, whose params say nothing of it. Raises InvalidParams."""
+def _decode_meta(row: Row, raw: Any) -> RequestMeta:
+    """Return the envelope of an extension's method whose params type has no `_meta`. Raises InvalidParams."""
     try:
-        found = decode(_EMPTY if raw is UNSET else raw, _MetaAlone).meta
+        found = decode(_EMPTY if raw is UNSET else raw, _OnlyMeta).meta
     except UNREADABLE as error:
-        raise _unfit(structs.replace(row, params=_MetaAlone), raw, error) from None
+        raise _params_error(structs.replace(row, params=_OnlyMeta), raw, error) from None
     return found if type(found) is RequestMeta else _NO_META
 
 
-def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
-    """Raise every fault, field by field: the decoder stops at the first."""
+def _params_error(row: Row, raw: Any, error: Exception) -> InvalidParams:
+    """Return the error for params that do not fit, with every fault, field by field: the decoder stops at the first."""
     faults: list[dict[str, Any]] = []
     try:
         members = decode(_EMPTY if raw is UNSET else raw, dict[str, Raw])
@@ -425,19 +437,20 @@ def _unfit(row: Row, raw: Any, error: Exception) -> InvalidParams:
 
 
 def _shown(value: Raw) -> Any:
-    """Return a value as a fault shows it: complete if it is short, otherwise the beginning of its JSON text."""
+    """Return a value as an error shows it: complete if it is short, otherwise the beginning of its JSON text."""
     text = bytes(value)
     return value if len(text) <= SHOWN else text[:SHOWN].decode("utf-8", "ignore") + "..."
 
 
 def no_request(method: str, methods: Mapping[str, Row]) -> None:
     """Raise RpcError (-32600) for a notification with the name of a request: "Requests MUST include a string or integer
-    ID" (basic/index), so it asks for nothing, and nothing runs."""
+    ID" (basic/index), so no handler runs for it."""
     row = methods.get(method)
     if row is not None and row.result is not None:
         raise RpcError.of(-32600, f"Invalid Request: {method} is a request, which must have an `id`")
 
 
 def bad_id() -> RpcError:
-    """-32600 for an id that is null or fractional: "a string or integer ID [...] MUST NOT be null" (basic/index)."""
+    """Return the error for an id that is null or fractional, -32600: "a string or integer ID [...] MUST NOT be null"
+    (basic/index)."""
     return RpcError.of(-32600, "Invalid Request: `id` must be a string or an integer")

@@ -1,9 +1,9 @@
 """Encodes values of `types` and `params` for a revision, and decodes them. Pure.
 
-`fit` reduces a value to what a revision knows, at any depth: unknown members are left out,
-unknown blocks become text that says so, and required members must be set. The steps are
-worked out once for each type and revision; if there are none, the value goes to msgspec as it is.
-Free members (`_meta`, JSON Schemas, structured content) belong to the caller and stay as they are.
+`fit` reduces a value to what a revision knows, at any depth: unknown members are left out, unknown blocks become text
+that says so, and required members must be set. The steps are worked out once for each type and revision; where there
+are none, msgspec encodes the value as it is. Free members (`_meta`, JSON Schemas, structured content) belong to the
+caller and are not changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Readers(dict[Any, Callable[[bytes | Raw], Any]]):
-    """By type, its decoder, made at its first use."""
+    """The decoder of each type, made at its first use."""
 
     def __missing__(self, type: Any) -> Callable[[bytes | Raw], Any]:
         made = self[type] = msgspec.json.Decoder(type).decode
@@ -34,23 +34,23 @@ class _Readers(dict[Any, Callable[[bytes | Raw], Any]]):
 
 
 READERS: Final = _Readers()
-"""What `decode` reads each type with, for those who read one with each message."""
+"""The decoders of `decode`, for code that decodes each message and saves a call."""
 _fits: tuple[dict[type, Fit | None], ...] = tuple({} for _ in REVISIONS)
-"""By `Revision.order` and type; None: the revision knows all of it."""
+"""The function that fits a value, by `Revision.order` and type; None: the revision knows all of the type."""
 
 
 def encode(value: Any, revision: Revision) -> bytes:
-    """`value` as JSON for a peer of `revision`: what `fit` makes of it.
+    """Return `value` as JSON for a peer of `revision`, reduced by `fit`.
 
-    Raises LocalError when the revision requires what is not set or has no form for what is.
+    Raises LocalError if the revision requires a member that is not set, or cannot express one that is.
     """
     return _encode(fit(value, revision))
 
 
 def fit(value: T, revision: Revision) -> T:
-    """`value` as `revision` knows it: the same object if it knows all of it, otherwise a reduced copy.
+    """Return `value` as `revision` knows it: the same object if it knows all of it, otherwise a reduced copy.
 
-    Lists and dicts are taken as they are: hand in the Struct they stand in. Raises LocalError as `encode`.
+    A list or dict itself is not reduced: pass the Struct that has it as a member. Raises LocalError, as `encode` does.
     """
     known = _fits[revision.order]
     kind = type(value)
@@ -61,17 +61,17 @@ def fit(value: T, revision: Revision) -> T:
 
 
 def decode(raw: bytes | Raw, type: type[T]) -> T:
-    """`raw` as a value of `type`; members it has not are ignored.
+    """Decode `raw` as a value of `type`; members that the type does not have are ignored.
 
-    `type` may be any hint that msgspec takes (then cast what comes out). Raises msgspec.DecodeError;
-    of its kind ValidationError where it is JSON and does not fit, with the path to it.
+    `type` may be any annotation that msgspec decodes (then cast the result). Raises msgspec.DecodeError; where `raw` is
+    JSON and does not fit, its subclass ValidationError, with the path to the fault.
     """
     found: T = READERS[type](raw)
     return found
 
 
 def _extra(hint: Any) -> dict[str, Any]:
-    """Return the history on a field."""
+    """Return the history of a field, from its annotation."""
     if get_origin(hint) is not Annotated:
         return {}
     return {key: value for meta in hint.__metadata__ for key, value in (meta.extra or {}).items()}
@@ -99,7 +99,7 @@ def _older(hint: Any, revision: Revision) -> Fit | None:
 
 
 class _Step(Struct, frozen=True):
-    """The step for one member; `gone`: it is left out."""
+    """How one member is reduced; `gone`: it is left out."""
 
     name: str
     gone: bool
@@ -120,7 +120,7 @@ def _of_struct(kind: type[Struct], revision: Revision) -> Fit | None:
         return None
 
     def change(value: Any) -> Any:
-        # A plain dict where a Struct could stand is the caller's own writing.
+        # a caller may put a plain dict where a Struct is expected: that is sent as it is
         if type(value) is not kind:
             return value
         changed = {}
@@ -182,7 +182,9 @@ def _of_dict(inner: Fit) -> Fit:
 def _of_union(hints: tuple[Any, ...], revision: Revision) -> Fit | None:
     by_type: dict[type, Fit] = {}
     for hint in hints:
-        one = _unborn(revision) if hint in BORN and not revision.within(BORN[hint]) else _of_hint(hint, revision)
+        one = (
+            _replace_by_text(revision) if hint in BORN and not revision.within(BORN[hint]) else _of_hint(hint, revision)
+        )
         if one is not None:
             by_type[get_origin(hint) or hint] = one
 
@@ -193,7 +195,7 @@ def _of_union(hints: tuple[Any, ...], revision: Revision) -> Fit | None:
     return change if by_type else None
 
 
-def _unborn(revision: Revision) -> Fit:
+def _replace_by_text(revision: Revision) -> Fit:
     def change(value: Any) -> Any:
         instead = stand_in(value)
         if instead is None:

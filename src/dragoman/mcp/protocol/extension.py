@@ -32,11 +32,11 @@ class Extension(Struct, frozen=True, kw_only=True):
     name: str
     """"Extension identifiers MUST follow the `_meta` key naming rules, with a mandatory prefix"."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Its value under its name in `capabilities.extensions`; an object that JSON can hold."""
+    """The value for its name in `capabilities.extensions`, a JSON object."""
     methods: tuple[Row, ...] = ()
     """Methods that it adds, in the revisions of their rows."""
     results: Mapping[str, type[Struct]] = field(default_factory=dict)
-    """Values of `resultType` that it adds, with the types of such results."""
+    """Values of `resultType` that it adds, with the types of these results."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(_NAME, self.name) is None:
@@ -47,19 +47,19 @@ class Extension(Struct, frozen=True, kw_only=True):
             if row.name in METHODS:
                 raise LocalError(f"{self.name}: {row.name} is a method of the protocol itself")
             if row.ask:
-                _has(row.params, f"{self.name}: {row.name} may ask", "input_responses", "request_state")
+                _check_fields(row.params, f"{self.name}: {row.name} may ask", "input_responses", "request_state")
             if row.cacheable:
-                _has(row.result, f"{self.name}: {row.name} is cacheable", "ttl_ms", "cache_scope")
+                _check_fields(row.result, f"{self.name}: {row.name} is cacheable", "ttl_ms", "cache_scope")
         for kind, result in self.results.items():
             if kind in (COMPLETE, INPUT_REQUIRED) or not (isinstance(result, type) and issubclass(result, Struct)):
                 raise LocalError(f"{self.name}: results are Structs by a resultType of their own, and not {kind!r}")
-            if (wrong := _not_told(result, kind)) is not None:
+            if (wrong := _result_type_fault(result, kind)) is not None:
                 raise LocalError(f"{self.name}: {result.__name__} cannot be a result of the type {kind!r}: {wrong}")
 
 
-def _not_told(result: type[Struct], kind: str) -> str | None:
-    """Why a type of results would not tell its `resultType`, which otherwise is put before what it has; None if it
-    does."""
+def _result_type_fault(result: type[Struct], kind: str) -> str | None:
+    """Return why the results of a type would have another `resultType` than `kind`; None if they have this one. A type
+    without such a member gets it when it is sent."""
     config = result.__struct_config__
     if config.array_like:
         return "it is an array in JSON"
@@ -73,13 +73,14 @@ def _not_told(result: type[Struct], kind: str) -> str | None:
     return "omit_defaults leaves it out" if config.omit_defaults and tag.default == kind else None
 
 
-def _has(kind: type[Struct] | None, what: str, *names: str) -> None:
+def _check_fields(kind: type[Struct] | None, what: str, *names: str) -> None:
     if not all(hasattr(kind, name) for name in names):
         raise LocalError(f"{what}: then {kind!r} has the fields {' and '.join(names)}")
 
 
 class Extensions:
-    """The extensions of one server or client. `methods`: the protocol's and theirs, by name."""
+    """The extensions of one server or client. `methods`: the protocol's and theirs, by name. Raises LocalError for two
+    with the same name, method or `resultType`."""
 
     def __init__(self, those: Iterable[Extension] = ()) -> None:
         self.all: tuple[Extension, ...] = tuple(those)
@@ -102,14 +103,14 @@ class Extensions:
                 self.results[kind] = result
 
     def of_method(self, name: str) -> Extension | None:
-        """Return the extension that has a method; None: the protocol, or none has it."""
+        """Return the extension that adds a method; None: it is the protocol's, or unknown."""
         return self._by_method.get(name)
 
     @property
     def declared(self) -> dict[str, Any] | UnsetType:
-        """`capabilities.extensions`."""
+        """The value of `capabilities.extensions`; UNSET without extensions."""
         return {one.name: dict(one.settings) for one in self.all} if self.all else UNSET
 
 
 NONE: Final = Extensions()
-"""The protocol alone."""
+"""No extensions: only the protocol's own methods."""

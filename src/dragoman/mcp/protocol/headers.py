@@ -1,11 +1,11 @@
-"""HTTP headers that repeat what a request's body says (2026-07-28, basic/transports/streamable-http). Pure.
+"""The HTTP headers that repeat parts of a request's body (2026-07-28, basic/transports/streamable-http). Pure.
 
 Rules:
 
 - `MCP-Protocol-Version` repeats the revision that `_meta` names, `Mcp-Method` the method, `Mcp-Name` the name or
   URI, and `Mcp-Param-{name}` each argument whose property in the tool's input schema has `x-mcp-header: {name}`.
-  Names of headers are compared without regard to case, values with it.
-- A value that is not plain ASCII is carried as `=?base64?...?=`; decoding is strict.
+  The case of a header's name does not matter, that of its value does.
+- A value that is not plain ASCII is sent as `=?base64?...?=`; decoding is strict.
 - This module only compares; the transport chooses the status and error of a mismatch.
 """
 
@@ -23,7 +23,7 @@ from msgspec import Raw, Struct, UnsetType
 from ...jsonrpc.errors import LocalError
 
 HTTP: Final = frozenset({"http", "https"})
-"""Schemes of callers whose headers repeat what a stateless message says."""
+"""The schemes of callers whose headers repeat parts of a stateless message."""
 MARK: Final = "x-mcp-header"
 """The annotation of a property in an input schema."""
 VERSION: Final = "mcp-protocol-version"
@@ -44,7 +44,7 @@ Primitive: TypeAlias = Literal["string", "integer", "boolean"]
 
 
 class HeaderParam(Struct, frozen=True):
-    """A marked parameter: where it is in the arguments, and the header it goes into."""
+    """A marked parameter: its path in the arguments, and the name of its header."""
 
     path: tuple[str, ...]
     name: str
@@ -60,7 +60,7 @@ class HeaderParam(Struct, frozen=True):
 
 
 def marked(schema: Any) -> tuple[HeaderParam, ...]:
-    """Return the marked parameters of a tool's input schema, in its order.
+    """Return the marked parameters of a tool's input schema, in the schema's order.
 
     Raises ValueError with the reason when an annotation breaks the rules ("Schema Extension"): then clients must
     not offer the tool, and a server refuses it.
@@ -116,7 +116,8 @@ _ONES = (
 
 
 def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], bool, dict[str, Any]]]:
-    """Every schema in a schema: the path of properties to it, and whether the path has only properties."""
+    """Yield every schema in a schema, itself too: the path to it, whether the path has only properties, the schema.
+    Raises ValueError for a schema that is nested too deep."""
     todo: list[tuple[tuple[str, ...], bool, Any]] = [((), True, schema)]
     while todo:
         path, plain, part = todo.pop()
@@ -144,7 +145,8 @@ def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], bool, dict[str, Any]]
 
 
 def encode_value(value: str) -> str:
-    """Return a text as a header's value: itself, or `=?base64?...?=` if it cannot be carried or would be misread."""
+    """Return a text as a header's value: itself, or `=?base64?...?=` if a header cannot hold it or it would be
+    misread."""
     if (
         _PLAIN.fullmatch(value) is not None
         and value == value.strip(" \t")
@@ -155,14 +157,14 @@ def encode_value(value: str) -> str:
 
 
 def decode_value(value: str) -> str:
-    """Return the text that a header's value carries, without white space around it.
+    """Return the text that a header's value encodes, without white space around it.
 
     Raises ValueError with the reason for characters that a value may not have and for invalid base64.
     """
     value = value.strip(" \t")
     if _PLAIN.fullmatch(value) is None:
         raise ValueError("contains invalid characters")
-    # "=?base64?=" is both marks in one: nothing is between them, so it is a plain value
+    # in "=?base64?=" the two marks overlap, so it is a plain value
     if not (value.startswith(_BEGIN) and value.endswith(_END) and len(value) >= len(_BEGIN) + len(_END)):
         return value
     try:
@@ -182,8 +184,8 @@ def _text(value: Any) -> str | None:
     return str(value) if isinstance(value, int) else None
 
 
-def _at(arguments: Any, path: tuple[str, ...]) -> Any:
-    """ "reading the instance value at the exact property path"."""
+def _value_at(arguments: Any, path: tuple[str, ...]) -> Any:
+    """Return the argument at a path, None without one: "reading the instance value at the exact property path"."""
     for name in path:
         if not isinstance(arguments, dict):
             return None
@@ -191,7 +193,7 @@ def _at(arguments: Any, path: tuple[str, ...]) -> Any:
     return arguments
 
 
-def _read(arguments: Raw | Mapping[str, Any] | UnsetType | None) -> Any:
+def _decode_arguments(arguments: Raw | Mapping[str, Any] | UnsetType | None) -> Any:
     return msgspec.json.decode(arguments) if isinstance(arguments, Raw) else arguments
 
 
@@ -204,10 +206,10 @@ def mirror(
     """Return the `Mcp-Param-*` headers of a call. Raises LocalError for an integer beyond `SAFE_INTEGER`."""
     if not parameters:
         return {}
-    values = _read(arguments)
+    values = _decode_arguments(arguments)
     headers: dict[str, str] = {}
     for one in parameters:
-        value = _at(values, one.path)
+        value = _value_at(values, one.path)
         text = _text(value)
         if text is None:
             continue
@@ -218,9 +220,10 @@ def mirror(
 
 
 def check_version(version: str | UnsetType, headers: Mapping[str, str]) -> str | None:
-    """Why `MCP-Protocol-Version` does not agree with the `version` that the body's `_meta` names; None if it does.
+    """Return why `MCP-Protocol-Version` does not agree with the `version` that the body's `_meta` names; None if it
+    does.
 
-    UNSET: the body names none, which is not checked here. That the header is present is checked anyway.
+    UNSET: the body names none; then only the presence of the header is checked.
     """
     header = headers.get(VERSION)
     # "Every POST request to the MCP endpoint MUST include an `MCP-Protocol-Version` header", and "The header value
@@ -233,17 +236,17 @@ def check_version(version: str | UnsetType, headers: Mapping[str, str]) -> str |
 
 
 def check(method: str, name: str | None, headers: Mapping[str, str]) -> str | None:
-    """Why a request's headers (names in lower case) do not agree with its body; None if they do.
+    """Return why a request's headers (names in lower case) do not agree with its body; None if they do.
 
-    `name`: the params' name or URI; None if the method has none. A header that came twice is joined by ", ", and then
-    agrees with nothing.
+    `name`: the params' name or URI; None if the method has none. The values of a header that came twice are joined by
+    ", ", and so agree with nothing.
     """
-    if headers.get(METHOD) != method and (fault := _compared("Mcp-Method", headers.get(METHOD), method, False)):
+    if headers.get(METHOD) != method and (fault := _compare("Mcp-Method", headers.get(METHOD), method, False)):
         return fault
     if name is not None and not (
         headers.get(NAME) == name and name.isascii() and name.isprintable() and name[:2] != "=?"
     ):
-        return _compared("Mcp-Name", headers.get(NAME), name, True)
+        return _compare("Mcp-Name", headers.get(NAME), name, True)
     return None
 
 
@@ -252,25 +255,25 @@ def check_arguments(
     parameters: tuple[HeaderParam, ...],
     headers: Mapping[str, str],
 ) -> str | None:
-    """Why a request's headers do not agree with the arguments of the called tool; None if they do. `parameters`: its
-    marked ones. `Mcp-Param-*` headers that name none of them are ignored."""
+    """Return why a request's headers do not agree with the arguments of the called tool; None if they do. `parameters`:
+    its marked ones. `Mcp-Param-*` headers that name none of them are ignored."""
     try:
-        values = _read(arguments)
+        values = _decode_arguments(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # the reader of the arguments may pass over it
+        # the tool's own decoder may ignore the faulty member
         return f"Header mismatch: no header can agree with arguments that cannot be read: {error}"
     for one in parameters:
-        if fault := _parameter(one, _at(values, one.path), headers.get(PARAM + one.name.lower())):
+        if fault := _compare_parameter(one, _value_at(values, one.path), headers.get(PARAM + one.name.lower())):
             return fault
     return None
 
 
-def _parameter(one: HeaderParam, value: Any, header: str | None) -> str | None:
+def _compare_parameter(one: HeaderParam, value: Any, header: str | None) -> str | None:
     text = _text(value)
     if header is None:
         return f"Header mismatch: {one.header} header is missing" if text is not None else None
     if text is None or isinstance(value, str | bool):
-        return _compared(one.header, header, text, True)
+        return _compare(one.header, header, text, True)
     if abs(value) > SAFE_INTEGER:
         return f"Header mismatch: {one.header}: the body's value is beyond the integers that a header carries safely"
     try:
@@ -282,7 +285,7 @@ def _parameter(one: HeaderParam, value: Any, header: str | None) -> str | None:
     return None if match is not None and int(match[1]) == value else _differs(one.header, found, text)
 
 
-def _compared(label: str, header: str | None, body: str | None, sentinel: bool) -> str | None:
+def _compare(label: str, header: str | None, body: str | None, sentinel: bool) -> str | None:
     if header is None:
         return f"Header mismatch: {label} header is missing"
     try:

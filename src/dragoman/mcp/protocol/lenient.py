@@ -1,8 +1,9 @@
-"""Takes nulls for absent members, of those whose JSON library writes every member.
+"""Reads nulls as absent members, from peers whose JSON library writes every member.
 
 In every schema optional members are absent or have a value, but many servers write `"nextCursor": null`,
 `"title": null`. A result that does not fit is decoded once more without such nulls; where null is a value (in
-`_meta`, schemas, structured content) it stays. Params of a request are read so where `Leniency.null_params` says it.
+`_meta`, schemas, structured content) it stays. Params of a request are read in this way if `Leniency.null_params` says
+so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 def decode(raw: Raw, kind: type[T]) -> T:
-    """Decode params leniently. Raises what `encoding.decode` raises."""
+    """Decode a result leniently. Raises what `encoding.decode` raises."""
     try:
         return strictly(raw, kind)
     except msgspec.ValidationError as error:
@@ -33,8 +34,8 @@ def decode(raw: Raw, kind: type[T]) -> T:
 
 
 def without_nulls(params: Raw, kind: type[Struct]) -> Raw:
-    """Params without their optional members that are null, and without those in the Structs in them. What is no object
-    stays as it is; so does what a member holds that is not taken apart, such as a tool's arguments."""
+    """Return params without their optional members that are null, at any depth of Structs. Text that is no object stays
+    as it is; so does the content of members that are kept as they came, such as a tool's arguments."""
     if b"null" not in bytes(params):
         return params
     try:
@@ -48,14 +49,14 @@ def without_nulls(params: Raw, kind: type[Struct]) -> Raw:
         if field is None or b"null" not in bytes(value):
             kept[name] = value
         elif bytes(value) != b"null":
-            kept[name] = _inside(value, types.type_info(field.type))
+            kept[name] = _member_without_nulls(value, types.type_info(field.type))
         elif field.required:
             kept[name] = value
     return Raw(msgspec.json.encode(kept))
 
 
-def _inside(value: Raw, kind: types.Type) -> Any:
-    """Return a member of params without the nulls in it."""
+def _member_without_nulls(value: Raw, kind: types.Type) -> Any:
+    """Return a member of params without the nulls in it; one that is kept as it came, unchanged."""
     if isinstance(kind, types.RawType) or (
         isinstance(kind, types.UnionType) and any(isinstance(one, types.RawType) for one in kind.types)
     ):

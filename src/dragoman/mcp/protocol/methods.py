@@ -1,7 +1,8 @@
 """Every method of MCP: one row each, and the error codes of the protocol. Pure.
 
-A row has the types of the params and the result, the direction, the revisions, and whether it may ask and be cached. An
-extension adds rows of its own (`extension`): a server and a client each have a table that begins with these rows.
+A row has the types of the params and the result, the direction, the revisions, and whether the method may ask the
+client and its result be cached. An extension adds rows of its own (`extension`): a server and a client each have a
+table that begins with these rows.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
 """The server does not speak this revision; `UnsupportedProtocolVersionData`."""
 RESOURCE_NOT_FOUND: Final = -32002
-"""Stateful revisions only; see `Revision.missing_resource`."""
+"""There is no such resource; only in stateful revisions, see `Revision.missing_resource`."""
 URL_ELICITATION_REQUIRED: Final = -32042
-"""Where `Revision.url_elicitation_error`; `URLElicitationRequiredData`."""
+"""The user must open a URL first; only where `Revision.url_elicitation_error`. `URLElicitationRequiredData`."""
 
 DEFINED_CODES: Final[dict[int, str]] = {
     RESOURCE_NOT_FOUND: "Resource not found",
@@ -46,7 +47,7 @@ class Row(Struct, frozen=True):
     """One method: a request when it has a `result`, else a notification."""
 
     name: str
-    """As on the wire: "tools/call"."""
+    """Its name on the wire, such as "tools/call"."""
     params: type[Struct]
     """The type of the params."""
     result: type[Struct] | None = None
@@ -58,9 +59,9 @@ class Row(Struct, frozen=True):
     until: Revision = R2026_07
     """The last revision that has it."""
     cacheable: bool = False
-    """The result says how long it may be cached, in revisions that have that."""
+    """Whether the result says how long it may be cached, in revisions that have that."""
     ask: bool = False
-    """It may be answered by `InputRequiredResult` where servers may not call."""
+    """Whether it may be answered by `InputRequiredResult`, in revisions in which servers may not call."""
     named: Literal["name", "uri"] | None = None
     """The member of the params that the header `Mcp-Name` repeats."""
 
@@ -152,4 +153,4 @@ _CLIENT: Final = (
 )
 
 METHODS: Final[dict[str, Row]] = {row.name: row for row in (*_LIFE, *_SERVER, *_CLIENT)}
-"""By name."""
+"""The protocol's methods by name."""

@@ -3,10 +3,11 @@
 `types` explains how a field states its history, which members are kept verbatim, and the members that many types have
 (`name`, `title`, `description`, `icons`, `uri`, `mime_type`, `annotations`, `type`). These are common here:
 
-* `meta`: `_meta` of the message: in a request what the protocol reads of it, `RequestMeta`, elsewhere any object;
+* `meta`: `_meta` of the message: in a request the part that the protocol reads, `RequestMeta`; elsewhere any object;
 * `result_type`: "complete", "input_required" (the client answers questions and calls again) or a value of an extension;
 * `ttl_ms`: milliseconds that a client may keep the result; `cache_scope`: "public", or "private" for this caller alone;
-* `cursor`, `next_cursor`: where a page begins, and where the next one does; UNSET: at the first, and there is none.
+* `cursor`, `next_cursor`: where a page begins (UNSET: it is the first), and where the next one does (UNSET: there is
+  none).
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ REQUIRED_SINCE_2026_07: Final = Meta(extra={"required_since": R2026_07})
 
 
 class RequestParams(Struct, frozen=True, rename="camel"):
-    """The params of a request that has none of its own."""
+    """The params of a request without params of its own."""
 
     meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
 
 
 class NotificationParams(Struct, frozen=True, rename="camel"):
-    """The params of a notification that has none of its own."""
+    """The params of a notification without params of its own."""
 
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
@@ -111,7 +112,7 @@ class DiscoverResult(Struct, frozen=True, kw_only=True, rename="camel"):
     supported_versions: list[str]
     """The revisions that the server speaks, as dates."""
     capabilities: ServerCapabilities
-    """What the server can do."""
+    """The server's capabilities."""
     instructions: str | UnsetType = UNSET
     """How a model should use the server; for a system prompt, say."""
     result_type: str = COMPLETE
@@ -284,7 +285,7 @@ class CompletionContext(Struct, frozen=True, rename="camel"):
 
 
 class CompleteRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Ask for values of an argument."""
+    """A request for values of an argument."""
 
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument
@@ -293,7 +294,7 @@ class CompleteRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Completion(Struct, frozen=True, rename="camel"):
-    """At most 100 values; `total`: how many there are in all; `has_more`: that there are others."""
+    """At most 100 values; `total`: how many there are in all; `has_more`: whether there are more."""
 
     values: list[str]
     """Most relevant first."""
@@ -322,12 +323,12 @@ class SetLevelRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CreateMessageRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Sample a model."""
+    """A request to sample the client's model."""
 
     messages: list[SamplingMessage]
     """The conversation so far, the oldest first."""
     max_tokens: int
-    """The most tokens that the model may make; the client may allow fewer."""
+    """The most tokens that the model may generate; the client may allow fewer."""
     model_preferences: ModelPreferences | UnsetType = UNSET
     """Which model would be best; the client chooses."""
     system_prompt: str | UnsetType = UNSET
@@ -382,7 +383,8 @@ class ListRootsResult(Struct, frozen=True, rename="camel"):
 
 
 class ElicitRequestParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Ask the user: with `requested_schema`, by a form (`mode` "form" or absent); with `url`, there (`mode` "url").
+    """A question to the user: with `requested_schema`, by a form (`mode` "form" or absent); with `url`, at that URL
+    (`mode` "url").
 
     ElicitRequestFormParams and ElicitRequestURLParams. `requested_schema` is a flat JSON Schema of type
     "object" whose properties are `PrimitiveSchema`s.
@@ -402,7 +404,7 @@ class ElicitResult(Struct, frozen=True, kw_only=True, rename="camel"):
     """The user's decision; `content`: the filled form if it was accepted."""
 
     action: ElicitAction
-    """"accept", "decline" (the user said no) or "cancel" (the user said nothing)."""
+    """"accept", "decline" (the user refused) or "cancel" (the user did not decide)."""
     content: dict[str, str | int | float | bool | list[str] | None] | UnsetType = UNSET
     meta: Annotated[Free | UnsetType, UNTIL_2025_11] = field(default=UNSET, name="_meta")
 
@@ -441,7 +443,7 @@ class InputRequiredResult(Struct, frozen=True, kw_only=True, rename="camel"):
     input_requests: InputRequests | UnsetType = UNSET
     """The questions, by keys that their answers will have."""
     request_state: str | UnsetType = UNSET
-    """Text that the client sends back unchanged and does not read."""
+    """Text that the client sends back unchanged, without interpreting it."""
     result_type: str = INPUT_REQUIRED
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
@@ -466,14 +468,15 @@ class SubscriptionsListenRequestParams(Struct, frozen=True, kw_only=True, rename
 
 
 class SubscriptionsListenResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The subscription has ended in good order. `meta` has SUBSCRIPTION_ID."""
+    """The subscription has ended regularly. `meta` has SUBSCRIPTION_ID."""
 
     meta: Free = field(name="_meta")
     result_type: str = COMPLETE
 
 
 class SubscriptionsAcknowledgedNotificationParams(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first message of a subscription: the changes that will be notified. `meta` has SUBSCRIPTION_ID."""
+    """The first message of a subscription: the changes of which the client will be notified. `meta` has
+    SUBSCRIPTION_ID."""
 
     notifications: SubscriptionFilter
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
@@ -493,10 +496,10 @@ class ProgressNotificationParams(Struct, frozen=True, kw_only=True, rename="came
     """The progress of a request; `progress` always grows."""
 
     progress_token: ProgressToken
-    """The token that the request gave in its `_meta`."""
+    """The token in the request's `_meta`."""
     progress: Number
     total: Number | UnsetType = UNSET
-    """What `progress` will be at the end, where that is known."""
+    """The value of `progress` at the end, where that is known."""
     message: Annotated[str | UnsetType, SINCE_2025_03] = UNSET
     """What is being done, for a person."""
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
@@ -506,10 +509,10 @@ class LoggingMessageNotificationParams(Struct, frozen=True, kw_only=True, rename
     """A log message; `data` is any JSON value."""
 
     level: LoggingLevel
-    """How severe it is, by the names of RFC 5424."""
+    """Its severity, by the names of RFC 5424."""
     data: Any
     logger: str | UnsetType = UNSET
-    """What logs; UNSET: the server does not say."""
+    """The logger's name; UNSET: the server does not say."""
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
 

@@ -1,4 +1,4 @@
-"""Encodes a result for the caller's revision, and stamps it if the revision wants that. Pure.
+"""Encodes a result for the caller's revision, and adds the server's description where the revision has it. Pure.
 
 "Servers SHOULD include `io.modelcontextprotocol/serverInfo` in every result's `_meta`" (2026's
 basic/index): the stamp is made once per server and spliced in front, so that it costs nothing.
@@ -34,7 +34,7 @@ class Stamp(Struct, frozen=True):
 
 
 def stamp(info: Implementation) -> Stamp:
-    """Return the stamp of a server."""
+    """Return the stamp of a server with this description."""
     meta = msgspec.json.encode({SERVER_INFO: Raw(encode(info, NEWEST))})
     prefix = b'{"_meta":' + meta + b","
     text_prefix = prefix + b'"resultType":"complete","content":[{"type":"text","text":'
@@ -42,8 +42,8 @@ def stamp(info: Implementation) -> Stamp:
 
 
 def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = None) -> Raw:
-    """Return a result as JSON text for this revision. `kind`: the `resultType` of a type that is not the protocol's,
-    where that has none.
+    """Return a result as JSON text for this revision, stamped. `kind`: the `resultType` of an extension's result; None:
+    it is one of the protocol's types.
 
     Raises LocalError for a value that the revision cannot express.
     """
@@ -57,7 +57,7 @@ def finish(result: Any, revision: Revision, stamp: Stamp, kind: str | None = Non
 
 
 def _of_extension(result: Struct, revision: Revision, stamp: Stamp, kind: str) -> Raw:
-    """Return a result of a type that says for itself which members it has on the wire."""
+    """Return the JSON text of an extension's result, with `resultType` and `_meta` added where its type has none."""
     names = members_of(type(result))
     own = getattr(result, names["_meta"]) if "_meta" in names else UNSET
     if own is not UNSET:
@@ -81,8 +81,8 @@ def members_of(kind: type[Struct]) -> dict[str, str]:
 
 
 def read_back(value: S) -> S:
-    """Return a value of the protocol's types that a user made, as a client reads it. Raises LocalError for what no
-    client can read: a Struct takes any value."""
+    """Return a value of the protocol's types that a user made, as a client decodes it. Raises LocalError for one that
+    no client could decode: a Struct's constructor accepts any value."""
     try:
         return decode(encode(value, NEWEST), type(value))
     except msgspec.DecodeError as error:
@@ -90,5 +90,5 @@ def read_back(value: S) -> S:
 
 
 def stamp_text(text: bytes, stamp: Stamp) -> Raw:
-    """Return the JSON text of a result that has members, but no `_meta`, stamped."""
+    """Return the JSON text of a result, which has members but no `_meta`, with the stamp added."""
     return Raw(stamp.prefix + text[1:])

@@ -1,7 +1,7 @@
-"""The revisions of MCP: one record each, which says what a revision can do. Pure.
+"""The revisions of MCP: one record each, with what the revision can do. Pure.
 
-Only this module knows dates. Other code asks a `Revision`
-(`revision.server_calls`, `revision.resumable`), never for its date.
+Only this module knows dates. Other code reads what a revision can do (`revision.server_calls`, `revision.resumable`),
+and never compares its date.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     order: int
     """0 for the oldest; greater is newer."""
     stateful: bool
-    """It begins with `initialize`, which holds for the whole session."""
+    """A connection begins with `initialize`, which is valid for the whole session."""
     server_calls: bool
     """The server may send requests of its own; where not, it answers `input_required`."""
     batches: bool = False
@@ -46,7 +46,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     rich_forms: bool = False
     """Forms have choices of several, defaults of every kind, and name their dialect."""
     form_patterns: bool = False
-    """A field of a form may have a `pattern`: one revision's page says so, and no schema."""
+    """A field of a form may have a `pattern`: one revision's page says so, but no schema does."""
     sampling_tools: bool = False
     """A sampling may have tools, and several blocks in one message; `sampling.context` is a capability of its own."""
     structured_values: bool = False
@@ -57,7 +57,7 @@ class Revision(Struct, frozen=True, kw_only=True):
     """A call may fail with -32042 to send the user to a URL first."""
 
     def within(self, since: Revision | None, until: Revision | None = None) -> bool:
-        """Return whether it is in the range from `since` to `until`, both included; None: no bound."""
+        """Return whether it is in the range from `since` to `until`, both included; None: unbounded."""
         return (since is None or since.order <= self.order) and (until is None or self.order <= until.order)
 
 
@@ -126,7 +126,7 @@ REVISIONS: Final = {one.date: one for one in (R2024_11, R2025_03, R2025_06, R202
 
 
 def by_age(revisions: Iterable[Revision]) -> list[Revision]:
-    """These, the oldest first."""
+    """Return these revisions, the oldest first."""
     return sorted(revisions, key=lambda one: one.order)
 
 

@@ -1,26 +1,26 @@
 """Every type of MCP, once: its wire form, and the revisions that have it. Pure.
 
-The names are those of the official schema of the newest revision (of the last one that had it where a
-type has left). Attributes are snake_case, members on the wire camelCase, and `_meta` is `meta`. What
-may be absent is `UNSET` when it is. A field's history is in its `msgspec.Meta.extra`:
+The names are those of the official schema of the newest revision, or of the last revision that has the type. Attributes
+are snake_case, members on the wire camelCase, and `_meta` is `meta`. A member that is absent is `UNSET`. A field's
+history is in its `msgspec.Meta.extra`:
 
-* `since`, `until`: the first and the last revision that know it; absent: as long as its type;
+* `since`, `until`: the first and the last revision that have it; absent: those of its type;
 * `required_since`: it may be UNSET here, but not on the wire from that revision on;
 * `required_in`, `optional_in`: the same for single revisions;
-* `older`: (revision, function): before that revision the value goes through the function first, which
-  returns what those peers understand, UNSET to leave it out, or raises LocalError.
+* `older`: (revision, function): for older revisions the function converts the value to what those peers understand; it
+  returns UNSET to leave it out, or raises LocalError.
 
-`encoding.encode` obeys it. Decoding takes every revision's members at any time and ignores what is
-not here. Free members (`_meta`, JSON Schemas, arguments, structured content) are kept verbatim.
-Where the schema has variants without a tag, one type holds them all (`ResourceContents`,
-`params.ElicitRequestParams`, `PrimitiveSchema`) and its text says which members go together.
+`encoding.encode` obeys it. Decoding accepts every revision's members at any time and ignores members that are not here.
+Free members (`_meta`, JSON Schemas, arguments, structured content) are kept verbatim. Where the schema has variants
+without a tag, one type has the members of all (`ResourceContents`, `params.ElicitRequestParams`, `PrimitiveSchema`),
+and its text says which go together.
 
 Members that many types have are explained here and not in each of them:
 
 * `name`: the identifier that calls use; `title`: a name for people, shown instead of it where there is one;
-  `description`: what it is for, written for a model; `icons`: pictures for people, in any order;
+  `description`: its purpose, written for a model; `icons`: pictures for people, in any order;
 * `uri`: a URI (RFC 3986) as text; `mime_type`: a media type such as "text/plain";
-* `annotations`: hints for whom a content is and how much it matters; `type`: the tag that distinguishes content blocks;
+* `annotations`: hints about the content's audience and importance; `type`: the tag that distinguishes content blocks;
 * `meta`: a JSON object for clients, servers and extensions, by keys with a prefix; the protocol's own keys are the
   constants below PREFIX.
 
@@ -44,10 +44,10 @@ Number: TypeAlias = int | float
 Role: TypeAlias = Literal["user", "assistant"]
 LoggingLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 Free: TypeAlias = dict[str, Any]
-"""A JSON object kept as it came, member order too."""
+"""A JSON object that is kept as it came, with the order of its members."""
 
 PREFIX: Final = "io.modelcontextprotocol/"
-"""Begins the keys of `_meta` that the protocol itself uses."""
+"""The beginning of the keys of `_meta` that the protocol itself uses."""
 PROTOCOL_VERSION: Final = PREFIX + "protocolVersion"
 CLIENT_INFO: Final = PREFIX + "clientInfo"
 CLIENT_CAPABILITIES: Final = PREFIX + "clientCapabilities"
@@ -66,7 +66,7 @@ ONLY_2025_11: Final = Meta(extra={"since": R2025_11, "until": R2025_11})
 
 
 def single(value: Any) -> Any:
-    """Older sampling messages hold one block; a list of one is that block."""
+    """Return the content of a sampling message as older revisions have it: one block. Raises LocalError for several."""
     if not isinstance(value, list):
         return value
     if len(value) == 1:
@@ -75,19 +75,20 @@ def single(value: Any) -> Any:
 
 
 def object_only(value: Any) -> Any:
-    """Older structured content is a JSON object or absent."""
+    """Return structured content as older revisions have it: a JSON object, or UNSET for any other value."""
     if isinstance(value, Raw):
         return value if bytes(value).lstrip()[:1] == b"{" else UNSET
     return UNSET if value is None or isinstance(value, str | int | float | list | tuple) else value
 
 
 def _object_schema(value: Free) -> Any:
-    """Older output schemas describe an object; another one cannot be expressed."""
+    """Return an output schema as older revisions have it: that of an object, or UNSET for any other."""
     return _plain_schema(value) if value.get("type") == "object" else UNSET
 
 
 def _plain_schema(value: Free) -> Free:
-    """Older schemas of tools have an object for every property: `true` and `false` are written out."""
+    """Return a tool's schema as older revisions have it: with an object in place of `true` or `false` for a
+    property."""
     properties = value.get("properties")
     if not isinstance(properties, dict) or not any(isinstance(one, bool) for one in properties.values()):
         return value
@@ -105,7 +106,7 @@ class Icon(Struct, frozen=True, rename="camel"):
     mime_type: str | UnsetType = UNSET
     sizes: list[str] | UnsetType = UNSET
     theme: Literal["light", "dark"] | UnsetType = UNSET
-    """The background for which it is made: a light or a dark one."""
+    """The background for which it is made."""
 
 
 class Implementation(Struct, frozen=True, rename="camel"):
@@ -113,7 +114,7 @@ class Implementation(Struct, frozen=True, rename="camel"):
 
     name: str
     version: str
-    """Any text; comparing two is not defined."""
+    """Any text; the protocol does not define an order."""
     title: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
     description: Annotated[str | UnsetType, SINCE_2025_11] = UNSET
     icons: Annotated[list[Icon] | UnsetType, SINCE_2025_11] = UNSET
@@ -219,10 +220,10 @@ class RequestMeta(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Annotations(Struct, frozen=True, kw_only=True, rename="camel"):
-    """For whom something is, how much it matters (0 to 1), when it changed last (ISO 8601)."""
+    """Hints about a content: its audience, its importance (0 to 1), the time of its last change (ISO 8601)."""
 
     audience: list[Role] | UnsetType = UNSET
-    """For whom it is: "user", "assistant", or both."""
+    """Its audience: "user", "assistant", or both."""
     priority: Number | UnsetType = UNSET
     """0 (may be left out) to 1 (is needed)."""
     last_modified: Annotated[str | UnsetType, SINCE_2025_06] = UNSET
@@ -288,13 +289,13 @@ class EmbeddedResource(Struct, frozen=True, rename="camel", tag_field="type", ta
 
     type: ClassVar[Literal["resource"]] = "resource"
     resource: ResourceContents
-    """The resource and what it holds."""
+    """The resource, with its contents."""
     annotations: Annotations | UnsetType = UNSET
     meta: Annotated[Free | UnsetType, SINCE_2025_06] = field(default=UNSET, name="_meta")
 
 
 class ResourceLink(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="resource_link"):
-    """A resource the server can read, named and not contained. `size`: bytes."""
+    """A link to a resource of the server, without its contents. `size`: bytes."""
 
     type: ClassVar[Literal["resource_link"]] = "resource_link"
     uri: str
@@ -340,7 +341,7 @@ BORN: Final[dict[type[Struct], Revision]] = {
     ToolUseContent: R2025_11,
     ToolResultContent: R2025_11,
 }
-"""The blocks that are newer than their unions; the others are as old as MCP."""
+"""The first revision of content blocks that are newer than MCP; the others are in every revision."""
 
 
 def stand_in(block: Struct) -> TextContent | None:
@@ -361,13 +362,13 @@ class ToolAnnotations(Struct, frozen=True, kw_only=True, rename="camel"):
 
     title: str | UnsetType = UNSET
     read_only_hint: bool | UnsetType = UNSET
-    """It changes nothing. Default: False."""
+    """Whether it changes nothing. Default: False."""
     destructive_hint: bool | UnsetType = UNSET
-    """It may delete or overwrite, and not only add; means nothing where `read_only_hint` is set. Default: True."""
+    """Whether it may delete or overwrite, and not only add; ignored where `read_only_hint` is True. Default: True."""
     idempotent_hint: bool | UnsetType = UNSET
-    """A second call with the same arguments has no further effect. Default: False."""
+    """Whether a second call with the same arguments has no further effect. Default: False."""
     open_world_hint: bool | UnsetType = UNSET
-    """It deals with things outside of the server, as a search of the web does. Default: True."""
+    """Whether it deals with things outside of the server, as a search of the web does. Default: True."""
 
 
 class ToolExecution(Struct, frozen=True, rename="camel"):
@@ -448,7 +449,7 @@ class PromptMessage(Struct, frozen=True, rename="camel"):
     """One message of a prompt."""
 
     role: Role
-    """Who says it: "user" or "assistant"."""
+    """The speaker: "user" or "assistant"."""
     content: ContentBlock
     """One block."""
 
@@ -489,7 +490,7 @@ class SamplingMessage(Struct, frozen=True, rename="camel"):
     """A message to or from a sampled model; several blocks in one message since the revision that has tools."""
 
     role: Role
-    """Who says it: "user" or "assistant"."""
+    """The speaker: "user" or "assistant"."""
     content: Annotated[
         SamplingMessageContentBlock | list[SamplingMessageContentBlock], Meta(extra={"older": (R2025_11, single)})
     ]  # fmt: skip
@@ -513,7 +514,7 @@ class EnumItems(Struct, frozen=True, rename="camel"):
 
 
 class PrimitiveSchema(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One field of a form: the typed face of what a form's schema has in `properties`.
+    """One field of a form: the type of the values of `properties` in a form's schema.
 
     StringSchema: `format`, lengths; NumberSchema ("number", "integer"): `minimum`, `maximum`; BooleanSchema;
     choice of one: `enum` (with the deprecated `enum_names`) or `one_of`; of several ("array"): `items`.

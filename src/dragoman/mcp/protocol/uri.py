@@ -1,17 +1,18 @@
 """The normal form of a URI (RFC 3986, section 6.2.2). Pure.
 
 A URI has many spellings: `Config://App`, `config://%61pp`, `config://app`. Each that comes in, from a peer or from the
-server's own code, is normalised once, and only its normal form is matched, compared, kept and shown: what one spelling
-is refused, no other gets.
+server's own code, is normalised once, and only its normal form is matched, compared, stored and shown. So a URI that is
+refused in one spelling is refused in all of them.
 
 Rules:
 
 - Scheme and host are in lower case; a user in front of the host ("user@") keeps its case, and so does everything after.
 - Percent-encoded letters, digits, "-", ".", "_" and "~" are decoded; other encoded octets stay, with digits in upper
   case. So `%2F` is never a "/".
-- What cannot stand in a URI (non-ASCII characters as UTF-8, spaces, backslashes, a "%" without two digits) is encoded.
+- Characters that a URI cannot have (non-ASCII ones as UTF-8, spaces, backslashes, a "%" without two digits) are
+  encoded.
 - The normal form of a normal form is itself. Every text has one, whether it is a URI or not.
-- Segments "." and ".." stay: such a path names nothing (`uri_template`).
+- Segments "." and ".." stay: a template matches no such path (`uri_template`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ UNRESERVED: Final = r"A-Za-z0-9\-._~"
 _RESERVED: Final = r":/?#\[\]@!$&'()*+,;="
 _AUTHORITY: Final = r"a-z0-9\-._~!$&'()*+,;=:@\[\]"
 
-# as texts: compiled when first used, so that a server without resources never does
+# the patterns are texts, compiled when first used, so that a server without resources never compiles them
 _NORMAL: Final = (
     rf"[a-z][a-z0-9+.\-]*:(?://[{_AUTHORITY}]*(?=[/?#]|\Z)|(?!//))"
     rf"[{UNRESERVED}{_RESERVED}]*+(?:%(?:[01][0-9A-F]|2[0-9A-CF]|3[A-F]|40|5[BCDE]|60|7[BCDF]|[89A-F][0-9A-F])"
     rf"[{UNRESERVED}{_RESERVED}]*+)*+"
 )
-"""A text that is in its normal form at a glance: other texts may be, too."""
+"""Matches most texts that are in their normal form, so that these cost little; not all of them."""
 _ODD: Final = rf"%[0-9A-Fa-f]{{2}}|[^{UNRESERVED}{_RESERVED}]"
 _BEGINNING: Final = r"([A-Za-z][A-Za-z0-9+.\-]*:)(?://((?:[^/?#]*@)?)([^/?#]*))?"
 _CASED: Final = r"%[0-9A-F]{2}|[A-Z]+"
@@ -45,7 +46,7 @@ def _looks_normal() -> Callable[[str], Any]:
 
 
 def normal(uri: str) -> str:
-    """Return the normal form of a URI; the same object where that is what came."""
+    """Return the normal form of a URI; the same object if it is in normal form."""
     return uri if _looks_normal()(uri) else _with_case(escape(uri))
 
 
@@ -55,7 +56,7 @@ def escape(text: str) -> str:
 
 
 def lowercase(text: str) -> str:
-    """Return a part of a URI in lower case; what is percent-encoded keeps its digits."""
+    """Return a part of a URI in lower case; the digits of percent-encoded octets stay as they are."""
     return re.sub(_CASED, lambda found: found[0] if found[0][0] == "%" else found[0].lower(), text)
 
 
@@ -78,9 +79,9 @@ def _with_case(uri: str) -> str:
 
 
 def unescaped(uri: str) -> str:
-    """Return a normal URI, or template, with the delimiters in its path that are percent-encoded as they are.
+    """Return a normal URI, or template, with the percent-encoded delimiters of its path decoded.
 
-    RFC 3986 distinguishes `a%2Bb` and `a+b`, and a function that gets values decoded cannot.
+    RFC 3986 distinguishes `a%2Bb` and `a+b`, but a function that gets decoded values cannot.
     """
     if "%" not in uri:
         return uri
@@ -90,8 +91,8 @@ def unescaped(uri: str) -> str:
 
 
 def plain(uri: str) -> str:
-    """Return a normal URI as a function that makes a path of its values might read it: `unescaped`, without empty
-    segments and without a "/" at the end of the path. The same object where that is what came."""
+    """Return a normal URI as a function that makes a file's path of its values might read it: `unescaped`, without
+    empty segments and without a "/" at the end of the path. The same object if nothing changes."""
     start = uri.find(":") + 1
     if uri.startswith("//", start):
         start += 2
@@ -106,7 +107,7 @@ def plain(uri: str) -> str:
 
 
 def without_query(uri: str) -> str:
-    """Return a URI up to its query or its fragment."""
+    """Return a URI without its query and its fragment."""
     path = re.match(_PATH, uri)
     assert path is not None
     return path[0]

@@ -1,17 +1,17 @@
-"""URI templates (RFC 6570), matched against URIs to get the values of their names. Pure.
+"""URI templates (RFC 6570), matched against URIs to get the values of their variables. Pure.
 
 Rules:
 
 - `{a}`, `{+a}`, `{#a}`, `{.a}`, `{/a}`, `{;a}`, `{?a,b}`, `{&a}`, several names, `*` and `:n`.
-- A template is kept, and matches URIs, in the normal form (`uri`): its own text is normalised by `parse`.
-- `match` gives text for each name, percent-decoded once. Names in `{?...}` and `{&...}` may be absent, in any order;
-  all others must be there and have at least one character. Where a URI can be cut in several ways, the first names
-  take as much as they can.
-- A value cannot leave its position ("Servers MUST sanitize file paths to prevent directory traversal attacks",
-  resources). What is looked at is the decoded value, which is what the function gets: it has no backslash and no NUL,
-  no segment that is ".." (outside of the query "." neither), and no drive letter in front.
-- `{+a}`, `{#a}` and `{/a*}` are *wide*: they take several segments. Their "/" is one in the URI, never `%2F`, and none
-  is in front. No other value has a "/", however it is spelled.
+- Templates and URIs are matched in their normal form (`uri`): `parse` normalises the template's own text.
+- `match` returns a text for each name, percent-decoded once. Names in `{?...}` and `{&...}` may be absent or come in
+  any order; all others must have a value of at least one character. Where a URI can be cut in several ways, the first
+  names get as much as possible.
+- A value cannot lead out of its folder ("Servers MUST sanitize file paths to prevent directory traversal attacks",
+  resources). The decoded value is checked, since that is what the function gets: it has no backslash and no NUL, no
+  segment ".." (nor "." outside of the query), and no drive letter at its beginning.
+- `{+a}`, `{#a}` and `{/a*}` are *wide*: their values may have several segments. The "/" between these is "/" in the
+  URI, never `%2F`, and a value does not begin with one. No other value has a "/", however it is spelled.
 - `any_path`: values of wide names and of the query may be absolute paths, drive letters and URLs.
 - Matching takes time proportional to the URI: nothing is tried twice, so no pattern can cause backtracking.
 """
@@ -29,7 +29,7 @@ from ...jsonrpc.errors import LocalError
 from .uri import escape, lowercase, normal, unescaped
 
 LONGEST: Final = 65_536
-"""A longer URI matches nothing."""
+"""Characters of a URI at most: a longer one matches nothing."""
 
 Way: TypeAlias = Literal["", "+", "#", ".", "/", ";", "?", "&"]
 
@@ -40,7 +40,7 @@ _BAD_LITERAL = r"[\x00-\x20\x7f\"'<>\\^`{|}]"
 _BAD_PERCENT = r"%(?![0-9A-Fa-f]{2})"
 
 _SIMPLE = r"[^/?#\\\x00-\x1f\x7f]"
-_ASKED = r"[^&#\\\x00-\x1f\x7f]"
+_IN_QUERY = r"[^&#\\\x00-\x1f\x7f]"
 _SEGMENTS = r"[^?#\\\x00-\x1f\x7f]"
 _ANY = r"[^\\\x00-\x1f\x7f]"
 
@@ -59,7 +59,7 @@ class Variable(Struct, frozen=True):
 
 
 class Expression(Struct, frozen=True):
-    """The text between braces."""
+    """An expression in braces."""
 
     way: Way
     variables: tuple[Variable, ...]
@@ -88,7 +88,7 @@ class Template(Struct, frozen=True):
 
     text: str
     names: tuple[str, ...]
-    """Of its variables, in order, each once."""
+    """The names of its variables, in order, each once."""
     optional: frozenset[str]
     """Those that a URI may lack."""
     rank: tuple[int, ...]
@@ -97,14 +97,14 @@ class Template(Struct, frozen=True):
     query: tuple[Variable, ...]
     """The variables of the query."""
     marked: bool
-    """The query begins with "?"; else it goes on with "&"."""
+    """Whether the query begins with "?"; if not, it continues one, with "&"."""
     lead: str
     """The prefix of every URI of the template."""
     any_path: bool = False
     """Values of wide names and of the query may be any path."""
 
     def plain(self) -> Template:
-        """Return what matches URIs in the form of `uri.plain`: itself, unless a delimiter of its path is
+        """Return the template that matches URIs in the form of `uri.plain`: itself, unless a delimiter of its path is
         percent-encoded."""
         text = unescaped(self.text)
         return self if text == self.text else parse(text, any_path=self.any_path)
@@ -123,7 +123,7 @@ class Template(Struct, frozen=True):
             return None
         for piece, value in cut:
             wide = piece.wide
-            text = _decode(value, wide, piece.kind == _ASKED, self.any_path and (wide or piece.kind == _ASKED))
+            text = _decode(value, wide, piece.kind == _IN_QUERY, self.any_path and (wide or piece.kind == _IN_QUERY))
             if not _take(found, piece.name, text, piece.longest):
                 return None
         return found
@@ -142,7 +142,7 @@ class Template(Struct, frozen=True):
 
 @functools.cache
 def _run(kind: str) -> re.Pattern[str]:
-    """One or more characters of a kind."""
+    """Return the pattern of one or more characters of a kind."""
     return re.compile(kind + "+")
 
 
@@ -193,10 +193,10 @@ def parse(text: str, *, any_path: bool = False) -> Template:
 
 
 def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
-    """Return the parts in the normal form of the URIs that they make. LocalError for a letter that would be in the host
-    of some of these and in the path of others."""
+    """Return the parts in normal form. Raises LocalError for an upper-case letter that may be in the host of some URIs
+    and in the path of others."""
     found: list[str | Expression] = []
-    hosts: list[int] = []  # the literals of the authority: what is behind an "@" is the host
+    hosts: list[int] = []  # the literals of the authority: the host comes after an "@"
     where: Literal["scheme", "host", "path"] = "scheme"
     unsure = False  # a value with "/" may have ended the host
     for part in parts:
@@ -235,7 +235,7 @@ def _normal(parts: list[str | Expression], text: str) -> list[str | Expression]:
 
 
 def _join_literals(parts: list[str | Expression]) -> list[str | Expression]:
-    """Return the parts, with each run of literals as one."""
+    """Return the parts, with adjacent literals joined."""
     found: list[str | Expression] = []
     for part in parts:
         last = found[-1] if found else None
@@ -247,12 +247,13 @@ def _join_literals(parts: list[str | Expression]) -> list[str | Expression]:
 
 
 def is_template(text: str) -> bool:
-    """Return whether a text has expressions, or what should be one."""
+    """Return whether a text has a brace, and so should be a template."""
     return "{" in text or "}" in text
 
 
 def normal_reference(text: str) -> str:
-    """Return the normal form of a URI or a template of URIs; of a text that is neither, of its characters alone."""
+    """Return the normal form of a URI or a template of URIs; of a text that is neither, the text with its characters
+    escaped."""
     if not is_template(text):
         return normal(text)
     try:
@@ -303,7 +304,7 @@ def _kind(way: Way, variable: Variable, asking: bool) -> str:
         return _SEGMENTS
     if way == "/" and variable.explode:
         return _SEGMENTS
-    return _ASKED if asking else _SIMPLE
+    return _IN_QUERY if asking else _SIMPLE
 
 
 def _rank(pieces: tuple[_Piece, ...], query: tuple[Variable, ...]) -> tuple[int, ...]:
@@ -338,8 +339,8 @@ def _cut(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | Non
 
 
 def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str]] | None:
-    """From the end, find the positions at which the rest can begin. Then from the front, take each value as long as
-    possible."""
+    """Cut a URI into the values of several pieces; None when it cannot be. First the positions at which each rest can
+    match are found, from the end; then each value is made as long as possible, from the front."""
     reachable = [bytearray(len(uri) + 1) for _ in range(len(pieces) + 1)]
     reachable[-1][len(uri)] = 1
     for index in range(len(pieces) - 1, -1, -1):
@@ -371,8 +372,8 @@ def _cut_several(pieces: tuple[_Piece, ...], uri: str) -> list[tuple[_Piece, str
 
 
 def _decode(text: str, wide: bool, query: bool, any_path: bool) -> str | None:
-    """Return a value decoded; None for one that leaves its position or is not text. `wide`: of several segments;
-    `query`: in the query."""
+    """Return a value decoded; None for one that would lead out of its folder, or is not text. `wide`: it may have
+    several segments; `query`: it is in the query."""
     value = text
     if "%" in text:
         if wide and "%2F" in text:
@@ -389,12 +390,12 @@ def _decode(text: str, wide: bool, query: bool, any_path: bool) -> str | None:
         return None  # "C:" leads out of every folder (Windows)
     if "/" in value and not any_path and (not wide or value[0] == "/"):
         return None
-    if "." in value and any(_leads(segment.strip(), query) for segment in value.split("/")):
+    if "." in value and any(_leads_out(segment.strip(), query) for segment in value.split("/")):
         return None
     return value
 
 
-def _leads(segment: str, query: bool) -> bool:
+def _leads_out(segment: str, query: bool) -> bool:
     return segment == ".." or (segment == "." and not query)
 
 

@@ -1,1 +1,1 @@
-"""Sessions of the stateful era, their streams, and where they are kept."""
+"""Sessions of the stateful era, their streams, and the stores that keep them."""

@@ -1,4 +1,4 @@
-"""The part of an MCP server that its wires use: HTTP, and brokers for sessions by mailboxes."""
+"""The part of an MCP server that its wires use: HTTP, and brokers, whose sessions belong to mailboxes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class McpBackend(Protocol):
-    """What is behind the wires of an MCP server."""
+    """An MCP server as its wires see it."""
 
     @property
     def name(self) -> str: ...
@@ -28,7 +28,7 @@ class McpBackend(Protocol):
     def limits(self) -> Limits: ...
     @property
     def offered(self) -> Offer:
-        """The revisions that it speaks."""
+        """The revisions that the server speaks."""
 
     @property
     def service(self) -> Service: ...
@@ -39,12 +39,12 @@ class McpBackend(Protocol):
     @property
     def subscriptions(self) -> ChangeHub: ...
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Return the scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none
-        where not every stranger may know of it. Raises nothing."""
+        """Return the scopes that a call of this method needs, for the tool, prompt or resource of this name or URI.
+        They are empty for an entry that not everybody may know of. Raises nothing."""
 
     @property
     def shared(self) -> Replica | None:
-        """The state shared with other replicas; None without a bus."""
+        """The part of this process in what the replicas share; None without a bus."""
 
     def peer(self) -> ChannelPeer:
         """Make a peer for one client."""

@@ -21,8 +21,8 @@ def take_batch(
     respond: Callable[[bytes | None], None],
     accept: Callable[[], None],
 ) -> bool:
-    """Take several messages at once; returns whether an answer is owed. `stream` sends a message ahead of the answers,
-    `respond` all answers, `accept` that there are none."""
+    """Serve a batch of messages; return whether an answer is owed. `stream` sends a message ahead of the answers,
+    `respond` sends all answers, `accept` says that there will be none."""
     service = peer.runner.service
     watch = service._watch
     observed = watch is not None and not answers_only(batch)

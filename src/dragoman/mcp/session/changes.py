@@ -25,7 +25,7 @@ EntryId: TypeAlias = tuple[str, str, str]
 Visible: TypeAlias = Callable[[Caller], bool]
 
 NAMED: Final = 256
-"""Entries that one event names: 16 KiB with names of the usual length, of the megabyte that the log of events keeps."""
+"""Entries that one event names at most: 16 KiB with names of usual length, of the log's one megabyte."""
 
 
 class ChangeEvent(Struct, frozen=True):
@@ -34,7 +34,7 @@ class ChangeEvent(Struct, frozen=True):
     kind: ChangeKind
     uri: str = ""
     entries: tuple[EntryId, ...] = ()
-    """What changed in a list, if only some callers may see it; empty: every caller is notified."""
+    """The entries that changed in a list, if only some callers may see them; empty: every caller is notified."""
 
     def parts(self) -> Iterator[ChangeEvent]:
         """Split it into events that name at most `NAMED` entries each."""
@@ -44,19 +44,20 @@ class ChangeEvent(Struct, frozen=True):
 
 
 class ChangeHub(Protocol):
-    """The server's subscriptions, as far as sessions and replicas use them."""
+    """The server's subscriptions: the part that sessions and replicas use."""
 
     def spread(self, tell: Callable[[ChangeEvent], None] | None) -> None:
-        """Call this with every local event from now on; None: stop."""
+        """Call `tell` with every local event from now on; None: stop that."""
 
     def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
-        """Take an event of all replicas. `number`: of it, 0 if they are not counted; `own`: it came from here."""
+        """Notify this process's subscribers of an event of any replica. `number`: the event's, 0 if events are not
+        numbered; `own`: whether it began in this process."""
 
     def restore(self, peer: Any, session: SessionState) -> None:
         """Set the subscriptions of a session, made here or at another replica."""
 
     def leave(self, peer: Any) -> None:
-        """Forget a session that is over."""
+        """Forget the subscriptions of a session that is over."""
 
     def written(self, event: ChangeEvent) -> bytes:
         """Encode an event as the notification for a session."""
@@ -66,24 +67,25 @@ class ChangeHub(Protocol):
 
 
 class Changes:
-    """Changes that are sent together: each list and each resource once."""
+    """Changes that are collected and sent together: each list and each resource once."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[ChangeKind, str], dict[int, tuple[EntryId, Visible]] | None] = {}
-        """None: for every caller. Otherwise one entry for each function that decides who may see it."""
+        self._changes: dict[tuple[ChangeKind, str], dict[int, tuple[EntryId, Visible]] | None] = {}
+        """By kind and URI: None: every caller is notified. Otherwise one entry for each function that decides who may
+        see it."""
 
     def add(
         self, kind: ChangeKind, uri: str = "", entry: EntryId | None = None, visible: Visible | None = None
     ) -> None:
         """Add a change. `visible`: decides who may see the `entry` that changed; None: every caller."""
         if entry is None or visible is None:
-            self._of[kind, uri] = None
-        elif (some := self._of.setdefault((kind, uri), {})) is not None:
+            self._changes[kind, uri] = None
+        elif (some := self._changes.setdefault((kind, uri), {})) is not None:
             some[id(visible)] = entry, visible
 
     def events(self) -> Iterator[tuple[ChangeEvent, tuple[Visible, ...]]]:
-        """Yield each as an event, with the functions that decide who may see it; no function: every caller."""
-        for (kind, uri), some in self._of.items():
+        """Yield each change as an event, with the functions that decide who may see it; without one: every caller."""
+        for (kind, uri), some in self._changes.items():
             those = () if some is None else tuple(some.values())
             yield ChangeEvent(kind, uri, tuple(entry for entry, _ in those)), tuple(visible for _, visible in those)
 
@@ -93,5 +95,5 @@ def sees(visible: Visible, caller: Caller) -> bool:
     try:
         return visible(caller)
     except Exception:
-        repeats.error("what says whether an entry is visible raised", exc_info=True)
+        repeats.error("the function visible= of an entry raised", exc_info=True)
         return False

@@ -1,4 +1,4 @@
-"""What a session keeps of its client: bounded for each, and counted in the server's budget."""
+"""What a session keeps of its client, its description and capabilities: bounded, and counted in the server's budget."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...jsonrpc.limits import Limits
 from ..protocol.admission import SessionState
 
 ORDINARY: Final = 4 * 1024
-"""Bytes that are not counted: what ordinary clients say of themselves is a part of what a session costs anyway, and of
-those there is a bound."""
+"""Bytes up to which nothing is counted: ordinary clients need no more, and the number of sessions is limited."""
 _OBJECT, _ARRAY, _ELEMENT = 240, 90, 70
-"""Bytes that each takes beside its text."""
+"""Bytes that an object, an array and an element take in memory beside their text."""
 
 _json = msgspec.json.Encoder().encode
 
 
 def keep_client(state: SessionState, owner: str, budget: Budget, limits: Limits) -> Refusal | None:
-    """Count what a session knows of its client as its owner's; the refusal where that is too much."""
+    """Count what a session keeps of its client to its owner's share of the budget. Return the refusal if that is too
+    much, else None."""
     texts = [_json(state.client), _json(state.capabilities)]
     size = sum(map(len, texts))
     if size > limits.client_info_size:

@@ -1,14 +1,14 @@
-"""The home stream of a session: one log of messages outside calls, read by the clients' GETs in turn.
+"""The home stream of a session: one log of messages outside calls, read by the client's GETs in turn.
 
-Its messages go to the newest reader ("MUST NOT broadcast the same message across multiple streams", basic/transports),
-after what earlier readers have had; when that one leaves, an older reader continues. The time of one reader is a *leg*
-with a number, which is in the ids of its events: a reader that comes back gets the rest of its leg, nothing of the
-other legs, and new messages.
+Its messages are sent to the newest reader ("MUST NOT broadcast the same message across multiple streams",
+basic/transports), from where the earlier readers ended; when that one leaves, an older reader continues. The time of
+one reader is a *leg* with a number, which is in the ids of its events: a reader that comes back gets the rest of its
+leg, nothing of the other legs, and new messages.
 
-A change of a list or resource, which every process learns of, is written into the log by the process that has the
-reader; without a reader by none. The log has the number of the last change that readers had, so that the process of the
-next reader first writes what was missed. Of two readers that are opened at once both may get it: it only means *look
-again*.
+A change of a list or resource, of which every process learns, is written into the log by the process that has the
+reader; without a reader by none. The number of the last change that readers got is stored with the log, so that the
+process of the next reader first writes the missed ones. If two readers are opened at once, both may get a change: it
+only makes the client read the list again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ HOME: Final = "h"
 
 
 class HomeStream:
-    """The home stream. `on_left` is called when a reader has gone; `on_turn` and `on_free` notify other processes that
-    a reader began here, and that the last one has gone."""
+    """The home stream. `turns`: the log of its legs; `on_left`: called when a reader has gone; `on_turn`, `on_free`:
+    notify other processes that a leg with this number began here, and that the current reader has gone; `changes`:
+    finds changes that no reader got."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class HomeStream:
         self.cursors: list[Cursor] = []
         """The readers here, the newest last."""
         self.left: float | None = monotonic()
-        """When its last reader left; None while it has one here."""
+        """When its last reader left, on the monotonic clock; None while it has one here."""
         self.leg: int = 0
         """The number of the last leg, here or elsewhere."""
         self._run = run
@@ -59,7 +60,7 @@ class HomeStream:
         self._writer = StreamWriter(run, log, self._pass_on)
         self._had = 0
         self._change = 0
-        """The number of the last change that was written here, or that readers had."""
+        """The number of the last change that was written here, or that readers got."""
         self._saved = (0, 0)
         self._saving = False
         self._reading = False
@@ -82,7 +83,7 @@ class HomeStream:
     def say_change(self, message: bytes, number: int) -> None:
         """Send the notification of a change that every process gets, if the current reader is here."""
         changes = self._changes
-        # of a new log of changes the numbers begin again, also below those that readers had before
+        # if the log of changes is a new one, its numbers begin again, below those that readers got before
         anew = changes is not None and (changes.restarts != self._restarts or changes.latest < self._change)
         if self.has_turn and (anew or number > self._change):
             self._change = number
@@ -97,8 +98,8 @@ class HomeStream:
     async def open(
         self, reader: StreamReader, back: tuple[int, int] | None = None, *, resumable: bool, primed: bool
     ) -> bool:
-        """Add a reader; False when the session is over. `back`: the last event that it had, by number and leg. Raises
-        BusLost."""
+        """Add a reader; return False when the session is over. `back`: number and leg of the last event that a
+        returning reader got; None: it is new. Raises BusLost."""
         log = self._writer.log
         start = await self._read_progress()
         await self._say_missed(start)
@@ -121,7 +122,7 @@ class HomeStream:
         if leg > self.leg:
             self.leg = leg
         else:
-            cursor.active = False  # another was opened meanwhile
+            cursor.active = False  # another reader was added meanwhile
         if self._on_turn is not None:
             self._on_turn(leg)
         cursor.begin(primed=back is None and primed)
@@ -131,13 +132,15 @@ class HomeStream:
         return True
 
     async def _read_progress(self) -> int:
-        """Return the number of the last message that readers had, and know the last change. Raises BusLost."""
+        """Return the number of the last message that readers got, and remember that of the last change. Raises
+        BusLost."""
         had, change = await self._writer.log.furthest()
         self._change = max(change, self._change)
         return max(had, self._had)
 
     async def _say_missed(self, had: int) -> None:
-        """Send the changes that no reader had. Raises BusLost."""
+        """Send the changes that no reader got. `had`: the number of the last message that readers got. Raises
+        BusLost."""
         if self._changes is None or self._changes.latest <= self._change:
             return
         before, self._change = self._change, self._changes.latest
@@ -151,7 +154,7 @@ class HomeStream:
             self._reading = False
         for message in missed:
             self.say(message)
-        if missed:  # at once, for another reader may be opened elsewhere
+        if missed:  # stored at once, since another process may add a reader
             await self._writer.log.had(had, self._change)
 
     async def _say_later_changes(self) -> None:
@@ -159,7 +162,7 @@ class HomeStream:
             await self._say_missed(self._had)
 
     async def _take_turn(self, start: int) -> int:
-        """Begin a new leg after this message; returns its number."""
+        """Begin a new leg after the message with this number; return the leg's number. Raises BusLost."""
         position = self._turns.append(str(start).encode())
         try:
             return await self._turns.stored(position)
@@ -182,7 +185,7 @@ class HomeStream:
         return cursor.reader is not None
 
     def _sent(self, number: int) -> None:
-        """Remember what was sent, for later readers."""
+        """Remember the number of the last message that was sent, for later readers."""
         self._had = max(number, self._had)
         self._save_soon()
 
@@ -193,7 +196,7 @@ class HomeStream:
 
     async def _save(self) -> None:
         try:
-            # a change that is still on its way into the log was not had
+            # a change that is still on its way into the log has not been sent
             while (
                 now := (self._had, self._saved[1] if self._writer or self._reading else self._change)
             ) != self._saved:
@@ -205,7 +208,7 @@ class HomeStream:
             self._saving = False
 
     def _left(self, cursor: Cursor) -> None:
-        """A reader has gone: an older one continues."""
+        """Remove a reader that has gone, and let an older one continue."""
         self.cursors.remove(cursor)
         if not self.cursors:
             self.left = monotonic()
@@ -213,16 +216,17 @@ class HomeStream:
         if not cursor.active or self._closed:
             return
         if self.cursors:
-            self._run(self._again(self.cursors[-1], cursor.sent, here=True))
+            self._run(self._continue(self.cursors[-1], cursor.sent, here=True))
             return
         if self._changes is not None and self._changes.latest > self._change and not self._writer:
-            self._change = self._changes.latest  # the others did not concern it
+            self._change = self._changes.latest  # the later changes did not concern the session
             self._save_soon()
         if self._on_free is not None:
             self._on_free()
 
-    async def _again(self, cursor: Cursor, had: int, *, here: bool) -> None:
-        """Let an older reader continue after what another had. `here`: the other was a reader of this process."""
+    async def _continue(self, cursor: Cursor, had: int, *, here: bool) -> None:
+        """Let an older reader continue where another one ended. `had`: the number of the last message that this got;
+        `here`: it was a reader of this process."""
         leg = 0
         try:
             had = max(had, await self._read_progress())
@@ -242,14 +246,14 @@ class HomeStream:
                 self._on_turn(leg)
         cursor.wake()
 
-    def look(self) -> None:
-        """The log may have grown."""
+    def wake(self) -> None:
+        """Read the log again, because it may have grown."""
         if self.cursors:
             self.cursors[-1].wake()
 
     def lose_turn(self, leg: int) -> bool:
-        """A reader began elsewhere; returns whether the current one was here, so that messages may be in the log that
-        the new one does not know of."""
+        """Make this process's readers wait, because a leg with this number began elsewhere. Return whether the current
+        reader was here: then the log may have messages of which the new reader's process does not know."""
         if leg <= self.leg:
             return False
         self.leg, had = leg, self.has_turn
@@ -258,12 +262,12 @@ class HomeStream:
         return had
 
     def free(self) -> None:
-        """The current reader, at another process, has gone."""
+        """Let a reader of this process continue, because the current one, at another process, has gone."""
         if self.cursors:
-            self._run(self._again(self.cursors[-1], 0, here=False))
+            self._run(self._continue(self.cursors[-1], 0, here=False))
 
     def close(self) -> None:
-        """The session is over."""
+        """Close the log, because the session is over."""
         self._closed = True
         self._writer.log.close()
 

@@ -1,14 +1,13 @@
 """The bounded, addressable log of one stream: the contract, and a log in this process.
 
-A stream's messages have numbers, from 1 on, by which a returning reader states what it had. Rules:
+A stream's messages have numbers, from 1 on, by which a returning reader says what it already got. Rules:
 
-- `append` takes a message at once; it is in the log when `stored` has returned its number, and is sent with that
-  number, or acknowledged, no earlier.
-- A log has bounds. Over them notifications are removed first, the oldest before the others; the newest message always
-  stays.
-- All logs of a server have the bound of its budget. Above that whole logs are emptied, the oldest first; a reader that
-  has not had all of an emptied log cannot return to it.
-"""
+- `append` returns at once; the message is in the log when `stored` has returned its number. Only then it is sent with
+  that number, or acknowledged.
+- A log is bounded. Beyond its limits the oldest notification is removed, or else the oldest message; the newest message
+  always stays.
+- All logs of a server together are bounded by its budget. Beyond that whole logs are emptied, the oldest first; a
+  reader that has not got all of an emptied log cannot return to it."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from ...jsonrpc.budget import Account
 from ...rpc.deadlines import GRAIN, DeadlineClock
 
 SPARE: Final = b'{"jsonrpc":"2.0","method":"notifications/'
-"""How a message begins that may be dropped."""
+"""The beginning of messages that may be dropped: notifications."""
 
 ENTRY: Final = 160
 """Bytes that an entry takes beside its message."""
@@ -40,7 +39,7 @@ class LogEntry(Struct, frozen=True, gc=False):
     message: bytes
     """Empty for entries without a message: the beginning of a stream, or the end of one without an answer."""
     last: bool = False
-    """No entry follows."""
+    """Whether it is the stream's last entry."""
 
 
 class StreamLog(Protocol):
@@ -65,46 +64,48 @@ class StreamLog(Protocol):
         """
 
     def withdraw(self, position: Position) -> None:
-        """The message at this position was sent without being stored, or is given up."""
+        """Do not store the message at this position: it was sent without that, or is given up."""
 
     async def reachable(self) -> bool:
         """Wait until storing is worth another try; False after a time-out. Returns at once if the engine is not
         away."""
 
     def read_here(self) -> None:
-        """It is read in this process from now on, and in no other."""
+        """Note that its reader is in this process from now on, and in no other."""
 
     async def read(self, after: int = 0) -> Sequence[LogEntry]:
         """Return the kept entries after this number. Raises BusLost."""
 
     async def furthest(self) -> tuple[int, int]:
-        """Return what readers have had: the highest number of an entry, and of a change. Raises BusLost."""
+        """Return how far readers have got: the highest number of an entry, and of a change. Raises BusLost."""
 
     async def had(self, number: int, change: int) -> None:
-        """Remember that readers have had the entries up to this number, and the changes up to that. Raises BusLost."""
+        """Remember that readers have got the entries up to `number`, and the changes up to `change`. Raises BusLost."""
 
     def rest(self, drop: Callable[[], object]) -> None:
-        """Nothing is appended any more: it is kept for a returning reader, and `drop` drops it."""
+        """Note that nothing is appended any more, and that `drop` may be called to make room: the log is only kept for
+        a returning reader."""
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Release it: it is not needed any more."""
 
 
 class MemoryLog:
-    """A log in this process: appended messages are stored at once. Nothing here waits."""
+    """A log in this process: appended messages are stored at once, and no method waits."""
 
-    __slots__ = ("_account", "_entries", "_furthest", "_messages", "_room", "_size", "dropped", "last", "lost")
+    __slots__ = ("_account", "_bytes", "_entries", "_furthest", "_messages", "_size", "dropped", "last", "lost")
 
     immediate = True
 
     def __init__(self, messages: int, size: int, account: Account | None = None) -> None:
-        """`messages` and `size` in bytes bound the log; `account`: its part of the server's budget."""
+        """`messages`: how many the log keeps; `size`: how many bytes of them; `account`: its part of the server's
+        budget."""
         self._account = account
         if account is not None:
             account.keep(self._empty)
         self._entries: list[LogEntry] = []
         self._messages = messages
-        self._room = size
+        self._bytes = size
         self._size = 0
         self._furthest = 0
         self.last: int = 0
@@ -118,7 +119,7 @@ class MemoryLog:
         entries = self._entries
         entries.append(LogEntry(self.last, message, last))
         self._size += len(message)
-        while len(entries) > 1 and (len(entries) > self._messages or self._size > self._room):
+        while len(entries) > 1 and (len(entries) > self._messages or self._size > self._bytes):
             spare = (at for at, one in enumerate(entries[:-1]) if one.message.startswith(SPARE))
             gone = entries.pop(next(spare, 0))
             self._size -= len(gone.message)
@@ -128,7 +129,7 @@ class MemoryLog:
         return self.last
 
     def _empty(self) -> None:
-        """Make room for others."""
+        """Remove all entries, to make room for other logs."""
         self.lost = self.last
         self.dropped += len(self._entries)
         self._entries.clear()
@@ -150,13 +151,13 @@ class MemoryLog:
         return position
 
     def withdraw(self, position: Position) -> None:
-        """No effect: the message is stored."""
+        """Do nothing: the message is stored."""
 
     async def reachable(self) -> bool:
         return True
 
     def read_here(self) -> None:
-        """No effect: there is no other process."""
+        """Do nothing: there is no other process."""
 
     async def read(self, after: int = 0) -> Sequence[LogEntry]:
         if after >= self.last:
@@ -176,31 +177,31 @@ class KeptLogs:
     __slots__ = ("_clock", "_seconds", "logs")
 
     def __init__(self, clock: DeadlineClock, seconds: float) -> None:
-        """`seconds`: for which each is kept."""
+        """`seconds`: how long each is kept."""
         self._clock, self._seconds = clock, seconds
         self.logs: dict[str, tuple[float, StreamLog]] = {}
-        """By the name of the stream, with when it ended."""
+        """When each stream ended, and its log, by the stream's name."""
 
     def keep(self, name: str, log: StreamLog) -> None:
-        """Keep one more. One timer serves all: each is kept for the same time, so the first is the first to go."""
+        """Keep one more. One timer is enough, since all are kept for the same time: the first one expires first."""
         if not self.logs:
             self._clock.set(self, self._seconds)
         self.logs[name] = self._clock.now(), log
         log.rest(partial(self.drop, name))
 
     def drop(self, name: str) -> None:
-        """Keep this one no longer, if it is kept."""
+        """Drop the log of a stream, if it is kept."""
         if (found := self.logs.pop(name, None)) is not None:
             found[1].close()
 
     def close(self) -> None:
-        """Keep none any longer."""
+        """Drop all logs."""
         self._clock.drop(self)
         for name in tuple(self.logs):
             self.drop(name)
 
     def expired(self) -> None:
-        """The client did not return to the oldest in time."""
+        """Drop the logs to which the client did not return in time; the clock calls it."""
         now = self._clock.now() + GRAIN
         while self.logs:
             name = next(iter(self.logs))
@@ -212,5 +213,5 @@ class KeptLogs:
 
 
 def parse_number(text: bytes) -> int:
-    """Return the number that a text is; 0 for one that is none."""
+    """Return the number in a text; 0 for any other text."""
     return int(text) if text.isdigit() else 0

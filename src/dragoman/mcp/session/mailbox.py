@@ -1,12 +1,12 @@
-"""Clients of the stateful era behind a broker: one peer per mailbox and principal, as long as one worker serves them.
+"""Clients of the stateful era behind a broker: one peer for each mailbox and principal, in the worker that serves them.
 
 A broker's deliveries are exchanges, and an exchange has no session. But its caller has a permanent mailbox
-(`Exchange.tell`, `caller.remote`), so `initialize` begins a session there. With several workers the next request may
-reach another one, which has no such session: use the stateless era then.
+(`Exchange.tell`, `caller.remote`), so `initialize` begins a session for that. With several workers the next request may
+reach another one, which has no such session: then use the stateless era.
 
 Every caller that may put a request on the queue may name any mailbox in it. So a session belongs to a mailbox *and* to
 the principal whom the guard found (`Caller.principal`): for another principal there is no such session, as over HTTP.
-What two sessions ask at one mailbox has different ids, for the answers of one must fit no question of the other.
+The questions of two sessions at one mailbox have different ids, so that no answer of one fits a question of the other.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ class MailboxSessions:
     def __init__(self, server: McpBackend) -> None:
         self._server = server
         self._peers: dict[MailboxKey, tuple[ChannelPeer, MailboxHome]] = {}
-        self._places: Places[MailboxKey] = Places(server.options.sessions)
+        self._slots: Places[MailboxKey] = Places(server.options.sessions)
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
-        """Take a message that belongs to a session, or begins one; False for others."""
-        where = x.caller.remote, x.caller.principal
-        known = self._peers.get(where)
+        """Serve a message that belongs to a session, or begins one; return False for others. `tell`: sends a later
+        message to the mailbox."""
+        mailbox = x.caller.remote, x.caller.principal
+        known = self._peers.get(mailbox)
         begins = type(message) is Request and message.method == "initialize"
         if known is None and not (begins and self._server.offered.stateful):
             return False
         if known is None or begins:  # a client that begins again has forgotten the old one
-            known = self._begin(x.caller, where)
+            known = self._begin(x.caller, mailbox)
             if known is None:
                 refusal = busy("sessions", self._server.options.sessions)
                 x.respond(failure(message.id, MCP.error(refusal)) if type(message) is Request else None, refusal)
@@ -53,18 +54,18 @@ class MailboxSessions:
         if isinstance(message, Batch):  # the revisions that use brokers have none
             return False
         peer, home = known
-        self._places.touch(where)
+        self._slots.touch(mailbox)
         home.tell = tell
         if type(message) is Request:
-            x.gone = partial(self._gone, peer, key(message.id))
+            x.gone = partial(self._cancel, peer, key(message.id))
         peer.take(message, x.respond, x.stream, x.caller, x.request)
         return True
 
-    def _begin(self, caller: Caller, where: MailboxKey) -> tuple[ChannelPeer, MailboxHome] | None:
-        """Begin a session; None where there is no room for it."""
-        self._drop(where)
+    def _begin(self, caller: Caller, mailbox: MailboxKey) -> tuple[ChannelPeer, MailboxHome] | None:
+        """Begin a session, in place of an earlier one; None where there is no room for it."""
+        self._drop(mailbox)
         try:
-            gone = self._places.take(owner_of(caller), where)
+            gone = self._slots.take(owner_of(caller), mailbox)
         except NoRoom:
             return None
         if gone is not None:
@@ -74,23 +75,23 @@ class MailboxSessions:
         peer.conversation.last_id = int.from_bytes(
             os.urandom(6), "big"
         )  # far below 2^53, which every JSON number holds
-        self._peers[where] = peer, home
+        self._peers[mailbox] = peer, home
         return peer, home
 
-    def _drop(self, where: MailboxKey) -> None:
-        self._places.free(where)
-        found = self._peers.pop(where, None)
+    def _drop(self, mailbox: MailboxKey) -> None:
+        self._slots.free(mailbox)
+        found = self._peers.pop(mailbox, None)
         if found is not None:
             found[1].abort(Closed("the session was forgotten"))
 
-    def _gone(self, peer: ChannelPeer, id: Any) -> None:
+    def _cancel(self, peer: ChannelPeer, id: Any) -> None:
         run = peer.conversation.inbound.get(id)
         if run is not None:
             run.end(None)
 
 
 class MailboxHome:
-    """The channel for messages outside calls: they go to the mailbox."""
+    """The channel for messages outside calls, which are sent to the mailbox."""
 
     duplex = True
     writable = True

@@ -8,8 +8,8 @@ from .session import Session
 
 
 def measure_sessions(host: Runner) -> dict[str, float]:
-    """Return the measures of what runs the calls, with sessions beside channels. `streams` are those that have a reader
-    here; `stream_lag`: messages that are in a stream and not yet sent to its reader."""
+    """Return the measures of the runner, with sessions counted apart from channels. `streams` are those that have a
+    reader here; `stream_lag`: messages that are in a stream and not yet sent to its reader."""
     found = host.measures()
     sessions = mailboxes = streams = lag = 0
     for peer in tuple(host.peers):

@@ -12,7 +12,8 @@ from .shared import Replica
 
 
 class MissedChanges:
-    """`record`: what is known of the session."""
+    """Finds the changes that concern a session and that it has not got. `record`: returns the session's record; None:
+    there is none now."""
 
     def __init__(
         self, shared: Replica, hub: ChangeHub, peer: ChannelPeer, record: Callable[[], SessionRecord | None]
@@ -41,14 +42,14 @@ class MissedChanges:
         if self.latest <= number:
             return []
         found = await self._shared.past_events(number)
-        # of changes that are not kept any more it is only known that there were some
+        # where changes are no longer kept, anything may have changed
         complete = bool(found) and found[0][0] == number + 1
-        events = _concerning(record.whole, found) if complete else _any(record.whole)
+        events = _concerning(record.whole, found) if complete else _all_changes(record.whole)
         return [*dict.fromkeys(self._hub.written(one) for one in events if self._hub.concerns(one, self._peer))]
 
 
 def _concerning(whole: Snapshot, found: list[tuple[int, ChangeEvent]]) -> Iterator[ChangeEvent]:
-    """Leave out the changes of resources to which the session was subscribed only later."""
+    """Yield the events, without changes of resources to which the session subscribed only later."""
     for number, event in found:
         since = 0
         if event.kind == "updated":
@@ -57,6 +58,6 @@ def _concerning(whole: Snapshot, found: list[tuple[int, ChangeEvent]]) -> Iterat
             yield event
 
 
-def _any(whole: Snapshot) -> Iterator[ChangeEvent]:
+def _all_changes(whole: Snapshot) -> Iterator[ChangeEvent]:
     yield from (ChangeEvent("tools"), ChangeEvent("prompts"), ChangeEvent("resources"))
     yield from (ChangeEvent("updated", uri) for uri in whole.uris)

@@ -6,9 +6,10 @@ Rules:
   coordination, and every reader comes to the same state.
 - Before the snapshot is removed from the bounded log, a replica appends a new `Snapshot`, which includes the changes up
   to a given number.
-- A log without a `Snapshot` is not a session: a late change came after its end. An entry that cannot be read is passed
-  over.
-- `known` is the number of the last change of lists and resources known then: older ones do not concern the session.
+- A log without a `Snapshot` is not a session: a late change was appended after its end. An entry that cannot be read is
+  ignored.
+- `known` is the number of the last change of lists and resources at that time: up to it, changes do not concern the
+  session.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MESSAGES = 256
 SIZE = 32 * 1024 * 1024
 """Bytes that the log keeps."""
 ANEW = 64
-"""A new `Snapshot` is appended after this many entries."""
+"""Entries after which a new `Snapshot` is appended."""
 
 
 class Snapshot(Struct, tag="whole", omit_defaults=True):
@@ -41,10 +42,11 @@ class Snapshot(Struct, tag="whole", omit_defaults=True):
     principal: str | None = None
     log_level: str | None = None
     uris: dict[str, int] = field(default_factory=dict)
-    """The subscribed resources, each with `known` of that time."""
+    """The subscribed resources, each with the `known` of its subscription."""
     initialized: int | None = None
     """`known` when the client was initialized; None: it is not."""
     upto: int = 0
+    """The number of the last entry that is included; 0: none before it."""
 
 
 class Delta(Struct, tag="change", omit_defaults=True):
@@ -69,7 +71,7 @@ encode_entry: Callable[[RecordEntry], bytes] = msgspec.json.Encoder().encode
 
 
 class SessionRecord:
-    """One replica's copy. `number`: of the last entry in it."""
+    """One replica's copy of a session's record. `number`: that of the last entry in it."""
 
     __slots__ = ("number", "whole")
 
@@ -90,7 +92,8 @@ class SessionRecord:
             whole.initialized = change.known
 
     def take(self, entries: Sequence[tuple[int, bytes]]) -> bool:
-        """Apply entries read from `number - 1` on; False if entries between are missing: read all of it then."""
+        """Apply entries that were read from `number - 1` on; return False if some are missing in between: then the
+        whole log has to be read."""
         if not entries or entries[0][0] > self.number + 1:
             return False
         for number, raw in entries:
@@ -115,12 +118,12 @@ class SessionRecord:
 
 
 def first_snapshot(session: SessionState) -> Snapshot:
-    """Return the first entry."""
+    """Return the first entry of a new session."""
     return Snapshot(session.revision.date, session.client, session.capabilities, session.principal)
 
 
 def read_record(entries: Sequence[tuple[int, bytes]]) -> SessionRecord | None:
-    """Return the record for a whole log; None if that is not a session."""
+    """Return the record of a whole log; None if that is not a session."""
     read = [(number, _read(raw)) for number, raw in entries]
     wholes = [(number, one) for number, one in read if isinstance(one, Snapshot)]
     if not wholes or wholes[-1][1].revision not in REVISIONS:
@@ -135,7 +138,7 @@ def read_record(entries: Sequence[tuple[int, bytes]]) -> SessionRecord | None:
 
 
 def session_state(whole: Snapshot) -> SessionState:
-    """Return the state of a session in a record."""
+    """Return the state of a session from its record."""
     return SessionState(
         REVISIONS[whole.revision],
         whole.client,

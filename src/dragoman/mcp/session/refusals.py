@@ -11,7 +11,7 @@ from ...jsonrpc.errors import INVALID_REQUEST, InternalError, Refusal, RpcError
 from ..protocol.dialect import MCP
 
 TURNED_AWAY: Final = frozenset({"busy", "draining", "rate_limited", "too_large", "forbidden"})
-"""Refusals for which each wire has its own form, where nothing was sent yet."""
+"""The kinds of refusals that each wire sends in its own form, if no part of the answer was sent yet."""
 FAILED: Final = b'{"jsonrpc":"2.0","error":'
 
 
@@ -36,12 +36,12 @@ AWAY: Final = SessionRefusal(
 
 
 def too_much(refusal: Refusal) -> SessionRefusal:
-    """Refuse a client that says more of itself than is kept, or whose share is used up."""
+    """Return the refusal of a client whose description is too long, or whose share of the budget is used up."""
     return SessionRefusal("too large" if refusal.kind == "too_large" else "full", MCP.error(refusal))
 
 
 def too_many_sessions(sessions: int) -> SessionRefusal:
-    """Refuse a session because the limit is reached."""
+    """Return the refusal of a session beyond the limit."""
     return SessionRefusal("full", MCP.error(busy("sessions", sessions)))
 
 

@@ -1,13 +1,13 @@
-"""Sessions that several processes share: each serves all of them, behind a balancer that knows nothing of sessions.
+"""Sessions that several processes share: each serves all of them, behind a balancer that does not know of sessions.
 
 Used where the server has a bus with a store. Rules:
 
-- Every request of a session reads the store: what one replica did, also a DELETE, holds at all.
+- Every request of a session reads the store: what one replica did, also a DELETE, is valid at all.
 - A replica keeps copies of the sessions for which it got requests, as long as they are used here.
-- An answer to a question, and a cancel, is stored before it is accepted, and then passed to the
-  replica with the question, or to all; a replica that was cut off reads it when it is back.
-- A stream is resumed where its client returns. If the replica that wrote it is dead, or could not store its end, the
-  one that reads it ends it with an error.
+- An answer to a question, or a cancel, is stored before it is accepted, and then passed to the replica that asked, or
+  to all; a replica that was cut off reads it when it is back.
+- A stream is resumed at the replica to which its client returns. If the replica that wrote it is dead, or could not
+  store its end, the one that reads it ends it with an error.
 - Without the store, operations that need it raise BusLost, at once or after `shared.PATIENCE`.
 """
 
@@ -41,15 +41,15 @@ from .stream import Cursor, encode_failure
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 FRESH: Final = 300.0
-"""Most seconds that a session lives whose client sends nothing after `initialize`."""
+"""Seconds that a session lives at most if its client sends nothing after `initialize`."""
 GONE: Final = InternalError("The replica that ran this call is gone", {"retry_after": 0})
 LOST: Final = InternalError("The answer to this call was lost: the store of this server did not take it")
-"""Without `retry_after`: the call has run."""
+"""It has no `retry_after`, because the call has run."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME = re.compile(r"([0-9a-f]{1,4})\.([0-9a-f]{12})\.[0-9a-f]{1,12}")
 _FORWARDED = frozenset({dialect.MCP.cancel, dialect.MCP.progress})
 _PARTS: Final = ("home", f"home/{HAD}", "turn", "inbox")
-"""The data of a session in the store beside its record, below its key."""
+"""The keys of a session's other data in the store, below that of its record."""
 
 
 class ReplicaSessions:
@@ -63,7 +63,7 @@ class ReplicaSessions:
         self.foreign: dict[tuple[str, str], Cursor] = {}
         """Readers here of streams that another replica writes, by the session's id and the stream's name."""
         self._questions = 0
-        """The number of questions that sessions which are not here any more had."""
+        """The highest number of a question of sessions that are not used here any more."""
         self._streams = 0
 
     def join(self, table: SessionTable) -> None:
@@ -151,17 +151,17 @@ class ReplicaSessions:
         self.table.mark_used(copy)
         self.table.touch(copy)
         if copy.used - copy.touched > self._options.session_idle / 10:
-            await self._live(copy)
+            await self._extend_life(copy)
         return copy
 
-    async def _live(self, copy: Session) -> None:
+    async def _extend_life(self, copy: Session) -> None:
         """Extend the life of a session in the store."""
         copy.touched = copy.used
         await self.shared.touch(self._key(copy.id), self._options.session_idle)
         self.shared.send_soon(BusMessage("used", self.shared.name, copy.id))
 
     async def _adopt(self, id: str, found: records.SessionRecord, caller: Caller) -> Session | None:
-        """Make a copy of a session that was not used here; None where there is no room for it."""
+        """Make a copy of a session that was not used here; None where there is no room for it. Raises BusLost."""
         forwarded = await self.shared.read(self._key(id, "inbox"))
         if (copy := self.table.sessions.get(id)) is not None:
             return copy
@@ -174,7 +174,7 @@ class ReplicaSessions:
         return copy
 
     def _set_state(self, copy: Session, record: records.SessionRecord) -> None:
-        """Make a copy what the session in the store is."""
+        """Give a copy the state of the session in the store."""
         copy.record = record
         state = copy.peer.state = records.session_state(record.whole)
         copy.peer.dialect = dialect.of(state.revision)
@@ -205,7 +205,7 @@ class ReplicaSessions:
         used = session.peer.conversation.last_id - self.shared.first_id(self, 0)
         self._questions = max(self._questions, used)
 
-    # -- what is another replica's
+    # -- messages for another replica
 
     async def forward(self, session: Session, message: Single, raw: bytes) -> None:
         if isinstance(message, Request):
@@ -241,10 +241,10 @@ class ReplicaSessions:
         service = self.table.host.service
         message = read(raw, service.limits, service._lenient)
         if not isinstance(message, Request | Batch):
-            session.peer.take(message, _nothing, session.say, session.caller, raw)
+            session.peer.take(message, _do_nothing, session.say, session.caller, raw)
 
     async def _read_forwarded(self, session: Session) -> None:
-        """Read what was forwarded and not received over the bus. Raises BusLost."""
+        """Read messages that were forwarded, but did not arrive over the bus. Raises BusLost."""
         for number, entry in await self.shared.read(self._key(session.id, "inbox"), session.received):
             if number > session.received:
                 session.received = number
@@ -325,7 +325,7 @@ class ReplicaSessions:
         if not entries:  # its time is over, or it was dropped
             cursor.release()
             return
-        _, last, id_text = decode_entry(entries[-1][1])  # it may have ended in order meanwhile
+        _, last, id_text = decode_entry(entries[-1][1])  # it may have ended regularly meanwhile
         if not last and await shared.put_new(f"{key}/mourned", b"", self._options.resume):
             await shared.append(key, encode_entry(encode_failure(id_text, why), True, id_text), self._options.resume)
         cursor.wake()
@@ -333,7 +333,7 @@ class ReplicaSessions:
     # -- the SharedTable
 
     def receive(self, notice: BusMessage) -> None:
-        """A message of another replica."""
+        """Act on a message of another replica."""
         session = self.table.sessions.get(notice.session)
         if notice.kind in ("grew", "gone", "over"):
             self._from_writer(notice)
@@ -356,7 +356,7 @@ class ReplicaSessions:
         elif notice.kind == "changed":
             self.run(self._refresh(session))
         elif notice.kind == "home":
-            session.home.look()
+            session.home.wake()
         elif notice.kind == "turn":
             if session.home.lose_turn(notice.number):
                 self.shared.send_soon(BusMessage("home", self.shared.name, session.id))
@@ -364,7 +364,7 @@ class ReplicaSessions:
             session.home.free()
 
     def _from_writer(self, notice: BusMessage) -> None:
-        """About a stream that may be read here."""
+        """Act on a message of the writer of a stream that may be read here."""
         cursor = self.foreign.get((notice.session, notice.stream))
         if cursor is None:
             return
@@ -376,7 +376,7 @@ class ReplicaSessions:
             self.run(_unless_away(self._end(notice.session, cursor, LOST)))
 
     def _from_reader(self, session: Session | None, notice: BusMessage) -> None:
-        """A stream is read elsewhere: "taken", from now on; "reading", still."""
+        """Act on a message of a stream's reader: "taken": it is read there from now on; "reading": it still is."""
         shared = self.shared
         if _NAME.fullmatch(notice.stream) is None:
             return
@@ -389,7 +389,7 @@ class ReplicaSessions:
             stream.log.read_at(notice.number)
         if stream is not None and stream.cursor is None:
             stream.left = monotonic() + 3 * BEAT  # it is read there, and each of its beats reports so
-        # While this replica drains, sessions go before their streams have ended
+        # while this replica drains, sessions end before their streams have ended
         over = stream is None and not self.table.draining
         if over or notice.kind == "taken":  # it may have grown meanwhile
             kind = "over" if over else "grew"
@@ -400,9 +400,9 @@ class ReplicaSessions:
         await _unless_away(self.find(session.id, session.principal, session.caller))
 
     def back(self) -> None:
-        """The engine was away: messages may have been missed."""
+        """Read again after the engine was away: messages may have been missed."""
         for session in tuple(self.table.sessions.values()):
-            session.home.look()
+            session.home.wake()
             for stream in session.streams.values():
                 stream.wake()
                 if isinstance(stream.log, StoreLog) and stream.log.reader_at is not None:
@@ -419,7 +419,7 @@ class ReplicaSessions:
         for session in tuple(self.table.sessions.values()):
             if session.busy and now - session.touched > idle / 4:
                 self.table.touch(session)
-                await self._live(session)
+                await self._extend_life(session)
                 for part in _PARTS:
                     await self.shared.touch(self._key(session.id, part), idle)
                 for name in tuple(session.streams):
@@ -427,11 +427,11 @@ class ReplicaSessions:
             if session.peer.conversation.outbound:  # the message about the answer may have been lost
                 await self._read_forwarded(session)
         for (id, _), cursor in tuple(self.foreign.items()):
-            cursor.wake()  # the message that it is read here, or that it has grown or is over, may have been lost
+            cursor.wake()  # messages to and from its writer may have been lost
             await self._notify_writer("reading", id, cursor)
 
     async def leave(self) -> None:
-        """The replica leaves."""
+        """End the copies of sessions, because the replica leaves."""
         for session in tuple(self.table.sessions.values()):
             session.end(Closed("the server is closing"))
 
@@ -449,7 +449,7 @@ def _number(id: msgspec.Raw) -> Any:
         return None
 
 
-def _nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
+def _do_nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
     pass
 
 

@@ -64,14 +64,15 @@ from .stream import AnswerStream, Cursor, Run, SessionReply, event_id, parse_eve
 from .unheard import Unheard
 
 CHANGING: Final = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""Requests that change the session."""
+"""The methods that change a session's state."""
 TURNS: Final = 64
-"""Legs of a home stream that are remembered: a reader that returns to an older one gets only new messages."""
+"""Legs of a home stream that are remembered: a reader that returns to an older leg gets only new messages."""
 _json = msgspec.json.Encoder().encode
 
 
 class Elsewhere(Protocol):
-    """Where sessions are that other processes use too, if there are. A Protocol: `replica` imports this module."""
+    """The store and the other processes that share the sessions. Without replicas a table has none. A Protocol, since
+    `replica` imports this module."""
 
     def join(self, table: SessionTable) -> None:
         """Use this table for the copies in this process."""
@@ -98,7 +99,7 @@ class Elsewhere(Protocol):
         """End it for every process as a task; no effect while the store is away."""
 
     def release(self, session: Session) -> None:
-        """Forget a session that is not used here any more."""
+        """Forget this process's copy of a session, which is not used here any more."""
 
     async def forward(self, session: Session, message: Single, raw: bytes) -> None:
         """Store what other processes must know before a message is accepted: answers, cancels, that the client is
@@ -121,7 +122,7 @@ class Elsewhere(Protocol):
         """Notify the writer of such a stream, which may grow, that it is read here. Raises BusLost."""
 
     def end_reading(self, session: Session, cursor: Cursor) -> None:
-        """It is not read here any more."""
+        """Note that this stream is not read here any more."""
 
 
 class Session:
@@ -151,7 +152,7 @@ class Session:
     )
 
     counts = True
-    """What it knows of its client is counted when it is kept, since HTTP has refusals of its own."""
+    """It counts by itself what it keeps of its client, since HTTP refuses in a form of its own."""
     duplex = True
     writable = True  # messages without a reader wait in a bounded log
 
@@ -168,13 +169,14 @@ class Session:
             scheme=caller.scheme, remote=caller.remote, path=caller.path, tls=caller.tls, identity=caller.identity
         )
         self.record: SessionRecord | None = None
-        """What other processes know of it; None without them, and until `initialize` was accepted."""
+        """The session as it is in the store; None without other processes, and until `initialize` was accepted."""
         self.used: float = 0.0
         """When it was last used here, on the monotonic clock."""
         self.touched: float = float("-inf")
         """When its life in the store was last extended."""
         self.hint: Callable[[bytes, int], None] | None = None if table.elsewhere is None else self._hint
-        """Takes notifications of changes that every process gets, with the change's number, instead of `send`."""
+        """Called with the notification of a change that every process gets, and the change's number, instead of
+        `send`; None without other processes."""
         self.received: int = 0
         """The number of the last message that another process forwarded."""
         self.responders: dict[Responder, None] = {}
@@ -243,12 +245,13 @@ class Session:
         return waiting if self._home is None else waiting + self._home.unstored
 
     def changed(self) -> Delta | None:
-        """Changes that other processes do not know yet; None without changes or other processes."""
+        """Return the changes that are not in the store yet; None without changes or other processes."""
         change = None if self.record is None else self.record.changed(self.peer.state)
         return change or None
 
     async def keep(self) -> SessionRefusal | None:
-        """Let the session be found from now on, unless it is refused. Raises BusLost."""
+        """Add the session to the table, so that later requests find it; return a refusal if it cannot be added. Raises
+        BusLost."""
         host = self.table.host
         refusal = keep_client(self.peer.state, self.caller.owner, host.call_limit.budget, host.service.limits)
         return too_much(refusal) if refusal is not None else await self.table.add(self)
@@ -282,7 +285,7 @@ class Session:
     async def close(self) -> None:
         """The peer was closed."""
         table = self.table
-        # the copies of a replica that drains go, and the sessions stay with the others
+        # a replica that drains ends only its copies: the sessions go on at the others
         if table.elsewhere is not None and not table.draining and self.record is not None:
             table.elsewhere.erase_soon(self)
         self.end(Closed("the session was closed"))
@@ -319,7 +322,7 @@ class Session:
             state.kept.release()
 
     def rest(self) -> None:
-        """It is not in use any more."""
+        """Begin its idle time: it is not in use any more."""
         self.table.touch(self)
 
     # -- its streams
@@ -373,7 +376,7 @@ class Session:
             self.table.unheard.add(self.peer, self.unheard)
 
     def unheard(self) -> Iterator[tuple[float, OutboundCall | None]]:
-        """Yield since when its streams have no reader, each with the questions on it, or None without one."""
+        """Yield since when each of its streams has no reader, with each question on it, or with None."""
         questions = tuple(self.peer.conversation.outbound.values())
         for stream in tuple(self.streams.values()):
             if stream.left is None:
@@ -451,7 +454,7 @@ class Session:
         return True
 
     def _read(self, cursor: Cursor) -> None:
-        """The reader of a stream that has ended, or is written elsewhere, has all of it or has gone."""
+        """Remove the reader of a stream that has ended, or is written elsewhere: it has got all, or has gone."""
         self._cursors.pop(cursor, None)
         if self.table.elsewhere is not None:
             self.table.elsewhere.end_reading(self, cursor)
@@ -462,15 +465,15 @@ class Session:
     def request(
         self, message: Request, raw: bytes, reader: SessionReply, caller: Caller, *, begins: bool = False
     ) -> None:
-        """Take one request of the client. `begins`: it is the `initialize` that begins the session; if that is refused,
-        the session ends."""
+        """Serve one request of the client. `begins`: it is the `initialize` that begins the session; if that is
+        refused, the session ends."""
         responder = Responder(self, reader, message.id, begins, message.method in CHANGING)
         self.peer.take(message, responder.deliver, responder, caller, raw)
         if not responder.over:
             responder.wait(owed=not begins)
 
     async def take(self, message: Message, raw: bytes, reader: SessionReply, caller: Caller) -> None:
-        """Take one message of the client that is not a request. Raises BusLost if it needs the engine and that is
+        """Serve one message of the client that is not a request. Raises BusLost if it needs the engine and that is
         away."""
         peer, elsewhere = self.peer, self.table.elsewhere
         if isinstance(message, Batch):
@@ -511,11 +514,11 @@ class Responder(Struct, eq=False):
     session: Session
     reader: SessionReply
     id: Any = UNSET
-    """Of the request; UNSET: there are several."""
+    """The id of the request; UNSET: there are several."""
     begins: bool = False
-    """It is the `initialize` of the session."""
+    """Whether it is the `initialize` of the session."""
     saves: bool = True
-    """It may change the session."""
+    """Whether it may change the session."""
     stream: AnswerStream | None = None
     over: bool = False
 
@@ -549,7 +552,8 @@ class Responder(Struct, eq=False):
         return True
 
     def wait(self, *, owed: bool) -> None:
-        """The answer is not ready. "Disconnection SHOULD NOT be interpreted as the client cancelling its request"."""
+        """Wait for the answer, also if the client disconnects: "Disconnection SHOULD NOT be interpreted as the client
+        cancelling its request"."""
         if self.stream is not None:  # an eager handler has sent a message, and the stream has its reader
             return
         self.reader.wait()
@@ -621,17 +625,17 @@ class Responder(Struct, eq=False):
             self.session.complete(self._id_text(), reader, answer)
 
     def _id_text(self) -> bytes:
-        """JSON text of the request's id; b"" without one."""
+        """Return the JSON text of the request's id; b"" without one."""
         return b"" if self.id is UNSET else _json(self.id)
 
     def accept(self) -> None:
-        """No answer is owed after all."""
+        """Acknowledge the messages: no answer is owed after all."""
         self.over = True
         self.session.rest()
         self.reader.accept()
 
     def ended(self) -> None:
-        """The session ended before the answer."""
+        """Refuse the request, because the session ended before its answer."""
         self.over = True
         self.reader.send_refusal(ENDED, self.id)
 
@@ -660,7 +664,8 @@ class SessionTable:
         return self.elsewhere is not None and self.host.call_limit.draining
 
     async def add(self, session: Session) -> SessionRefusal | None:
-        """Let a new session be found from now on, unless there is no room for it. Raises BusLost."""
+        """Add a new session, so that later requests find it; return a refusal where there is no room. Raises
+        BusLost."""
         if not self.hold(session):
             return too_many_sessions(self.options.sessions)
         self._unused.take(owner_of(session.caller), session.id)
@@ -671,7 +676,7 @@ class SessionTable:
         return None
 
     def hold(self, session: Session) -> bool:
-        """Have one more session here, for which another may have to end; False where there is no room."""
+        """Add a session to those of this process, for which another may have to end; False where there is no room."""
         owner = owner_of(session.caller)
         if len(self.sessions) >= self.options.sessions and not self._make_room(owner):
             return False
@@ -712,7 +717,7 @@ class SessionTable:
         return await self.elsewhere.find(id, principal, caller)
 
     def mark_used(self, session: Session) -> None:
-        """Its client has sent something after `initialize`."""
+        """Note that a session's client has sent something after `initialize`."""
         if session.id in self._unused:
             self._unused.free(session.id)
             if (kept := session.peer.state.kept) is not None:
@@ -724,14 +729,14 @@ class SessionTable:
             await self.elsewhere.erase(session)
 
     def touch(self, session: Session) -> None:
-        """The session is in use."""
+        """Begin a session's idle time anew, because it is in use."""
         if self.sessions.get(session.id) is session:
             session.used = monotonic()
             self.sessions.move_to_end(session.id)
             self._slots.touch(session.id)
 
     def remove(self, session: Session) -> None:
-        """The session is over, at least here."""
+        """Remove a session that is over, at least here."""
         if self.sessions.get(session.id) is session:
             del self.sessions[session.id]
             for slots in (self._slots, self._unused):
@@ -777,7 +782,7 @@ class SessionTable:
         return HomeStream(self.run, self._memory_log(session), MemoryLog(TURNS, TURNS * 16), session.rest)
 
     def keep_log(self, session: Session, name: str, log: StreamLog) -> None:
-        """A stream has ended: keep its log for a while. A store does so by itself."""
+        """Keep the log of a stream that has ended for a while. A store does that by itself."""
         if self.elsewhere is None:
             kept = self._kept.get(session)
             if kept is None:
@@ -785,7 +790,7 @@ class SessionTable:
             kept.keep(name, log)
 
     def drop_log(self, session: Session, name: str) -> None:
-        """A finished stream's log is not needed any more."""
+        """Drop the log of a finished stream."""
         if self.elsewhere is not None:
             self.elsewhere.drop(session, name)
         elif (kept := self._kept.get(session)) is not None:

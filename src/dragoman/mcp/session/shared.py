@@ -1,16 +1,16 @@
-"""What the replicas of one server share: a `Bus` and a `Store`, for all wires on which it is served.
+"""The bus and the store that the replicas of one server share, for all wires on which it is served.
 
 Rules:
 
-- What must not be lost is in the store; the bus only says where to look. A replica that was cut off reads
-  all of it again when it is back.
+- Everything that must not be lost is in the store; messages over the bus only say what to read there. A replica that
+  was cut off reads it when it is back.
 - A replica has a number, claimed in the store, that no other living replica has, and a name that is never used again.
   The number is in the ids of its questions, so that the replica that gets an answer knows where it belongs.
-- It reports every few seconds that it lives. A replica that was silent for `ALIVE` seconds is dead: others end what it
-  left.
-- Changes of lists and resources are a log of their own: each replica notifies its own subscribers at once, the others
-  when they receive the change, and none twice.
-- Nothing waits for the engine longer than `PATIENCE`: after that it is BusLost.
+- It reports every few seconds that it is alive. A replica that was silent for `ALIVE` seconds counts as dead: others
+  end its streams.
+- Changes of lists and resources have a log of their own: the replica of a change notifies its subscribers at once, the
+  others when they receive the change, and no subscriber is notified twice.
+- Nothing waits for the engine longer than `PATIENCE` seconds: after that it raises BusLost.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ ALIVE = 12.0
 PATIENCE = 5.0
 """Seconds that the engine may take for one operation."""
 AGAIN = 1.0
-"""Seconds before a change is said or looked for again that failed while the engine is there."""
+"""Seconds before changes are sent or read again, after that failed although the engine is connected."""
 EVENTS = 512
-"""Changes that are kept for replicas that were cut off and sessions that move."""
+"""Changes that are kept for replicas that were cut off and sessions that move to another replica."""
 KEPT = 1800.0
-"""Seconds they are kept."""
+"""Seconds for which these changes are kept."""
 NUMBERS = 1 << 16
 """The range of replicas' numbers."""
 TABLES = 16
-"""Most endpoints of one replica."""
+"""Endpoints of one replica at most."""
 
 
 class BusMessage(Struct, frozen=True, array_like=True):
@@ -70,7 +70,7 @@ class BusMessage(Struct, frozen=True, array_like=True):
 
 
 class LoggedChange(Struct, frozen=True, array_like=True):
-    """A change, in the log."""
+    """A change as it is in the log."""
 
     origin: str
     kind: ChangeKind
@@ -86,16 +86,16 @@ class SharedTable(Protocol):
     """The sessions of one endpoint that are used here. A Protocol, because `replica` imports this module."""
 
     def receive(self, notice: BusMessage) -> None:
-        """A message of another replica."""
+        """Act on a message of another replica."""
 
     def back(self) -> None:
-        """The engine is back: messages may have been missed."""
+        """Read again after the engine was away: messages may have been missed."""
 
     async def beat(self) -> None:
-        """Called from time to time: extend the life of what is in use. Raises BusLost."""
+        """Extend the life of what is in use; called every `BEAT` seconds. Raises BusLost."""
 
     async def leave(self) -> None:
-        """The replica leaves: send what is queued, release readers."""
+        """End the copies of sessions and release readers, because the replica leaves."""
 
 
 _read_notice = reader(msgspec.msgpack.Decoder(BusMessage).decode, "messages of replicas")
@@ -115,7 +115,7 @@ class Replica:
         self.events: int = 0
         """The number of the last known change."""
         self.restarts: int = 0
-        """How often the log of changes was a new one, whose numbers begin at 1 again."""
+        """How often the log of changes was replaced by a new one, whose numbers begin at 1 again."""
         self._hub = hub
         self._prefix = f"mcp-{_slug(server)}"
         self._subscriptions: list[Subscription] = []
@@ -123,7 +123,7 @@ class Replica:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._unsent: dict[ChangeEvent, None] = {}
         self._sending = False
-        self._looking = False
+        self._catching_up = False
         self._missed = False
         self._signed = time.monotonic()
         self._back = asyncio.Event()
@@ -147,7 +147,7 @@ class Replica:
         return shared
 
     async def leave(self) -> None:
-        """Leave in order."""
+        """Leave the other replicas: end what is here, and give up the number."""
         self._hub.spread(None)
         for table in tuple(self.tables):
             await table.leave()
@@ -160,13 +160,13 @@ class Replica:
             task.cancel()
         self.bus.on_state = self._state_before
         with suppress(BusLost):
-            for ear in self._subscriptions:
-                await self._soon(ear.close())
+            for subscription in self._subscriptions:
+                await self._within_patience(subscription.close())
             if self.store is not None:
                 await self.delete(self.key("replica", str(self.number)))
 
     async def _claim(self) -> None:
-        """Claim a number that no living replica has."""
+        """Claim a number that no living replica has. Raises BusLost, and LocalError where there are too many."""
         for _ in range(100):
             self.number = secrets.randbelow(NUMBERS)
             if await self.put_new(self.key("replica", str(self.number)), self.name.encode(), ALIVE):
@@ -201,7 +201,7 @@ class Replica:
         if to == self.number:  # a stream may be read at one endpoint and written at another
             self._pass_on(notice)
         else:
-            await self._soon(self.bus.publish(self.topic(to), _packed(notice)))
+            await self._within_patience(self.bus.publish(self.topic(to), _packed(notice)))
 
     def send_soon(self, notice: BusMessage, to: int | None = None) -> None:
         """Send a message without waiting. While the engine is away nothing is sent, and a replica that is `back` reads
@@ -237,7 +237,7 @@ class Replica:
         for table in tuple(self.tables):
             table.receive(notice)
 
-    # -- the engine comes and goes
+    # -- the engine's connection
 
     def _state(self, alive: bool) -> None:
         if self._state_before is not None:
@@ -247,7 +247,7 @@ class Replica:
             return
         self._back.set()
         if self.store is not None:
-            self._look()
+            self._catch_up_soon()
             self.later(self._sign())
         self._send_events()
         for table in tuple(self.tables):
@@ -298,12 +298,12 @@ class Replica:
     # -- the store, where there is one
 
     @property
-    def _kept(self) -> Store:
+    def _required_store(self) -> Store:
         if self.store is None:
             raise BusLost(f"{self.bus.url} keeps nothing")
         return self.store
 
-    async def _soon(self, work: Awaitable[T]) -> T:
+    async def _within_patience(self, work: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(PATIENCE):
                 return await work
@@ -311,25 +311,27 @@ class Replica:
             raise BusLost(f"{self.bus.url}: no answer within {PATIENCE} s") from None
 
     async def get(self, key: str) -> bytes | None:
-        return await self._soon(self._kept.get(key))
+        return await self._within_patience(self._required_store.get(key))
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
-        await self._soon(self._kept.put(key, value, ttl=ttl))
+        await self._within_patience(self._required_store.put(key, value, ttl=ttl))
 
     async def put_new(self, key: str, value: bytes, ttl: float) -> bool:
-        return await self._soon(self._kept.put_new(key, value, ttl=ttl))
+        return await self._within_patience(self._required_store.put_new(key, value, ttl=ttl))
 
     async def delete(self, key: str) -> bool:
-        return await self._soon(self._kept.delete(key))
+        return await self._within_patience(self._required_store.delete(key))
 
     async def touch(self, key: str, ttl: float) -> bool:
-        return await self._soon(self._kept.touch(key, ttl))
+        return await self._within_patience(self._required_store.touch(key, ttl))
 
     async def append(self, log: str, message: bytes, ttl: float, messages: int = 1_000, size: int = 1_048_576) -> int:
-        return await self._soon(self._kept.append(log, message, ttl=ttl, messages=messages, size=size))
+        return await self._within_patience(
+            self._required_store.append(log, message, ttl=ttl, messages=messages, size=size)
+        )
 
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
-        return await self._soon(self._kept.read(log, after))
+        return await self._within_patience(self._required_store.read(log, after))
 
     # -- changes of lists and resources
 
@@ -369,26 +371,26 @@ class Replica:
         """Pass on a change, of this or another replica, unless earlier ones are missing."""
         if self.store is None:
             self._notify_hub(change, 0)
-        elif number == self.events + 1 and not self._looking:
+        elif number == self.events + 1 and not self._catching_up:
             self.events = number
             self._notify_hub(change, number)
         elif number > self.events:
-            self._look()
+            self._catch_up_soon()
         elif number == 1:  # the log is a new one
             self._restart_events()
-            self._look()
+            self._catch_up_soon()
 
     def _restart_events(self) -> None:
         self.events = 0
         self.restarts += 1
 
-    def _look(self) -> None:
+    def _catch_up_soon(self) -> None:
         self._missed = True
-        if not self._looking:
-            self._looking = True
-            self.later(self._look_again())
+        if not self._catching_up:
+            self._catching_up = True
+            self.later(self._catch_up())
 
-    async def _look_again(self) -> None:
+    async def _catch_up(self) -> None:
         """Read changes from the log that were not received."""
         try:
             while self._missed:
@@ -397,15 +399,15 @@ class Replica:
                     await self._read_events()
                 except BusLost:
                     if not self.bus.alive:
-                        return  # it is looked at when the engine is back
+                        return  # it is read when the engine is back
                     self._missed = True
                     await asyncio.sleep(AGAIN)
         finally:
-            self._looking = False
+            self._catching_up = False
 
     async def _read_events(self) -> None:
         known = await self.read(self.key("events"), max(0, self.events - 1))
-        if self.events and not known:  # the log is a new one, which has not come as far
+        if self.events and not known:  # the log is a new one, with lower numbers
             self._restart_events()
             known = await self.read(self.key("events"))
         for number, raw in known:
@@ -422,11 +424,11 @@ class Replica:
         read = [(number, _read_change(raw)) for number, raw in await self.read(self.key("events"), after)]
         return [(number, change.event) for number, change in read if change is not None]
 
-    # -- states that are good for one use
+    # -- states for a single use
 
     async def use(self, state: State, now: float) -> bool:
-        """Mark a sealed state as used, for every replica; False: it was used before. Raises InternalError while the
-        engine is away."""
+        """Mark a sealed state as used, for every replica; return False if it was used before. `now`: Unix time. Raises
+        InternalError while the engine is away."""
         try:
             return await self.put_new(self.key("nonce", state.nonce), b"", max(state.expires - now, 1.0))
         except BusLost:
@@ -434,6 +436,6 @@ class Replica:
 
 
 def _slug(name: str) -> str:
-    """Return a name as a readable, unique part of a key."""
+    """Return a part of a key for a name: readable, and different for each name."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9_]+', '-', name)[:40].strip('-')}-{digest}"

@@ -1,4 +1,4 @@
-"""The log of a stream in a store that replicas share: each of them can read it."""
+"""The log of a stream in the store that replicas share, which each of them can read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .shared import Replica
 AGAIN: Final = 0.1
 """Seconds between two tries to store a message."""
 HAD: Final = "had"
-"""The key, below the log's, of how far its readers have read: the numbers of a message and of a change."""
+"""The key, below that of a log, for how far its readers have got: the numbers of a message and of a change."""
 
 
 def encode_entry(message: bytes, last: bool, id: bytes) -> bytes:
@@ -45,7 +45,7 @@ class StoreLog:
 
     immediate = False
     lost = 0
-    """What the engine keeps is the engine's."""
+    """The server's budget does not count what the engine keeps."""
 
     def __init__(
         self,
@@ -100,16 +100,16 @@ class StoreLog:
         self.read_at(None)
 
     def read_at(self, number: int | None) -> None:
-        """It is read at the replica with this number from now on; None: at this one."""
+        """Note that its reader is at the replica with this number from now on; None: at this one."""
         before, self.reader_at = self.reader_at, number
         if before is not None and before != number and self.release_at is not None:
             self.release_at(self, before)
 
     def rest(self, drop: Callable[[], object]) -> None:
-        """No effect: the store keeps it for its time."""
+        """Do nothing: the store keeps the log until it expires."""
 
     def close(self) -> None:
-        """No effect: the store keeps it for its time."""
+        """Do nothing: the store keeps the log until it expires."""
 
     async def read(self, after: int = 0) -> Sequence[LogEntry]:
         found = []

@@ -5,9 +5,9 @@ wherever it is written; an `AnswerStream` is the writer and the reader of the an
 (basic/transports, "Resumability and Redelivery"):
 
 - A message of one stream is never sent on another one.
-- A message has its number in the log before it is sent with it. While the engine is away it goes to a local reader,
+- A message is in the log before it is sent with its number. While the engine is away it is sent to a local reader
   without an id; without a local reader it waits.
-- Messages that a slow reader has not been sent stay in the log.
+- Messages that could not be sent to a slow reader yet stay in the log.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
 HEADROOM: Final = 1_000
-"""Messages that may be on their way into a log; beyond, notifications are dropped."""
+"""Messages that may be on their way into a log; beyond that, notifications are dropped."""
 
 Kind: TypeAlias = Literal["open", "message", "last", "pause"]
-"""An event of a stream. "open": its beginning, to which a reader could return. "pause": its reader is sent away for a
-while (the message has the milliseconds); it is not in the log."""
+"""The kind of an event of a stream. "open": its beginning, to which a reader could return. "pause": its reader shall
+return after a while (the message has the milliseconds); that is not in the log."""
 Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
 """Runs a coroutine that may wait for an engine: to its end at once if nothing waits, otherwise as a task."""
 
 
 def run_at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end: what sessions in memory do waits for nothing."""
+    """Run a coroutine that does not wait for anything to its end: for sessions in memory."""
     try:
         work.send(None)
     except StopIteration:
@@ -51,12 +51,13 @@ def run_at_once(work: Coroutine[Any, Any, None]) -> None:
 
 
 def encode_failure(id: bytes, error: RpcError) -> bytes:
-    """Encode the error that ends a stream instead of its answer; `id`: JSON text of its request's, b"" without one."""
+    """Encode the error that ends a stream instead of its answer. `id`: the JSON text of the request's id; b"" without
+    one: then return b""."""
     return failure(Raw(id), error) if id else b""
 
 
 class StreamReader(Protocol):
-    """Carries a stream to the far end. An `id` is None if a reader could not return to it."""
+    """Sends a stream to the far end. The `id` of an event is None if a reader cannot return to it."""
 
     gone: Callable[[], None] | None
     """Set by the stream: called once when the far end has gone."""
@@ -68,52 +69,52 @@ class StreamReader(Protocol):
         """False while much is unsent."""
 
     def begin(self, id: str | None = None) -> None:
-        """Begin. `id`: the far end can return to this before it was sent anything."""
+        """Begin. `id`: that of a first event without a message, to which the far end can return."""
 
     def send(self, message: bytes, id: str | None) -> None:
         """Send one message."""
 
     def pause(self, id: str | None, retry: int) -> None:
-        """End, and tell the far end to return after this many milliseconds."""
+        """End, and ask the far end to return after `retry` milliseconds."""
 
     def finish(self, message: bytes = b"", id: str | None = None) -> None:
         """End, with this message if there is one."""
 
     def complete(self, message: bytes, id: str | None, first: str | None) -> None:
-        """Begin, send this message and end, in one piece. `first`: what `begin` would be given."""
+        """Begin, send this message and end, in one piece. `first`: the `id` for `begin`."""
 
     def refuse_unknown_stream(self) -> None:
         """End before the beginning: the stream does not exist."""
 
 
 class SessionReply(StreamReader, Protocol):
-    """Carries the answer to one message: whole, or as a stream."""
+    """Sends the answer to one message: whole, or as a stream."""
 
     whole: bool
-    """The caller accepts an answer that is not a stream."""
+    """Whether the caller accepts an answer that is not a stream."""
     streams: bool
-    """The caller accepts a stream."""
+    """Whether the caller accepts a stream."""
 
     def wait(self) -> None:
-        """The answer is not ready: notice it if the far end goes."""
+        """Watch for the far end to go, because the answer is not ready."""
 
     def answer(self, answer: bytes, session: str = "") -> None:
         """Send the answer whole. `session`: the id of a session that begins with it."""
 
     def turn_away(self, answer: bytes | None, refusal: Refusal) -> None:
-        """The message is not accepted: send this answer, None for a notification."""
+        """Send this answer of a message that is not accepted; None: it was a notification."""
 
     def accept(self) -> None:
-        """No answer is owed."""
+        """Acknowledge the message, to which no answer is owed."""
 
     def end_unanswered(self) -> None:
-        """The call was cancelled and has no answer."""
+        """End without an answer, because the call was cancelled."""
 
     def send_refusal(self, refusal: SessionRefusal, id: Any = UNSET) -> None:
-        """The message is refused; `id`: of the request."""
+        """Refuse the message; `id`: that of the request."""
 
     def refuse_malformed(self, message: Malformed) -> None:
-        """The body is not a message."""
+        """Refuse a body that is not a message."""
 
 
 def event_id(name: str, number: int, leg: int = 0) -> str | None:
@@ -134,7 +135,7 @@ def parse_event_id(text: str) -> tuple[str, int, int | None]:
 
 
 class Cursor:
-    """Sends one log to one reader. `left` is called once, when the reader has gone or all of it is sent."""
+    """Sends one log to one reader. `left` is called once, when the reader has gone or everything was sent."""
 
     __slots__ = (
         "_begun",
@@ -155,7 +156,8 @@ class Cursor:
     def __init__(
         self, run: Run, log: StreamLog, reader: StreamReader, *, name: str, sent: int, left: Callable[[Cursor], None]
     ) -> None:
-        """`name`: of the stream, in event ids; "": they have none. `sent`: what the reader has already had."""
+        """`name`: that of the stream in event ids; "": events have no ids. `sent`: the number of the last message that
+        the reader already has."""
         self.log: StreamLog = log
         self.reader: StreamReader | None = reader
         self.name: str = name
@@ -164,7 +166,7 @@ class Cursor:
         self.sent: int = sent
         """The number of the last message that was sent."""
         self.passed: range | None = None
-        """Numbers of messages that other readers had."""
+        """Numbers of messages that other readers got."""
         self.active: bool = True
         """Whether this reader is the current one."""
         self.on_sent: Callable[[int], None] | None = None
@@ -194,7 +196,7 @@ class Cursor:
         return event_id(self.name, number, self.leg)
 
     def push(self, number: int, message: bytes, last: bool) -> None:
-        """A message was sent here. `number` 0: it is not in the log."""
+        """Send a message of this process's writer, or read it from the log later. `number` 0: it is not in the log."""
         reader = self.reader
         if reader is None or (number and number <= self.sent):
             return
@@ -204,7 +206,7 @@ class Cursor:
             self.wake()
 
     def wake(self) -> None:
-        """The log has grown, or the reader takes more."""
+        """Send the rest of the log: it has grown, or the reader can take more."""
         if self.reader is None or not self.active or not self._begun:
             return
         self._woken = True
@@ -217,7 +219,7 @@ class Cursor:
             while self._woken and self.reader is not None and self.active:
                 self._woken = False
                 if self.sent < self.log.lost and self.name:
-                    self.release()  # a part of it was dropped: the far end shall not take it for the whole
+                    self.release()  # a part was dropped: the far end must not take the rest for the whole
                     return
                 for entry in await self.log.read(self.sent):
                     reader = self.reader
@@ -246,7 +248,7 @@ class Cursor:
             self.on_sent(number)
 
     def pause(self, retry: int) -> None:
-        """Send the reader away for this many milliseconds.
+        """End the reader's response, and ask it to return after `retry` milliseconds.
 
         "If the server does close the connection prior to terminating the SSE stream, it SHOULD send an SSE event with a
         standard `retry` field before closing" (basic/transports)
@@ -258,7 +260,7 @@ class Cursor:
             self._left(self)
 
     def release(self) -> None:
-        """End the answer."""
+        """End the reader's response."""
         reader = self.reader
         if reader is not None:
             self._end()
@@ -275,12 +277,12 @@ class Cursor:
         self._left(self)
 
 
-Said: TypeAlias = Callable[[int, Kind, bytes], bool]
-"""Called with each message, in order, and its number in the log (0: not there); returns whether a reader here has it
-now."""
+PassOn: TypeAlias = Callable[[int, Kind, bytes], bool]
+"""Called with each message, in order, and its number in the log (0: it is not there); returns whether a reader here has
+got it."""
 
 
-def _unheard(number: int, kind: Kind, message: bytes) -> bool:
+def _drop(number: int, kind: Kind, message: bytes) -> bool:
     return False
 
 
@@ -290,15 +292,15 @@ class StreamWriter:
     __slots__ = ("_flowing", "_id", "_over", "_pass_on", "_run", "_unstored", "dropped", "log")
 
     def __init__(
-        self, run: Run, log: StreamLog, said: Said, *, id: bytes = b"", over: Callable[[], None] | None = None
+        self, run: Run, log: StreamLog, pass_on: PassOn, *, id: bytes = b"", over: Callable[[], None] | None = None
     ) -> None:
-        """`id`: JSON text of the id of the request that the stream answers, b"" for none. `over`: called after its last
-        message."""
+        """`pass_on`: called with each message. `id`: the JSON text of the id of the request that the stream answers,
+        b"" for none. `over`: called after the last message."""
         self.log: StreamLog = log
         self.dropped: int = 0
         """Messages dropped because too many were on their way into the log."""
         self._run = run
-        self._pass_on = said
+        self._pass_on = pass_on
         self._over = over
         self._id = id
         self._unstored: list[tuple[int, Kind, bytes]] = []  # an empty deque would take 0.6 KiB
@@ -339,27 +341,28 @@ class StreamWriter:
             self._flowing = False
 
     def forget(self) -> None:
-        """Nothing more is put here: forget the stream, which refers to this writer."""
-        self._over, self._pass_on = None, _unheard
+        """Forget the stream, which refers to this writer: there are no more messages."""
+        self._over, self._pass_on = None, _drop
 
     def _end(self, number: int, message: bytes) -> None:
         """The last message has its number: pass it on."""
-        over, said = self._over, self._pass_on
+        over, pass_on = self._over, self._pass_on
         self.forget()
         if over is not None:
             over()
         if number >= 0:
-            said(number, "last", message)
+            pass_on(number, "last", message)
 
     async def _stored(self, position: int, kind: Kind, message: bytes) -> int:
-        """Wait until a message is in the log; returns its number, -1 if it is not there and need not be passed on."""
+        """Wait until a message is in the log, and return its number; -1 if it is not there and must not be passed
+        on."""
         while True:
             try:
                 return await self.log.stored(position)
             except BusLost as lost:
                 if self._pass_on(0, kind, message):
                     break  # the reader that is here has it
-                logger.debug("what has no reader here waits until the store is back: %s", lost)
+                logger.debug("a message without a reader here waits until the store is back: %s", lost)
                 if not await self.log.reachable():
                     break
             except LocalError as error:  # it is larger than the engine takes
@@ -408,14 +411,14 @@ class AnswerStream:
         on_unread: Callable[[AnswerStream], None],
         on_over: Callable[[AnswerStream], None],
     ) -> None:
-        """`primed`: it begins with an event that has an id. `on_unread`: called when its reader has gone. `on_over`:
-        called when all of it is in the log, or was sent, and it has no reader here."""
+        """`primed`: whether it begins with an event that has an id. `on_unread`: called when its reader has gone.
+        `on_over`: called when all of it is in the log, or was sent, and it has no reader here."""
         self.name: str = name
         self.log: StreamLog = log
         self.resumable: bool = resumable
         self._primed = primed
         self.finished: bool = False
-        """Nothing more is sent on it."""
+        """Whether its answer was sent, the last message."""
         self.cursor: Cursor | None = None
         self.left: float | None = None
         """When its last reader left, or was known to read at another process; None while it has one here."""
@@ -434,7 +437,7 @@ class AnswerStream:
         """Send the stream to this reader, from its beginning."""
         self.cursor = self._cursor(reader, 0)
         if self._primed:
-            self._writer.put("open")  # what the priming event names must be there
+            self._writer.put("open")  # the entry that the priming event names must exist
         else:
             self.cursor.begin()
 
@@ -466,13 +469,13 @@ class AnswerStream:
         return not self.finished and self._writer.put("message", message)
 
     def finish(self, answer: bytes | None) -> None:
-        """Send the answer, which is the end."""
+        """Send the answer, which ends the stream; None: end it without one."""
         if not self.finished:
             self.finished = True
             self._writer.put("last", answer or b"")
 
     def pause(self, retry: int) -> None:
-        """Send the reader away for this many milliseconds, after the messages so far."""
+        """End the reader's response after the messages so far, and ask it to return after `retry` milliseconds."""
         self._writer.put("pause", str(retry).encode())
 
     def _pass_on(self, number: int, kind: Kind, message: bytes) -> bool:

@@ -16,38 +16,38 @@ from ...rpc.runner import InboundCall, Runner
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 Waiting: TypeAlias = Iterable[tuple[float, OutboundCall | None]]
-"""Since when streams have no reader, each with a question on it, or None without one."""
+"""Since when each stream has no reader, on the monotonic clock, with each question on it, or with None."""
 
 
 class Unheard:
-    """The sessions of one table with streams that have no reader.
+    """The sessions of one table that have streams without a reader.
 
     A client that loses its connection may come back for the stream with the question, so the call waits. Once the
-    stream can no longer be resumed (`HttpOptions.resume`), nothing can answer the question and nothing can fetch the
-    answer of its call: it is ended, without an error, and its slot is free at once. A server that has no slot left ends
-    the oldest such call before its time rather than refuse a new one. `seconds`: for which a stream can be resumed.
+    stream can no longer be resumed (`HttpOptions.resume`), nobody can answer the question or fetch the answer of its
+    call: the call is ended, without an error, and its slot is free at once. A server that has no slot left ends the
+    oldest such call early rather than refuse a new one. `seconds`: how long a stream can be resumed.
     """
 
     def __init__(self, host: Runner, seconds: float) -> None:
         self._host = host
         self._seconds = seconds
         self._sessions: dict[ChannelPeer, Callable[[], Waiting]] = {}
-        """By the session's peer, its questions that wait."""
+        """The function that yields the waiting questions of each session, by its peer."""
 
     def add(self, peer: ChannelPeer, waiting: Callable[[], Waiting]) -> None:
-        """A reader of this session has gone, or it has a question without a reader."""
+        """Watch a session whose reader has gone, or that has a question without a reader."""
         if not self._sessions:
             self._host.clock.set(self, self._seconds)
             self._host.call_limit.spares.append(self.end_oldest)
         self._sessions[peer] = waiting
 
     def discard(self, peer: ChannelPeer) -> None:
-        """The session is over."""
+        """Forget a session that is over."""
         if self._sessions.pop(peer, None) is not None and not self._sessions:
             self._close()
 
     def expired(self) -> None:
-        """End what has waited for too long, and look again when the next will have."""
+        """End the questions that have waited for too long, and set the clock for the next."""
         now = monotonic()
         first = now
         for peer, waiting in tuple(self._sessions.items()):

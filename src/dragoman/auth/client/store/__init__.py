@@ -1,8 +1,8 @@
 """Where a client keeps what it got from authorization servers: in memory, or in files that outlive it.
 
 An entry belongs to an issuer, a resource, a client and an account. It is replaced by compare and swap, so that of two
-processes that renewed one token the later never deletes what the earlier got; the one that renews it holds the entry's
-lock for the token request alone. Clients import this room; it imports nothing of theirs.
+processes that renew one token the later never deletes what the earlier got. The process that renews it holds the
+entry's lock only for the token request. Clients import this room; it imports nothing of theirs.
 """
 
 from __future__ import annotations

@@ -12,22 +12,22 @@ from msgspec import Struct
 from ...errors import AuthError
 
 LOCK_WAIT = 30.0
-"""Seconds that a lock of an entry is waited for. It spans one token request, whose own time-out is shorter."""
+"""Seconds to wait for the lock of an entry. It is held for one token request, whose own time-out is shorter."""
 
 ENTRY_SIZE = 1 << 20
-"""Bytes that an entry may have. A response of a token endpoint is bounded to less; larger is damage."""
+"""Bytes of an entry at most. A token endpoint's answer is bounded to less, so a larger entry is damaged."""
 
 
 class TokenStoreError(AuthError):
-    """The store cannot be used now; the text says why and what would help. Nothing was lost by it."""
+    """The store cannot be used now; the text says why and what would help. Nothing that is stored was lost."""
 
 
 class LockHeld(TokenStoreError):
-    """Somebody else holds the lock, and did not release it in time."""
+    """Another task or process holds the lock, and did not release it in time."""
 
 
 class EntryKey(Struct, frozen=True):
-    """Whose entry it is. `issuer` and `resource` are compared byte for byte, as the specification compares them."""
+    """The name of an entry. `issuer` and `resource` are compared byte for byte, as the specification compares them."""
 
     issuer: str
     """The authorization server's issuer identifier."""
@@ -40,7 +40,7 @@ class EntryKey(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The four in one text that no other four give: a JSON array."""
+        """The four fields as one text, different for each key: a JSON array."""
         return json.dumps([self.issuer, self.resource, self.client, self.account], separators=(",", ":"))
 
 
@@ -75,8 +75,8 @@ class TokenStore(Protocol):
         self, key: EntryKey, *, wait: float | None = None, held: Callable[[], object] | None = None
     ) -> AbstractAsyncContextManager[None]:
         """Hold the entry's lock, against other tasks, threads and (in files) processes. Reading and writing do not need
-        it. `wait`: seconds, None: the store's own, as LOCK_WAIT; `held` is called if somebody else has it. Raises
-        LockHeld after that time, TokenStoreError."""
+        it. `wait`: seconds to wait for it; None: the store's own default, such as LOCK_WAIT; `held` is called once if
+        somebody else has it. Raises LockHeld after that time, TokenStoreError."""
 
     async def protection(self) -> str:
-        """How entries are protected, in words for their owner."""
+        """Return how entries are protected, as a phrase for their owner."""

@@ -1,8 +1,8 @@
 """Entries in files of a folder that only their owner can open.
 
-One file an entry, written beside and renamed, so that a process that is killed leaves the old one. Locks are
-`flock`s, which end with their process. What cannot be read as an entry is logged and taken for none: a login
-replaces it. What cannot be opened because the keyring is locked is an error, for the entry is good.
+Each entry is one file, written under another name and renamed, so that a process that is killed leaves the old one.
+Locks are `flock`s, which end with their process. A file that is no entry is logged and counts as absent: a login
+replaces it. An entry that cannot be opened because the keyring is locked is an error, for it is good.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_k
 logger: logging.Logger = logging.getLogger(__name__)
 
 FILE_SIZE = 2 * ENTRY_SIZE
-"""Bytes of a file that are read: an entry, its key and its line."""
+"""Bytes of a file that are read: an entry, its key and its first line."""
 
 SHORT_WAIT = 30.0
-"""Seconds that the locks are waited for which are held to replace one file, or to make the keyring's key."""
+"""Seconds to wait for the locks that are held to replace one file, or to make the keyring's key."""
 
 
 def default_folder() -> Path:
-    """`dragoman/tokens` in the folder for state of the user (XDG_STATE_HOME, else ~/.local/state). Raises
+    """Return `dragoman/tokens` in the user's folder for state (XDG_STATE_HOME, else ~/.local/state). Raises
     TokenStoreError where the user has no home."""
     try:
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -42,9 +42,10 @@ def default_folder() -> Path:
 
 
 class FileStore:
-    """A `Store` in files (mode 0600) of a folder (mode 0700), shared by processes. `folder`: by default that of the
-    user's state. `keyring`: seal entries with a key in the operating system's keyring; without one (or with False) they
-    are plain, and `protection` says so. `lock_wait`: seconds. Raises TokenStoreError for a folder of another user."""
+    """A `TokenStore` in files (mode 0600) of a folder (mode 0700), shared by processes. `folder`: by default that of
+    `default_folder`. `keyring`: seal entries with a key in the operating system's keyring; without a keyring (or with
+    False) they are not sealed, and `protection` says so. `lock_wait`: seconds to wait for an entry's lock. Raises
+    TokenStoreError for a folder of another user."""
 
     def __init__(
         self, folder: str | os.PathLike[str] | None = None, *, keyring: bool = True, lock_wait: float = LOCK_WAIT
@@ -59,7 +60,7 @@ class FileStore:
         return f"FileStore({str(self.folder)!r})"
 
     async def read(self, key: EntryKey) -> Stored | None:
-        """Return the entry, or None. Raises TokenStoreError if it is sealed and the keyring is away."""
+        """Return the entry, or None. Raises TokenStoreError if it is sealed and the keyring cannot be used."""
         content = await asyncio.to_thread(self._content, name(key))
         found = await self._open(content, name(key))
         return None if found is None else found[1]
@@ -91,7 +92,7 @@ class FileStore:
     async def keys(self) -> Sequence[EntryKey]:
         """Return the keys of all entries that can be read."""
         with _as_store_error("list"):
-            files = sorted(self._ready().glob("*.token"))
+            files = sorted(self._ensure_folder().glob("*.token"))
         found = [await self._open(await asyncio.to_thread(self._content, one.stem), one.stem) for one in files]
         return [one[0] for one in found if one is not None]
 
@@ -105,7 +106,7 @@ class FileStore:
             yield
 
     async def protection(self) -> str:
-        """How entries are protected."""
+        """Return how entries are protected."""
         await self._key()
         if self._secret is not None:
             return f"in {self.folder}, sealed with a key of the operating system's keyring"
@@ -138,8 +139,8 @@ class FileStore:
 
     # -- files ------------------------------------------------------------------------------------
 
-    def _ready(self) -> Path:
-        """Return the folder, made if need be, and no one else's."""
+    def _ensure_folder(self) -> Path:
+        """Return the folder, made if need be. Raises TokenStoreError if it belongs to another user."""
         with _as_store_error("open"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = os.stat(self.folder)
@@ -152,7 +153,7 @@ class FileStore:
     def _content(self, named: str) -> bytes | None:
         with _as_store_error("read"):
             try:
-                file = os.open(self._ready() / f"{named}.token", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                file = os.open(self._ensure_folder() / f"{named}.token", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except FileNotFoundError:
                 return None
             with open(file, "rb") as stream:
@@ -164,7 +165,7 @@ class FileStore:
                 return stream.read(FILE_SIZE)
 
     def _replace(self, named: str, content: bytes) -> None:
-        """Write beside and rename. The caller holds the lock of this name, so what is beside is no one's."""
+        """Write a new file and rename it. The caller holds the lock of this name, so nobody else writes that file."""
         beside = self.folder / f"{named}.new"
         with _as_store_error("write"):
             file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -188,7 +189,7 @@ class FileStore:
     @asynccontextmanager
     async def _hold(self, file: str, wait: float, held: Callable[[], object] | None = None) -> AsyncIterator[None]:
         with _as_store_error("lock"):
-            lock = os.open(self._ready() / file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            lock = os.open(self._ensure_folder() / file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
         def attempt() -> bool:
             with _as_store_error("lock"):

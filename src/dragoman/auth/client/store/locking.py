@@ -8,13 +8,14 @@ from collections.abc import Callable
 from .contract import LockHeld
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
-"""Seconds between two tries. What is held for a token request is tried for ten times a second."""
+"""Seconds between two tries, which double from the first to the longest."""
 
 
 async def acquire(
     attempt: Callable[[], bool], wait: float, what: str, held: Callable[[], object] | None = None
 ) -> None:
-    """Try until it succeeds. `held`: called once if the first try fails. Raises LockHeld after `wait` seconds."""
+    """Call `attempt` until it returns True. `what`: the lock, for the error; `held`: called once if the first try
+    fails. Raises LockHeld after `wait` seconds."""
     if attempt():
         return
     if held is not None:

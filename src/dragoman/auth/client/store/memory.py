@@ -1,4 +1,4 @@
-"""Entries of this process alone, gone with it."""
+"""Entries in the memory of this process, which end with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .locking import acquire
 
 
 class MemoryStore:
-    """A `Store` in memory. Tasks, loops and threads may share it. `lock_wait`: seconds."""
+    """A `TokenStore` in memory. Tasks, loops and threads may share it. `lock_wait`: seconds to wait for an entry's
+    lock."""
 
     def __init__(self, *, lock_wait: float = LOCK_WAIT) -> None:
         self._entries: dict[EntryKey, Stored] = {}
@@ -58,13 +59,13 @@ class MemoryStore:
     ) -> AsyncIterator[None]:
         """Hold the entry's lock. Raises LockHeld after `wait` seconds, by default `lock_wait`."""
         lock = self._locks.setdefault(key, threading.Lock())
-        patience = self._lock_wait if wait is None else wait
-        await acquire(lambda: lock.acquire(blocking=False), patience, "the lock of a token", held)
+        seconds = self._lock_wait if wait is None else wait
+        await acquire(lambda: lock.acquire(blocking=False), seconds, "the lock of a token", held)
         try:
             yield
         finally:
             lock.release()
 
     async def protection(self) -> str:
-        """How entries are protected."""
+        """Return how entries are protected."""
         return "in memory, until this process ends"

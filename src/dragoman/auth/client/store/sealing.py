@@ -1,9 +1,9 @@
-"""Entries as bytes in files: sealed by AES-GCM with a key in the operating system's keyring, or plain where there is no
-keyring.
+"""Entries as the content of files: sealed by AES-GCM with a key in the operating system's keyring, or plain where there
+is no keyring.
 
-The first line names format, sealing and generation; together with the file's name, which is the digest of the entry's
-key, it is what AES-GCM authenticates beside the content. So neither an entry put under another name nor one with
-another generation can be opened.
+The first line names format, sealing and generation. AES-GCM authenticates it, and the file's name, which is the digest
+of the entry's key, along with the content. So neither an entry put under another name nor one with another generation
+can be opened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEALED, PLAIN = b"aes-gcm", b"plain"
 NONCE = 12
 """Bytes of a nonce (NIST SP 800-38D, section 8.2)."""
 SERVICE, USER = "dragoman", "token store"
-"""Under which names the keyring has the key."""
+"""The names under which the keyring has the key."""
 KEYRING_WAIT = 60.0
 """Seconds that the keyring may take: a person may have to unlock it."""
 
@@ -34,7 +34,7 @@ _payload = msgspec.msgpack.Decoder(tuple[str, str, str, str, bytes])
 
 
 class Unreadable(Exception):
-    """The content is not an entry: torn, changed, under another name, or sealed with another key."""
+    """The content is not an entry: it is cut off, changed, under another name, or sealed with another key."""
 
 
 class KeyringAway(Exception):
@@ -60,7 +60,7 @@ def seal(key: EntryKey, value: bytes, generation: int, secret: bytes | None) -> 
 
 
 def is_sealed(content: bytes) -> bool:
-    """Whether a key is needed to open it."""
+    """Return whether a key is needed to open this content."""
     return content.startswith(b"%b %b " % (FORMAT, SEALED))
 
 
@@ -99,8 +99,8 @@ def _unseal(body: bytes, beside: bytes, secret: bytes | None) -> bytes:
 
 
 async def keyring_key() -> bytes:
-    """Return the key of AES-GCM from the operating system's keyring, made at the first use. Raises KeyringAway. Two
-    processes may not make it at once: hold a lock."""
+    """Return the key of AES-GCM from the operating system's keyring, made at the first use. The caller holds a lock, so
+    that no two processes make one at once. Raises KeyringAway."""
     loop = get_running_loop()
     future = loop.create_future()
 
@@ -155,7 +155,7 @@ def _key() -> bytes:
 
 
 def unavailable(why: KeyringAway) -> TokenStoreError:
-    """Return the error where an entry is sealed and its key is away."""
+    """Return the error for a sealed entry whose key cannot be had."""
     return TokenStoreError(
         f"the stored tokens are sealed with a key of the keyring, and {why}: unlock the keyring, or log in with another "
         "store"

@@ -1,4 +1,4 @@
-"""One event stream of a server, over all the connections it takes: its last id, and when to reconnect.
+"""One event stream of a server, over as many connections as it needs: its last event id, and when to reconnect.
 
 The stateful era's basic/transports, "Resumability and Redelivery": resumption is always a GET with `Last-Event-ID`.
 `stay` reads the home stream, a GET from the beginning.
@@ -19,17 +19,17 @@ from ....transports.http.sse import EventTooLong, Parser
 RETRY = 1.0
 """Seconds before a stream is resumed, unless the server says otherwise."""
 SHORTEST_PAUSE = 0.1
-"""Seconds at least, also where the server asks for less: with `retry: 0` a server that ends each stream at once, or is
-gone, would get thousands of requests a second."""
+"""Seconds between attempts at least, also if the server asks for less: with `retry: 0` a server that ends each stream
+at once, or is gone, would get thousands of requests a second."""
 LONGEST_PAUSE = 30.0
-"""Seconds at most between attempts that fail, unless the server asks for more."""
+"""Seconds between failed attempts at most, unless the server asks for more."""
 
 log: logging.Logger = logging.getLogger(__name__)
 repeats: Repeats = Repeats(log)
 
 
 class Events:
-    """The state of one stream. `misses` counts connections in a row that brought nothing."""
+    """The state of one stream. `misses`: how many connections in a row brought no event."""
 
     __slots__ = ("_limit", "last_id", "misses", "retry")
 
@@ -39,12 +39,13 @@ class Events:
         self.last_id: str = ""
         self.misses: int = 0
         self.retry: float | None = None
-        """Seconds, as set by the server."""
+        """Seconds to wait, as set by the server; None: it has set none."""
 
     async def read(self, reply: ClientReply, take: Callable[[bytes | EventTooLong], bool]) -> bool:
-        """Call `take` with each message of this connection, until it returns True or the connection ends.
+        """Call `take` with each message of this connection, until it returns True or the connection ends. Return
+        whether `take` returned True.
 
-        Raises Broken if it breaks.
+        Raises Broken if the connection breaks.
         """
         parser = Parser(self._limit, self.last_id)
         enough = False
@@ -63,7 +64,7 @@ class Events:
         return enough
 
     def pause(self) -> float:
-        """Seconds to wait before the next connection, which counts as a miss until it brings something."""
+        """Return the seconds to wait before the next connection, which counts as a miss until it brings an event."""
         # "The client MUST respect the `retry` field, waiting the given number of milliseconds"
         shortest = RETRY if self.retry is None else max(self.retry, SHORTEST_PAUSE)
         grown = min(shortest * 2**self.misses, LONGEST_PAUSE) if self.misses else shortest
@@ -81,7 +82,7 @@ async def stay(
 ) -> None:
     """Read the home stream, and reconnect to it, until the server refuses it.
 
-    `get(last_id)` opens it; `take` gets each message; `lost` is called when the session is over.
+    `get(last_id)` opens it; `take` is called with each message, `lost` when the session is over.
     """
     while True:
         try:

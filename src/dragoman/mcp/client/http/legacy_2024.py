@@ -1,10 +1,10 @@
-"""HTTP+SSE, the oldest transport over HTTP, the calling end: one stream of events brings everything, POSTs send
+"""The client's end of HTTP+SSE, the oldest transport over HTTP: one stream of events receives everything, POSTs send
 everything.
 
 Rules, of the oldest revision's basic/transports, "HTTP with SSE", and of our own:
 
-- The first event is `endpoint`; its URI, at the same origin, takes every message. Every answer comes on the stream.
-- Nothing can be resumed: when the stream ends the channel is over.
+- The first event is `endpoint`; every message is sent to its URI, at the same origin. Every answer comes on the stream.
+- A stream cannot be resumed: when it ends the channel is over.
 - A POST that the server refuses fails its call at once.
 """
 
@@ -29,7 +29,7 @@ from ....transports.http.sse import EventTooLong, Parser, SseEvent
 from ..authorization import operation
 from .events import is_stream
 from .posts import EVENTS
-from .refusals import HttpRefused, look
+from .refusals import HttpRefused, peek
 
 log: logging.Logger = logging.getLogger(__name__)
 repeats: Repeats = Repeats(log)
@@ -38,8 +38,9 @@ repeats: Repeats = Repeats(log)
 async def dial_2024(url: str, options: Options) -> HttpSse:
     """Open a channel to a server of HTTP+SSE whose event stream is at `url`.
 
-    Returns once the server has named its endpoint. Raises HttpRefused (an HTTP error; 404 and 405 mean that there is
-    no such server), Broken, BadAnswer (no event stream, or one that names no endpoint of its own origin), LocalError.
+    Returns once the server has named its endpoint. Raises HttpRefused for an HTTP error (404 and 405 mean that there is
+    no such server), BadAnswer for a response that is no event stream or names no endpoint of its own origin, Broken,
+    LocalError.
     """
     server_url = parse(url)
     pool = requests_to(server_url, options, EVENTS, operation)
@@ -60,7 +61,8 @@ async def dial_2024(url: str, options: Options) -> HttpSse:
 
 
 async def _begin(server_url: Url, reply: ClientReply, limits: Limits) -> tuple[Parser, list[SseEvent | EventTooLong]]:
-    """Read the stream up to its first event."""
+    """Read the stream up to its first event. Return its parser, and the events so far. Raises HttpRefused, BadAnswer,
+    Broken."""
     if not is_stream(reply):
         body = b"" if reply.kind == EVENTS else await reply.body(limits.message_size)
         if not 200 <= reply.status < 300:
@@ -74,18 +76,18 @@ async def _begin(server_url: Url, reply: ClientReply, limits: Limits) -> tuple[P
 
 
 def _endpoint(server_url: Url, first: SseEvent | EventTooLong) -> str:
-    """Path and query to POST to."""
+    """Return the path and query to POST to. Raises BadAnswer."""
     # "the server MUST send an `endpoint` event containing a URI for the client to use for sending messages"
     if isinstance(first, EventTooLong) or first.event != "endpoint":
         raise BadAnswer(f"{server_url}: the first event is not an endpoint")
-    said = first.data.decode("utf-8", "replace")
+    uri = first.data.decode("utf-8", "replace")
     try:
-        there = parse(urljoin(f"{server_url.scheme}://{server_url.address}{server_url.target}", said))
+        endpoint = parse(urljoin(f"{server_url.scheme}://{server_url.address}{server_url.target}", uri))
     except (LocalError, ValueError):
-        raise BadAnswer(f"{server_url}: the endpoint {printable(said)!r} is not a URI") from None
-    if not said or (there.scheme, there.address) != (server_url.scheme, server_url.address):
-        raise BadAnswer(f"{server_url}: the endpoint {printable(said)!r} is at another origin, which gets nothing")
-    return there.target
+        raise BadAnswer(f"{server_url}: the endpoint {printable(uri)!r} is not a URI") from None
+    if not uri or (endpoint.scheme, endpoint.address) != (server_url.scheme, server_url.address):
+        raise BadAnswer(f"{server_url}: the endpoint {printable(uri)!r} is at another origin, which gets nothing")
+    return endpoint.target
 
 
 class HttpSse:
@@ -114,7 +116,7 @@ class HttpSse:
         self._parser = parser
         self._early = early
         self._reading: asyncio.Task[None] | None = None
-        most = limits.connections - 2  # the stream, and one message of the lane that has none
+        most = limits.connections - 2  # the others are the stream's, and one for a message of an idle lane
         self._notes, self._calls = Lane(most), Lane(most)
         lanes = (self._notes, self._calls)
         self._posts = Posts(
@@ -165,7 +167,7 @@ class HttpSse:
                 receiver.refused(Malformed("too_large", refusal.reason, NULL, refusal=refusal, answerable=False))
             elif event.event != "message" or not event.data:
                 continue
-            elif look(event.data) is None:
+            elif peek(event.data) is None:
                 reason = f"an event that is not JSON-RPC: {excerpt(event.data)}"
                 repeats.warning("%s: %s", self._url, reason)
                 found = decode(event.data)
@@ -191,7 +193,7 @@ class HttpSse:
         return why
 
     async def _exchange(self, message: bytes) -> Exception | None:
-        """POST a message; returns why it was refused, or None: then its answer comes on the stream."""
+        """POST a message; return why it was refused, or None: then its answer comes on the stream."""
         reply = await self._pool.ask("POST", message, target=self._target, timeout=self._limits.call_timeout)
         try:
             body = b"" if reply.kind == EVENTS else await reply.body(self._limits.message_size)

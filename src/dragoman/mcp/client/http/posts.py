@@ -1,4 +1,4 @@
-"""Streamable HTTP, the calling end: every message is a POST, answered by JSON or by a stream of events.
+"""The client's end of Streamable HTTP: every message is a POST, answered by JSON or by a stream of events.
 
 Rules, of basic/transports in both eras and of our own:
 
@@ -9,7 +9,7 @@ Rules, of basic/transports in both eras and of our own:
 - The session id comes with the answer to `initialize` and is sent with everything after it; `close` deletes the
   session.
 - A redirect by 307 or 308 is followed at the same origin; every other one is refused. A response of ours, or a
-  notification, that a proxy could not forward is sent once more, because that does no harm. A call never is.
+  notification, that a proxy could not forward is sent once more, because that does no harm. A call is not.
 - Calls, messages without an answer, and `subscriptions/listen` have lanes of their own, so that a response of ours
   never waits for a call that waits for it.
 """
@@ -32,7 +32,7 @@ from ....repeats import Repeats
 from ....transports.http.client.posts import Lane, PendingPost, Posts
 from ....transports.http.sse import EventTooLong
 from ..authorization import operation
-from .refusals import HttpRefused, PeekedMessage, SessionLost, StreamLost, error_of, look
+from .refusals import HttpRefused, PeekedMessage, SessionLost, StreamLost, error_of, peek
 
 try:
     from ....transports.http.client.authorized import AuthorizedPool, RequestSender, requests_to
@@ -44,9 +44,9 @@ except ModuleNotFoundError as _missing:
 JSON = "application/json"
 EVENTS = "text/event-stream"
 TRIES = 5
-"""Tries to resume a call's stream that may fail in a row."""
+"""How many tries in a row to resume a call's stream may fail."""
 AGAIN = 0.1
-"""Seconds until a response of ours that could not be forwarded is sent once more."""
+"""Seconds until a response of ours, or a notification, that could not be forwarded is sent once more."""
 REDIRECTS = 3
 LINGER = 2.0
 """Seconds that a stream may stay open after its last message, so that its connection can be reused."""
@@ -58,7 +58,7 @@ log: logging.Logger = logging.getLogger(__name__)
 repeats: Repeats = Repeats(log)
 
 KEPT = 3
-"""Connections reserved: for the home stream, and for one message of each of the two lanes without one."""
+"""Connections that are reserved: for the home stream, and for one message of each of two idle lanes."""
 
 
 async def dial_mcp(url: str, options: Options) -> StreamableHttp:
@@ -71,29 +71,28 @@ async def dial_mcp(url: str, options: Options) -> StreamableHttp:
 
 
 class Sent:
-    """A message that is being sent, with the state at that time."""
+    """A message that is being sent, with the channel's state when `send` was called."""
 
     __slots__ = ("call", "first", "headers", "owed", "session", "stateless", "why")
 
     def __init__(
-        self, call: Outgoing | None, headers: dict[str, str], stateless: bool, looks: list[PeekedMessage]
+        self, call: Outgoing | None, headers: dict[str, str], stateless: bool, peeked: list[PeekedMessage]
     ) -> None:
         self.call: Outgoing | None = call
         self.headers: dict[str, str] = headers
         self.session: str | None = headers.get("mcp-session-id")
         self.stateless: bool = stateless
-        self.owed: set[bytes] = {one.id for one in looks if one.kind == "request"}
-        """The ids that wait for an answer."""
-        self.first: bool = len(looks) == 1 and looks[0].method == b'"initialize"'
+        self.owed: set[bytes] = {one.id for one in peeked if one.kind == "request"}
+        """The ids of its requests that wait for an answer, as JSON text."""
+        self.first: bool = len(peeked) == 1 and peeked[0].method == b'"initialize"'
         self.why: Exception | None = None
-        """The fault of its event stream, instead of an answer."""
+        """What was wrong in its event stream, in place of an answer."""
 
 
 class StreamableHttp:
     """A `Channel` over Streamable HTTP of either era.
 
-    `version` is sent as MCP-Protocol-Version, except with `initialize`; a call's `extra`, a mapping of headers,
-    overrides it.
+    `version` is sent as MCP-Protocol-Version, except with `initialize`; the headers in a call's `extra` override it.
     """
 
     def __init__(self, server_url: Url, limits: Limits, pool: RequestSender) -> None:
@@ -105,9 +104,9 @@ class StreamableHttp:
         """False in the stateless era: there the server only answers, and no message cancels a call."""
         self.version: str | None = None
         self.session: str | None = None
-        """The Mcp-Session-Id: from the answer to `initialize`, dropped when a new one is sent."""
+        """The Mcp-Session-Id, from the answer to `initialize`; dropped when a new `initialize` is sent."""
         self.on_status: Callable[[Outgoing, int], object] | None = None
-        """Called with the HTTP status, from 400, of a JSON-RPC error that answers a call."""
+        """Called with the HTTP status, 400 or more, of a JSON-RPC error that answers a call."""
         self.on_session_lost: Callable[[SessionLost], object] | None = None
         """Called once when the server no longer knows the session."""
         self._url = server_url
@@ -136,17 +135,17 @@ class StreamableHttp:
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
         """POST `message`, at once or when it may run."""
         self._posts.check()
-        looks = [] if call is None else look(message) or []
-        first = len(looks) == 1 and looks[0].method == b'"initialize"'
+        peeked = [] if call is None else peek(message) or []
+        first = len(peeked) == 1 and peeked[0].method == b'"initialize"'
         if first:
             self._begin()
         elif self._lost is not None and not self.stateless:
             if call is not None:
                 asyncio.get_running_loop().call_soon(call.failed, SessionLost(*self._lost.args))
             return
-        sent = Sent(call, self._headers(first, call.extra if call is not None else None), self.stateless, looks)
+        sent = Sent(call, self._headers(first, call.extra if call is not None else None), self.stateless, peeked)
         lane = self._notes if call is None else self._calls
-        if looks and looks[0].method == b'"subscriptions/listen"':
+        if peeked and peeked[0].method == b'"subscriptions/listen"':
             lane = self._lasting
         self._posts.send(message, call, lane, sent)
 
@@ -169,7 +168,7 @@ class StreamableHttp:
 
     @property
     def stateless(self) -> bool:
-        """Which era's rules apply to messages from now on."""
+        """Whether the rules of the stateless era apply to messages from now on."""
         return not self.duplex
 
     @stateless.setter
@@ -196,7 +195,7 @@ class StreamableHttp:
             )
 
     def _begin(self) -> None:
-        """A new session is requested: drop the state of the old one."""
+        """Drop the state of the old session, because a new one is requested."""
         self.session = self._lost = None
         if self._home is not None:
             self._home.cancel()
@@ -217,7 +216,7 @@ class StreamableHttp:
         return headers
 
     def _learn(self, sent: Sent, reply: ClientReply) -> None:
-        """Take the session id of an answered `initialize`."""
+        """Store the session id of an answered `initialize`. Raises BadAnswer for an id that is not allowed."""
         if not sent.first or sent.stateless:
             return
         session = reply.headers.get("mcp-session-id")
@@ -227,8 +226,8 @@ class StreamableHttp:
         self.session = session
 
     def _session_lost(self, session: str | None) -> SessionLost:
-        """ "When a client receives HTTP 404 in response to a request containing an MCP-Session-Id, it MUST start a
-        new session": which is for the `Client` to do."""
+        """Report the loss of a session, once, and return its error. "When a client receives HTTP 404 in response to a
+        request containing an MCP-Session-Id, it MUST start a new session": the `Client` does that."""
         why = SessionLost(f"{self._url} no longer knows the session")
         if session is not None and session == self.session and self._lost is None:
             self._lost = why
@@ -264,7 +263,7 @@ class StreamableHttp:
         return None
 
     async def _exchange(self, message: bytes, sent: Sent) -> Exception | None:
-        """POST a message and deliver the reply. Returns the reason if there is no answer."""
+        """POST a message and deliver the reply. Return the reason if there is no answer, else None."""
         timeout = self._limits.call_timeout if sent.call is None else None
         try:
             reply = await self._ask("POST", sent.headers, message, timeout)
@@ -284,7 +283,7 @@ class StreamableHttp:
             if sent.call is None:
                 return None
             self._learn(sent, reply)
-            return self._judge(sent, reply, body)
+            return self._deliver_success(sent, reply, body)
         except (Broken, BadAnswer) as error:
             return error
 
@@ -303,41 +302,41 @@ class StreamableHttp:
         return reply
 
     def _same_origin(self, location: str) -> str | None:
-        """Path and query of a redirect's target, None if it leads to another origin."""
+        """Return path and query of a redirect's target; None if it leads to another origin."""
         here = self._url
         try:
-            there = parse(urljoin(f"{here.scheme}://{here.address}{here.target}", location))
+            target = parse(urljoin(f"{here.scheme}://{here.address}{here.target}", location))
         except (LocalError, ValueError):
             return None
-        same = location and (there.scheme, there.address) == (here.scheme, here.address)
-        return there.target if same else None
+        same = location and (target.scheme, target.address) == (here.scheme, here.address)
+        return target.target if same else None
 
-    def _judge(self, sent: Sent, reply: ClientReply, body: bytes) -> Exception | None:
-        """Deliver the body of a success; returns why it is not an answer to this call."""
+    def _deliver_success(self, sent: Sent, reply: ClientReply, body: bytes) -> Exception | None:
+        """Deliver the body of a success; return why it does not answer this call, or None."""
         if not body:
             return BadAnswer(f"{reply.line} without a body, which answers no call")
         if reply.kind != JSON:
             return BadAnswer(f"{reply.line} with {printable(reply.kind)}, which answers no call: {excerpt(body)}")
-        looks = look(body)
-        if looks is None:
+        peeked = peek(body)
+        if peeked is None:
             return BadAnswer(f"{reply.line} with a body that is not JSON-RPC: {excerpt(body)}")
-        if len(looks) == 1 and looks[0].kind == "orphan":
+        if len(peeked) == 1 and peeked[0].kind == "orphan":
             return error_of(body) or BadAnswer(f"an answer without an id: {excerpt(body)}")
-        if not _settles(sent, looks):
+        if not _settles(sent, peeked):
             return BadAnswer(f"the reply's id does not match the call: {excerpt(body)}")
         self._deliver(body, sent.call)
         return no_answer_error(body)  # where it did not settle the call
 
     def _refused(self, sent: Sent, reply: ClientReply, body: bytes) -> Exception | None:
-        """Deliver a JSON-RPC error in a refusal, or return what the refusal is."""
+        """Deliver the JSON-RPC error in a refusal; return the error for the call if it was not settled by that."""
         if reply.status == 404 and sent.session is not None:
             return self._session_lost(sent.session)
         refused = HttpRefused(reply.status, body, reply.headers, f"POST {self._url}")
         if refused.error is None or reply.status in (401, 403) or sent.call is None:
             return refused
-        looks = look(body) or []
-        orphan = len(looks) == 1 and looks[0].kind == "orphan"
-        if not orphan and not _settles(sent, looks):
+        peeked = peek(body) or []
+        orphan = len(peeked) == 1 and peeked[0].kind == "orphan"
+        if not orphan and not _settles(sent, peeked):
             return refused
         if self.on_status is not None:
             self.on_status(sent.call, reply.status)
@@ -353,15 +352,15 @@ class StreamableHttp:
     # -- a call's event stream --------------------------------------------------------------------
 
     async def _follow(self, sent: Sent, reply: ClientReply) -> Exception | None:
-        """Deliver the messages of a call's stream until the call is answered, over as many connections as that
-        takes."""
+        """Deliver the messages of a call's stream until the call is answered, over as many connections as that takes.
+        Return the reason if there is no answer. Raises StreamLost."""
         events = Events(self._limits.message_size)
         own = True
         while True:
             broke: Broken | None = None
             try:
-                if await events.read(reply, lambda data, own=own: self._said(sent, data, own)):  # type: ignore[misc]
-                    self._leave(reply)
+                if await events.read(reply, lambda data, own=own: self._handle_event(sent, data, own)):  # type: ignore[misc]
+                    self._let_end(reply)
                     return sent.why
                 if isinstance(sent.why, RpcError):  # an error without an id, and nothing else in this stream
                     reply.close()
@@ -380,10 +379,10 @@ class StreamableHttp:
             if sent.stateless or not events.last_id:
                 return StreamLost(f"{how}, and gave no event id to take it up by" if not sent.stateless else how)
             own = False
-            reply = await self._resumed(sent, events, how)
+            reply = await self._resume(sent, events, how)
 
-    async def _resumed(self, sent: Sent, events: Events, how: str) -> ClientReply:
-        """The stream resumed from where it ended. Raises StreamLost."""
+    async def _resume(self, sent: Sent, events: Events, how: str) -> ClientReply:
+        """Resume a stream where it ended. Raises StreamLost."""
         for _ in range(TRIES):
             await asyncio.sleep(events.pause())
             try:
@@ -401,23 +400,24 @@ class StreamableHttp:
                 break
         raise StreamLost(f"{how}, and cannot be taken up again: {why}")
 
-    def _said(self, sent: Sent, data: bytes | EventTooLong, own: bool) -> bool:
-        """One event of a call's stream (`own`: of its POST); True when no more are needed."""
+    def _handle_event(self, sent: Sent, data: bytes | EventTooLong, own: bool) -> bool:
+        """Handle one event of a call's stream; return True when no more are needed. `own`: it came on the connection of
+        the call's POST."""
         if isinstance(data, EventTooLong):
             sent.why = BadAnswer(f"an event: {too_large('message_size', data.allowed, None).reason}")
             return True
-        looks = look(data)
-        if looks is None or (len(looks) == 1 and looks[0].kind == "orphan"):
-            return self._pass_over(sent, data)
+        peeked = peek(data)
+        if peeked is None or (len(peeked) == 1 and peeked[0].kind == "orphan"):
+            return self._deliver_orphan(sent, data)
         # "The server MUST NOT send independent JSON-RPC requests on this stream", and no answer may be sent
-        if sent.stateless and any(one.kind == "request" for one in looks):
+        if sent.stateless and any(one.kind == "request" for one in peeked):
             repeats.warning("%s asks, which it must not in this era: passed over", self._url)
             return False
-        return self._hear(data, looks, sent if own else None, sent)
+        return self._deliver_and_settle(data, peeked, sent if own else None, sent)
 
-    def _pass_over(self, sent: Sent, data: bytes) -> bool:
-        """Take an event that names no call; returns True where it is the answer of this stream's call all the same."""
-        self._deliver(data, sent.call)  # which fails the call where the id can be read, and else notes what came
+    def _deliver_orphan(self, sent: Sent, data: bytes) -> bool:
+        """Deliver an event that names no call; return True if it is the answer of this stream's call all the same."""
+        self._deliver(data, sent.call)  # this fails the call if the id can be read, and else only reports the event
         if sent.call is not None and sent.call.settled:
             return True
         error = error_of(data)
@@ -425,10 +425,14 @@ class StreamableHttp:
         repeats.warning("%s: an event that answers no call is passed over: %s", self._url, excerpt(data))
         return False
 
-    def _hear(self, data: bytes, looks: list[PeekedMessage], strict: Sent | None, sent: Sent | None) -> bool:
-        """Deliver a message of a stream, and settle the calls that it answers."""
+    def _deliver_and_settle(
+        self, data: bytes, peeked: list[PeekedMessage], strict: Sent | None, sent: Sent | None
+    ) -> bool:
+        """Deliver a message of a stream, and settle the calls that it answers. Return True when the stream's own call
+        needs no more. `strict`: the call whose POST the stream answers: then it may answer no unknown id; `sent`: the
+        call of the stream; None: it is the home stream."""
         owners: list[Outgoing | None] = []
-        for one in looks:
+        for one in peeked:
             if one.kind != "answer":
                 continue
             owner = self._awaited.pop(one.id, None)
@@ -445,24 +449,24 @@ class StreamableHttp:
         self._deliver(data, owners[0] if len(owners) == 1 else None)
         return sent is not None and not sent.owed
 
-    def _leave(self, reply: ClientReply) -> None:
-        """The last message of a stream has come: let it end by itself, so that its connection can be reused."""
+    def _let_end(self, reply: ClientReply) -> None:
+        """Let a stream whose last message has come end by itself, so that its connection can be reused."""
         if reply.ended:
             return
         if len(self._lingering) >= LINGERING or self._posts.ending is not None:
             reply.close()
             return
-        task = asyncio.get_running_loop().create_task(_to_its_end(reply))
+        task = asyncio.get_running_loop().create_task(_read_to_end(reply))
         self._lingering.add(task)
         task.add_done_callback(self._lingering.discard)
 
     def _take_unrequested(self, data: bytes | EventTooLong) -> bool:
-        """One event of the home stream; always False, because it never ends."""
-        looks = None if isinstance(data, EventTooLong) else look(data)
-        if looks is None or isinstance(data, EventTooLong) or (len(looks) == 1 and looks[0].kind == "orphan"):
+        """Handle one event of the home stream; return False, because more may come."""
+        peeked = None if isinstance(data, EventTooLong) else peek(data)
+        if peeked is None or isinstance(data, EventTooLong) or (len(peeked) == 1 and peeked[0].kind == "orphan"):
             repeats.warning("%s: an event of the home stream makes no sense and is passed over", self._url)
         else:
-            self._hear(data, looks, None, None)
+            self._deliver_and_settle(data, peeked, None, None)
         return False
 
     async def _get(self, session: str | None, last_id: str) -> ClientReply:
@@ -496,9 +500,9 @@ class StreamableHttp:
         await self._pool.close()
 
 
-def _settles(sent: Sent, looks: list[PeekedMessage]) -> bool:
-    """Return whether these contain an answer to this message."""
-    return not sent.owed.isdisjoint([one.id for one in looks if one.kind == "answer"])
+def _settles(sent: Sent, peeked: list[PeekedMessage]) -> bool:
+    """Return whether one of these messages answers the one that was sent."""
+    return not sent.owed.isdisjoint([one.id for one in peeked if one.kind == "answer"])
 
 
 def _is_temporary(why: Exception | None) -> bool:
@@ -508,7 +512,7 @@ def _is_temporary(why: Exception | None) -> bool:
     return type(why) is Broken
 
 
-async def _to_its_end(reply: ClientReply) -> None:
+async def _read_to_end(reply: ClientReply) -> None:
     try:
         async with asyncio.timeout(LINGER):
             while await reply.chunk():

@@ -1,6 +1,6 @@
-"""The errors of a call over HTTP, and a quick look at a message that came over HTTP.
+"""The errors of a call over HTTP, and `peek`, which finds out to which calls a message belongs.
 
-`look` reads only for which call a message is: the peer decodes it, once.
+`peek` reads no more than that: the peer decodes the message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ....net.urls import printable
 
 
 class HttpRefused(Broken):
-    """The server answered with an HTTP status and no JSON-RPC answer to this call; 401 and 403 always are this."""
+    """The server answered with an HTTP error status and no JSON-RPC answer to this call; 401 and 403 always raise
+    this."""
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str], request: str) -> None:
         super().__init__(status, body, headers, request)
@@ -29,24 +30,24 @@ class HttpRefused(Broken):
         self.status = status
         self.body = body
         self.headers = headers
-        """Names in lower case. `www-authenticate` says what a 401 or 403 asks for."""
+        """The response's headers, names in lower case. `www-authenticate` says what a 401 or 403 demands."""
         self.error: RpcError | None = error_of(body)
         """The JSON-RPC error in the body, where there is one."""
 
     def __str__(self) -> str:
         what = _STATUS.get(self.status, "")
-        said = str(self.error) if self.error is not None else excerpt(self.body)
+        detail = str(self.error) if self.error is not None else excerpt(self.body)
         challenge = self.headers.get("www-authenticate", "") if self.status in (401, 403) else ""
         target = self.headers.get("location", "nowhere") if 300 <= self.status < 400 else ""
         if target:
-            said = f"it redirects to {target}, which is not followed; connect there"
+            detail = f"it redirects to {target}, which is not followed; connect there"
         line = f"{self.request} answered HTTP {self.status}{what and ' ' + what}"
-        parts = [line, said, challenge and f"it asks for {challenge}"]
+        parts = [line, detail, challenge and f"it asks for {challenge}"]
         return printable(": ".join(part for part in parts if part), 500)
 
 
 class SessionLost(Broken):
-    """The server no longer knows the session: nothing was run, and a new `initialize` starts a new one."""
+    """The server no longer knows the session: the call was not run, and a new `initialize` begins a new session."""
 
 
 class StreamLost(Broken):
@@ -74,15 +75,15 @@ _STATUS = {
 # -- which message an error answers ------------------------------------------------------------------------
 
 
-class _Glance(Struct, gc=False):
+class _Peek(Struct, gc=False):
     method: Raw | UnsetType = UNSET
     id: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
 
 
-_one = msgspec.json.Decoder(_Glance).decode
-_many = msgspec.json.Decoder(list[_Glance]).decode
+_one = msgspec.json.Decoder(_Peek).decode
+_many = msgspec.json.Decoder(list[_Peek]).decode
 
 
 class PeekedMessage(Struct, frozen=True, gc=False):
@@ -96,29 +97,29 @@ class PeekedMessage(Struct, frozen=True, gc=False):
     """Its method in its JSON text."""
 
 
-def look(raw: bytes) -> list[PeekedMessage] | None:
-    """Return the messages in `raw`; None if it is not JSON-RPC."""
+def peek(raw: bytes) -> list[PeekedMessage] | None:
+    """Return the kind, id and method of each message in `raw`; None if it is not JSON-RPC."""
     try:
         raw.isascii() or raw.decode()
-        glances = _many(raw) if raw.lstrip()[:1] == b"[" else [_one(raw)]
+        several = _many(raw) if raw.lstrip()[:1] == b"[" else [_one(raw)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    looks = []
-    for glance in glances:
-        id = b"" if glance.id is UNSET else bytes(glance.id)
-        if glance.method is not UNSET:
-            looks.append(PeekedMessage("request" if id else "notification", id, bytes(glance.method)))
-        elif glance.result is UNSET and glance.error is UNSET:
+    peeked = []
+    for one in several:
+        id = b"" if one.id is UNSET else bytes(one.id)
+        if one.method is not UNSET:
+            peeked.append(PeekedMessage("request" if id else "notification", id, bytes(one.method)))
+        elif one.result is UNSET and one.error is UNSET:
             return None
         elif not id or id == b"null":
-            looks.append(PeekedMessage("orphan"))
+            peeked.append(PeekedMessage("orphan"))
         else:
-            looks.append(PeekedMessage("answer", id))
-    return looks or None
+            peeked.append(PeekedMessage("answer", id))
+    return peeked or None
 
 
 def error_of(body: bytes) -> RpcError | None:
-    """Return the one JSON-RPC error in a body, with any id."""
+    """Return the JSON-RPC error in a body, whatever its id; None if the body is not one error."""
     if b'"error"' not in body:
         return None
     message = decode(body)
