@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from ...allowance import NoRoom, Places, owner_of
+from ...allowance import NoRoom, Slots, owner_of
 from ...channel import Broken, Caller, ChannelError, Closed, Exchange, Outgoing, Receiver
 from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import failure, key
@@ -35,7 +35,7 @@ class MailboxSessions:
     def __init__(self, server: McpBackend) -> None:
         self._server = server
         self._peers: dict[MailboxKey, tuple[ChannelPeer, MailboxHome]] = {}
-        self._places: Places[MailboxKey] = Places(server.options.sessions)
+        self._slots: Slots[MailboxKey] = Slots(server.options.sessions)
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
         """Take a message that belongs to a session, or begins one; False for others."""
@@ -53,7 +53,7 @@ class MailboxSessions:
         if isinstance(message, Batch):  # the revisions that use brokers have none
             return False
         peer, home = known
-        self._places.touch(where)
+        self._slots.touch(where)
         home.tell = tell
         if type(message) is Request:
             x.gone = partial(self._gone, peer, key(message.id))
@@ -64,7 +64,7 @@ class MailboxSessions:
         """Begin a session; None where there is no room for it."""
         self._drop(where)
         try:
-            gone = self._places.take(owner_of(caller), where)
+            gone = self._slots.take(owner_of(caller), where)
         except NoRoom:
             return None
         if gone is not None:
@@ -78,7 +78,7 @@ class MailboxSessions:
         return peer, home
 
     def _drop(self, where: MailboxKey) -> None:
-        self._places.free(where)
+        self._slots.free(where)
         found = self._peers.pop(where, None)
         if found is not None:
             found[1].abort(Closed("the session was forgotten"))
