@@ -1,4 +1,4 @@
-"""Fair shares: whose place goes, who is refused, and who loses nothing."""
+"""Fair shares: whose slot goes, who is refused, and who loses nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.addresses import address_of
-from dragoman.allowance import Allowance, NoRoom, Owner, Places, owner_of, share_of
+from dragoman.allowance import Allowance, NoRoom, Owner, Slots, owner_of, share_of
 from dragoman.channel import Caller, Identity
 
 ADA, BOB = Owner("ada", known=True), Owner("bob", known=True)
@@ -56,11 +56,11 @@ def test_who_has_an_identity_is_known_by_it(caller: Caller, owner: Owner) -> Non
     assert owner_of(caller) == owner
 
 
-def filled(most: int, owners: Iterable[Owner]) -> tuple[Places[str], list[str]]:
-    """Places taken by these owners, in order, under "0", "1", ...; the keys that gave way."""
-    places: Places[str] = Places(most)
-    gone = [places.take(owner, str(number)) for number, owner in enumerate(owners)]
-    return places, [key for key in gone if key is not None]
+def filled(most: int, owners: Iterable[Owner]) -> tuple[Slots[str], list[str]]:
+    """Slots taken by these owners, in order, under "0", "1", ...; the keys that gave way."""
+    slots: Slots[str] = Slots(most)
+    gone = [slots.take(owner, str(number)) for number, owner in enumerate(owners)]
+    return slots, [key for key in gone if key is not None]
 
 
 @pytest.mark.parametrize(
@@ -78,38 +78,38 @@ def filled(most: int, owners: Iterable[Owner]) -> tuple[Places[str], list[str]]:
     ],
 )
 def test_who_gives_way_when_all_is_taken(held: list[Owner], newcomer: Owner, goes: str | None) -> None:
-    places, gone = filled(20, held)
+    slots, gone = filled(20, held)
     assert gone == []
     if goes is None:
         with pytest.raises(NoRoom):
-            places.take(newcomer, "new")
-        assert len(places) == 20
+            slots.take(newcomer, "new")
+        assert len(slots) == 20
     else:
-        assert places.take(newcomer, "new") == goes
-        assert (goes in places, "new" in places, len(places)) == (False, True, 20)
+        assert slots.take(newcomer, "new") == goes
+        assert (goes in slots, "new" in slots, len(slots)) == (False, True, 20)
 
 
 def test_what_is_in_use_goes_last() -> None:
-    places, _ = filled(3, [HERE] * 3)
-    places.touch("0")
-    places.touch("never seen")
-    assert [places.take(HERE, name) for name in "abc"] == ["1", "2", "0"]
+    slots, _ = filled(3, [HERE] * 3)
+    slots.touch("0")
+    slots.touch("never seen")
+    assert [slots.take(HERE, name) for name in "abc"] == ["1", "2", "0"]
 
 
 def test_what_is_free_or_over_makes_room() -> None:
-    places: Places[str] = Places(2, 10.0)
-    assert [places.take(ADA, "a", 0.0), places.take(ADA, "b", 5.0)] == [None, None]
-    assert places.take(ADA, "c", 10.0) is None
-    assert ("a" in places, places.owner("a"), places.owner("b")) == (False, None, ADA)
-    places.free("b")
-    places.free("b")
-    assert places.take(HERE, "d", 11.0) is None
+    slots: Slots[str] = Slots(2, 10.0)
+    assert [slots.take(ADA, "a", 0.0), slots.take(ADA, "b", 5.0)] == [None, None]
+    assert slots.take(ADA, "c", 10.0) is None
+    assert ("a" in slots, slots.owner("a"), slots.owner("b")) == (False, None, ADA)
+    slots.free("b")
+    slots.free("b")
+    assert slots.take(HERE, "d", 11.0) is None
 
 
 def test_one_address_that_floods_takes_nothing_from_others() -> None:
-    places, gone = filled(100, [ADA, BOB, THERE, *[HERE] * 1_000])
+    slots, gone = filled(100, [ADA, BOB, THERE, *[HERE] * 1_000])
     assert {"0", "1", "2"}.isdisjoint(gone)
-    assert len(places) == 100
+    assert len(slots) == 100
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.booleans()), max_size=300))
@@ -117,18 +117,18 @@ def test_whoever_has_a_share_at_most_loses_nothing_to_one_that_has_more(
     steps: list[tuple[int, bool, bool]],
 ) -> None:
     """Against a count of all owners, one by one."""
-    places: Places[int] = Places(20)
+    slots: Slots[int] = Slots(20)
     held: dict[int, Owner] = {}
     for number, (name, known, frees) in enumerate(steps):
         owner = Owner(str(name), known=known)
         if frees and held:
             key = next(iter(held))
-            places.free(key)
+            slots.free(key)
             del held[key]
             continue
         counts = {one: sum(each == one for each in held.values()) for one in held.values()}
         try:
-            gone = places.take(owner, number)
+            gone = slots.take(owner, number)
         except NoRoom:
             assert len(held) == 20
             assert not owner.known
@@ -143,7 +143,7 @@ def test_whoever_has_a_share_at_most_loses_nothing_to_one_that_has_more(
                 assert counts[loser] == max(alike)
                 assert not loser.known or (owner.known and all(one.known for one in counts))
         held[number] = owner
-        assert len(places) == len(held) <= 20
+        assert len(slots) == len(held) <= 20
 
 
 # -- what must not be forgotten ------------------------------------------------------------------------

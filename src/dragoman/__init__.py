@@ -57,7 +57,7 @@ else:
 
 
 def _run(*args: Any, **options: Any) -> None:
-    """`app.run`: serving stands above the apps, so they find it here."""
+    """Do the work of `app.run`. Apps are not allowed to import `serving`, so the package passes it to `running`."""
     from .serving import run  # noqa: PLC0415  (start-up: asyncio)
 
     run(*args, **options)

@@ -1,14 +1,14 @@
-"""Who may make a call: the scopes, roles and the function of a method that say so, and what a caller lacks. Pure.
+"""Who may make a call: the scopes, roles and function that a method demands, and the refusal of others. Pure.
 
-A guard says who a caller is, when it comes (`channel.Guard`). What a method demands of its callers is looked at here,
-once the method is known and before anything of it has begun, and ends in a refusal of the kind "forbidden".
+A guard says who a caller is, when it comes (`channel.Guard`). What a method demands of its callers is checked here,
+once the method is known and before any work of the call has begun. A caller that lacks it gets a refusal, "forbidden".
 
 - `scopes`: the caller has all of them. One that lacks some learns all that the call needs, so that it can request them
   at once (MCP 2026-07-28, authorization, Scope Challenge Handling).
-- `roles`: the caller has one of them. `allow`: a function of the identity and the arguments says yes. What fails here a
-  new login would not fix, so it is not an "insufficient_scope".
+- `roles`: the caller has one of them. `allow`: a function of the identity and the arguments returns True. A new login
+  would not help a caller that fails here, so its refusal is not an "insufficient_scope".
 - The user of this machine (`LocalUser`, on stdio and in memory) has all scopes and roles; `allow` is called.
-- A caller without an identity, and a function that raises, are a no.
+- A caller without an identity is refused, and so is a call for which `allow` raises.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from .jsonrpc.errors import NO_IDENTITY, CallRefused, LocalError, Refusal, RpcEr
 log: logging.Logger = logging.getLogger("dragoman.auth")
 
 Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
-"""Says whether this caller may make a call with these arguments, by name; None for them: whether lists show it."""
+"""Decides whether a caller may make a call with these arguments, by name; with None, whether lists show it the
+method."""
 
 _SCOPE: Final = r"[\x21\x23-\x5b\x5d-\x7e]+"
 """scope-token of RFC 6749, section 3.3."""
 _LOCAL: Final = frozenset({"stdio", "memory"})
-"""Wires whose callers are this machine's user: they have this process's rights without any call."""
+"""Wires whose callers are this machine's user: they have the rights of this process anyway."""
 _KIND: Final = "forbidden"
 
 
@@ -56,14 +57,14 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
         return bool(self.roles) or self.allow is not None
 
     def shown(self, caller: Caller) -> bool:
-        """Return whether lists show the method to this caller: what lacks a scope is shown, or no one would ask for
-        it."""
+        """Return whether lists show the method to this caller. A missing scope does not hide it: the caller can request
+        the scope."""
         identity = identity_of(caller)
         if not self.hides:
             return True
         if identity is None or not self._has_role(identity):
             return False
-        return self.allow is None or _asks_allow(self.allow, identity, None)
+        return self.allow is None or _is_allowed(self.allow, identity, None)
 
     def refusal(self, caller: Caller, params: Any) -> Refusal | None:
         """Why this caller may not make the call; None if it may."""
@@ -81,14 +82,14 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
             arguments = self.arguments(params)
         except RpcError:  # they do not fit: the call ends in the error that says so, and nothing runs
             return None
-        return None if _asks_allow(self.allow, identity, arguments) else _forbid("Forbidden: not with these arguments")
+        return None if _is_allowed(self.allow, identity, arguments) else _forbid("Forbidden: not with these arguments")
 
     def reading(self, arguments: Callable[[Any], Mapping[str, Any]]) -> Access:
-        """The same where the arguments of a call are read in another way."""
+        """Return a copy that decodes the arguments of a call by this function."""
         return replace(self, arguments=arguments)
 
     def without_arguments(self) -> Access:
-        """Return the same for questions about the method, which have no arguments."""
+        """Return a copy for requests about the method, such as a completion, which have no arguments of it."""
         allow = self.allow
         return replace(self, allow=None if allow is None else lambda identity, _: allow(identity, None))
 
@@ -112,7 +113,7 @@ def _forbid(reason: str, scopes: frozenset[str] = frozenset()) -> Refusal:
     return Refusal(_KIND, reason, data or {"error": "access_denied"})
 
 
-def _asks_allow(allow: Allow, identity: Identity, arguments: Mapping[str, Any] | None) -> bool:
+def _is_allowed(allow: Allow, identity: Identity, arguments: Mapping[str, Any] | None) -> bool:
     try:
         return allow(identity, arguments) is True
     except Exception:
@@ -124,8 +125,8 @@ def _asks_allow(allow: Allow, identity: Identity, arguments: Mapping[str, Any] |
 
 
 def scopes_of(where: str, scopes: str | Collection[str]) -> frozenset[str]:
-    """Scopes as people write them: a text with spaces between, or each by itself. LocalError for one that no token
-    could have (RFC 6749 section 3.3); `where` begins its text."""
+    """Return scopes that a user gave, as one text with spaces between them or each by itself. Raises LocalError,
+    beginning with `where`, for one that no token could have (RFC 6749 section 3.3)."""
     found = frozenset(scopes.split() if isinstance(scopes, str) else scopes)
     for scope in found:
         if not isinstance(scope, str) or re.fullmatch(_SCOPE, scope) is None:
@@ -140,7 +141,8 @@ def access_of(
     allow: Allow | None,
     arguments: Callable[[Any], Mapping[str, Any]],
 ) -> Access:
-    """Return what a method demands. LocalError for a scope that no token could have, and for an `allow` that waits."""
+    """Return what a method demands. Raises LocalError for a scope that no token could have, and for an async
+    `allow`."""
     needed = scopes_of(name, scopes)
     code = getattr(allow, "__code__", None)
     if code is not None and code.co_flags & 0x3A0:  # a generator, a coroutine, or both
@@ -180,23 +182,23 @@ def _scope_refusal(scopes: frozenset[str]) -> Refusal:
 
 @runtime_checkable
 class HasVerifiers(Protocol):
-    """A guard, as far as it is known to what includes the served object behind it."""
+    """A guard, as far as it must be known where the object that it guards is included in another."""
 
     @property
     def verifiers(self) -> Sequence[Any]:
-        """What says whose a token is."""
+        """They find the identity behind a token."""
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Those that every call needs."""
+        """The scopes that every call needs."""
 
 
 def inherited_scopes(outer: Any, inner: Any) -> frozenset[str]:
-    """Return the scopes that calls of what is included from `inner` need, since its own guard demands them. Both have
-    `name` and `auth`.
+    """Return the scopes that the guard of `inner` demands, which calls of its methods need after `outer` has included
+    them. Both have `name` and `auth`.
 
-    Raises LocalError where the guard of `outer` admits callers of whom that of `inner` knows nothing: their names and
-    scopes would mean something else there.
+    Raises LocalError where the guard of `outer` admits callers whom that of `inner` cannot know: their names and scopes
+    would mean something else there.
     """
     if inner.auth is None or inner.auth is outer.auth:
         return frozenset()
@@ -221,7 +223,7 @@ def _verifiers(auth: Verifiers) -> Sequence[Any]:
 
 
 def _issuers(verifier: Any) -> frozenset[str]:
-    """Return those whose tokens a verifier takes; none where it does not say."""
+    """Return the issuers whose tokens a verifier accepts; none where it does not name them."""
     return frozenset(getattr(verifier, "issuers", ()))
 
 
@@ -266,16 +268,16 @@ def known(caller: Caller) -> Caller:
 
 
 class Standing(Struct, frozen=True):
-    """A decision of a guard that is at hand."""
+    """A decision of a guard that was made without waiting."""
 
     verdict: Admitted | Denied
     holds: Callable[[], bool] | None = None
-    """Says, each time it is called, whether the guard would decide the same about a request that is equal; None: it
-    decides about each."""
+    """Returns, each time it is called, whether the guard would still decide so about an equal request; None: the guard
+    must decide about each request."""
 
 
 class Verifier(Protocol):
-    """Says whose a token is. `dragoman.auth` has several; any object with this method is one.
+    """Finds the identity behind a token. `dragoman.auth` has several verifiers; any object with this method is one.
 
     It may have more, which a guard looks for: `known(token: bytes)`, the identity of a token that was verified before
     and needs nothing else of its request, or None; beside it `holding(token: bytes)`, a function that says whether
@@ -286,7 +288,7 @@ class Verifier(Protocol):
 
     async def verify(self, token: str, handshake: Handshake) -> Identity | None:
         """Return the identity behind a token; None if this verifier does not know it. Raises TokenRefused with the
-        reason why not, IssuerAway where no one can say now."""
+        reason for refusing it, IssuerAway where the issuer, whose answer it needs, cannot be reached."""
 
 
 @runtime_checkable
@@ -309,16 +311,17 @@ class Protection(Protocol):
 
     @property
     def room(self) -> int:
-        """Bytes of a token, for which a header has room beside its other fields."""
+        """The longest token, in bytes, that fits into the header of a request beside its other fields."""
 
     def too_long(self) -> tuple[str, str]:
-        """Return the header field of the answer to a request whose header is too long to be read."""
+        """Return the header field, name and value, for the answer to a request whose header was too long to read."""
 
     def documents(self) -> Mapping[str, Document]:
         """Return the public documents that say how to get a token, by path."""
 
     def demands(self, scopes: Callable[[], frozenset[str]]) -> None:
-        """Name these scopes too, which the methods of a served object behind it demand."""
+        """Name in challenges and documents also the scopes that `scopes` returns, which methods behind the guard
+        demand."""
 
     def share(self, store: Any) -> Callable[[], None]:
         """Remember what may be used once (DPoP proofs) in this `bus.Store` too, which other processes share, until the
@@ -338,7 +341,7 @@ class Protectable(Protocol):
 
     @property
     def auth(self) -> Verifiers | None:
-        """What it was given as `auth=`; None without."""
+        """The value of its option `auth`; None without."""
 
     @property
     def demanded(self) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""The address of a caller, in the text that a wire has for it: of what is counted or shared out by address. Pure."""
+"""Reads the address of a caller from its wire's text for it, where slots are counted or shared by address. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def address_of(remote: str) -> str:
-    """The address in the text "host:port" of a wire: of IPv6 its /64, as text of such a network. "" if there is
-    none."""
+    """Return the address in a wire's text "host:port"; of IPv6 the /64 network that it is in, as text. "" where there
+    is no address."""
     host = remote.rpartition(":")[0]
     if host.startswith("["):
         host = host[1:-1]
@@ -28,8 +28,8 @@ def address_of(remote: str) -> str:
 
 
 def network_of(text: str) -> IPv4Network | IPv6Network | None:
-    """The network of "10.0.0.0/8" or of one address; None for other text, bits of a host below the prefix, and the
-    network of all addresses."""
+    """Return the network that "10.0.0.0/8", or one address, names. None for other text, for a network with bits set
+    below its prefix, and for the network of all addresses."""
     from ipaddress import ip_network  # noqa: PLC0415  (start-up: where proxies are trusted)
 
     try:

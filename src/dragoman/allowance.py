@@ -2,15 +2,16 @@
 
 Rules:
 
-- Who wants a slot is an `Owner`: the issuer and subject that a guard named, not the client that acts for them, since
+- An `Owner` takes slots: the issuer and subject that a guard named, not the client that acts for them, since
   clients may be registered at will; otherwise an address. Of IPv6 a /64 is one address, since a caller has all of it
   (RFC 4291 section 2.5.1).
 - A share is a tenth: an owner with less loses nothing to one that has more.
-- What can be ended gives way (`Places`): while there is room, an owner may have more than its share; when all is
-  taken, first goes the oldest of the one that is most above its share, then of the anonymous one that has most, and for
-  a known owner then of the known one that has most.
-- What must not be forgotten before its time, for it would be good a second time, gives no way (`Allowance`): an owner
-  may have more than its share while less than half of all is taken, and all anonymous ones together nine tenths.
+- What can be ended gives way (`Slots`). While there is room, an owner may have more than its share. When all is taken,
+  the oldest slot of one owner is freed: of the owner that has most, if that is above its share; otherwise of the
+  anonymous owner that has most; if there is none, and only for a known owner, of the known owner that has most.
+- What must not be forgotten before its time, because it could be used a second time, does not give way (`Allowance`):
+  an owner may have more than its share while less than half of all is taken. All anonymous owners together may have
+  nine tenths.
 
 The clock is the caller's: `now` is in seconds of any clock that does not go back far.
 """
@@ -30,11 +31,11 @@ from .channel import Caller
 K = TypeVar("K", bound=Hashable)
 
 SHARES = 10
-"""Shares in a whole: one owner, and one that fills its share by mistake, leave most to the others."""
+"""Shares in a whole: an owner that fills its share, even by mistake, leaves most to the others."""
 
 
 class Owner(Struct, frozen=True):
-    """Who has a slot. `known`: a guard, or a secret of its own, says who it is."""
+    """Who has a slot. `known`: a guard, or a secret that the caller has, says who it is."""
 
     name: str
     known: bool = False
@@ -45,15 +46,15 @@ class NoRoom(Exception):
 
 
 def owner_of(caller: Caller) -> Owner:
-    """Return the owner of what this caller fills: its account; without one its address, and where the wire has none (a
-    mailbox of a broker, which callers choose themselves; a client in this process) the wire."""
+    """Return the owner of the slots that this caller takes: its account; without one its address, or the wire's scheme
+    where there is no address (a mailbox of a broker, which callers choose themselves; a client in this process)."""
     if caller.identity is not None:
         return Owner(caller.identity.account, known=True)
     return owner_at(caller.remote, caller.scheme)
 
 
 def owner_at(remote: str, scheme: str = "") -> Owner:
-    """Return the owner of what an anonymous caller at this address fills, on the wire with this scheme."""
+    """Return the owner of the slots that an anonymous caller at this address takes, on the wire with this scheme."""
     return Owner(address_of(remote) or scheme)
 
 
@@ -63,55 +64,55 @@ def share_of(most: int) -> int:
 
 
 class Allowance:
-    """Uses within a time, of which none may be forgotten before. `most`: of all owners; `life`: seconds for which a use
-    counts, at least, and twice as long at most; `each`: of one owner, None: its share, and more while there is
-    much room."""
+    """Counts uses, none of which is forgotten before its time. `most`: uses of all owners; `life`: a use counts for at
+    least so many seconds, and at most for twice as many; `each`: uses of one owner; None: its share, and more while
+    less than half of all is taken."""
 
-    __slots__ = ("_counts_before", "_counts_now", "_free", "_life", "_most", "_share", "_turn")
+    __slots__ = ("_counts_before", "_counts_now", "_half", "_life", "_most", "_share", "_turn_ends")
 
     def __init__(self, most: int, life: float, *, each: int | None = None) -> None:
         self._most, self._life = most, life
         self._share = share_of(most) if each is None else each
-        self._free = most // 2 if each is None else 0
-        """What may be taken of all for one to have more than a share."""
-        self._turn = -inf
-        # two generations, so that nothing is kept for one use: a turn ends the older one
+        self._half = most // 2 if each is None else 0
+        """While fewer uses than this are taken in all, an owner may have more than its share."""
+        self._turn_ends = -inf
+        # two generations of counts, so that no use is kept by itself: when a turn ends, the older one is dropped
         self._counts_now, self._counts_before = _Counts(), _Counts()
 
     def take(self, owner: Owner, now: float) -> bool:
         """Count one more use; False where there is no room for it."""
         self._turn_over(now)
-        these, those = self._counts_now, self._counts_before
-        taken = these.all + those.all
-        if taken >= self._free and these.of.get(owner, 0) + those.of.get(owner, 0) >= self._share:
+        current, before = self._counts_now, self._counts_before
+        taken = current.all + before.all
+        if taken >= self._half and current.of.get(owner, 0) + before.of.get(owner, 0) >= self._share:
             return False
         if taken >= self._most:
             return False
         if not owner.known:
-            if these.strangers + those.strangers >= ceil(self._most * (SHARES - 1) / SHARES):
+            if current.strangers + before.strangers >= ceil(self._most * (SHARES - 1) / SHARES):
                 return False
-            these.strangers += 1
-        these.all += 1
-        these.of[owner] = these.of.get(owner, 0) + 1
+            current.strangers += 1
+        current.all += 1
+        current.of[owner] = current.of.get(owner, 0) + 1
         return True
 
     def give_back(self, owner: Owner) -> None:
-        """Do not count the use that was taken last."""
-        these = self._counts_now
-        if left := these.of.pop(owner, 0):
-            these.all -= 1
-            these.strangers -= not owner.known
+        """Count a use of this owner no longer: one that was taken in the current generation."""
+        current = self._counts_now
+        if left := current.of.pop(owner, 0):
+            current.all -= 1
+            current.strangers -= not owner.known
             if left > 1:
-                these.of[owner] = left - 1
+                current.of[owner] = left - 1
 
     def after(self, now: float) -> int:
         """Return the seconds after which there is room again, at the latest."""
-        return max(1, ceil((self._turn if self._counts_before.all else self._turn + self._life) - now))
+        return max(1, ceil((self._turn_ends if self._counts_before.all else self._turn_ends + self._life) - now))
 
     def _turn_over(self, now: float) -> None:
-        if now >= self._turn:
-            self._counts_before = self._counts_now if now < self._turn + self._life else _Counts()
-            self._counts_now, self._turn = _Counts(), now + self._life
+        if now >= self._turn_ends:
+            self._counts_before = self._counts_now if now < self._turn_ends + self._life else _Counts()
+            self._counts_now, self._turn_ends = _Counts(), now + self._life
 
 
 class _Counts:
@@ -124,7 +125,7 @@ class _Counts:
         self.all = self.strangers = 0
 
 
-class Places(Generic[K]):
+class Slots(Generic[K]):
     """Slots that give way for others. `most`: of all owners; `life`: seconds after which a slot is free by itself;
     without it each is freed by `free`."""
 
@@ -145,8 +146,8 @@ class Places(Generic[K]):
         return key in self._ends
 
     def take(self, owner: Owner, key: K, now: float = 0.0) -> K | None:
-        """Give a new key a slot. Return the key that has to give way for it and has lost its slot; None where none has
-        to. Raises NoRoom where none may."""
+        """Give a new key a slot. Return the key that has lost its slot for it, or None. Raises NoRoom where all slots
+        are taken and none may give way."""
         while self._ends and next(iter(self._ends.values()))[1] <= now:
             self.free(next(iter(self._ends)))
         gone = None
@@ -160,7 +161,7 @@ class Places(Generic[K]):
         return gone
 
     def touch(self, key: K) -> None:
-        """The key is in use: it is the newest of its owner again. Its time is what it was."""
+        """Make a key in use the newest of its owner. The time at which its slot ends stays the same."""
         if (found := self._ends.get(key)) is not None:
             self._held[found[0]].move_to_end(key)
 
@@ -210,7 +211,7 @@ class _Levels:
         """The most that one has."""
 
     def move(self, owner: Owner, before: int, after: int) -> None:
-        """An owner has one more, or one less."""
+        """Move an owner from so many slots to one more, or one less."""
         if before:
             level = self._at[before]
             del level[owner]

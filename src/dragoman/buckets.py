@@ -1,4 +1,4 @@
-"""Token buckets for rates: of this process, or in what keeps the state of an app, for all its processes."""
+"""Token buckets for rates: kept in this process, or in the engine of `ctx.store` for all processes of an app."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _read = msgspec.json.Decoder(tuple[float, float]).decode
 
 
 class Buckets:
-    """The buckets of callers in this process: `size` tokens each, and `rate` more a second. At most `callers`; beyond,
-    the one that was used least recently goes."""
+    """The buckets of callers in this process: `size` tokens each, and `rate` more a second. At most `callers`
+    buckets are kept; beyond, the one that was used least recently is dropped."""
 
     def __init__(self, rate: float, size: int, callers: int) -> None:
         self.rate: float = rate
@@ -30,7 +30,7 @@ class Buckets:
         self._kept: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str, now: float) -> float:
-        """Take a token; the seconds until there is one, 0 if it was taken."""
+        """Take a token and return 0; without one return the seconds until there is one."""
         left, since = self._kept.pop(caller, (float(self.size), now))
         left, after = self.taken(left, since, now)
         self._kept[caller] = left, now
@@ -39,14 +39,15 @@ class Buckets:
         return after
 
     def taken(self, left: float, since: float, now: float) -> tuple[float, float]:
-        """What is left in a bucket that had `left` at `since`, and the seconds until there is a token."""
+        """Take a token of a bucket that had `left` at the time `since`. Return what it has now, and what `take`
+        returns."""
         left = min(self.size, left + max(0.0, now - since) * self.rate)
         return (left - 1, 0.0) if left >= 1 else (left, (1 - left) / self.rate)
 
 
 class SharedBuckets:
-    """The same in what keeps `ctx.store`. A caller without a token is not looked up again until it may have one, so a
-    flood of calls does not reach the store."""
+    """The buckets of callers in the engine of `ctx.store`. A caller without a token is not looked up again until it may
+    have one, so a flood of calls does not reach the store."""
 
     def __init__(self, here: Buckets, name: str) -> None:
         self._here = here
@@ -55,21 +56,21 @@ class SharedBuckets:
         self._away = False
 
     async def take(self, context: Context[Any], caller: str, now: float) -> float:
-        """Take a token; the seconds until there is one. Counted in this process where the store is away or full."""
+        """Take a token, as `Buckets.take`. Where the store is away or full, this process counts alone."""
         if (until := self._empty.get(caller, 0.0)) > now:
             return until - now
         here = self._here
-        table, whose = context._site.service, owner_of(context.caller)
+        service, owner = context._site.service, owner_of(context.caller)
 
         def edit(document: bytes | None) -> Edit:
             left, since = (float(here.size), now) if document is None else _read(document)
             left, after = here.taken(left, since, now)
             kept = msgspec.json.encode((left, max(now, since)))
-            return Edit(kept, now + here.size / here.rate + 1, after, stranger=None if whose.known else whose)
+            return Edit(kept, now + here.size / here.rate + 1, after, stranger=None if owner.known else owner)
 
         try:
-            owner = json.dumps(["rate", table.name, self._name, here.rate, here.size, caller]).encode()
-            after: float = await engine_of(table).change(hashlib.sha256(owner).hexdigest(), edit)
+            key = json.dumps(["rate", service.name, self._name, here.rate, here.size, caller]).encode()
+            after: float = await engine_of(service).change(hashlib.sha256(key).hexdigest(), edit)
         except (StoreLost, StoreFull) as error:
             if not self._away:
                 log.warning("rates are counted by each process alone: %s", error)

@@ -134,20 +134,19 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     @property
     def account(self) -> str:
-        """Issuer and subject in one text that no other two have, with any client that acts for the subject: what is
-        shared out fairly and what is counted belongs to it, since clients may be registered at will. A JSON array of
-        them."""
+        """Issuer and subject in one text that no other two give: a JSON array of them, the same with any client that
+        acts for the subject. Fair shares and rates are counted by it, since clients may be registered at will."""
         return _principal(self.issuer, self.subject)
 
 
 @lru_cache(maxsize=1024, typed=True)
-def _principal(*those: str | None) -> str:
+def _principal(*names: str | None) -> str:
     try:
-        return msgspec.json.encode(those).decode()
+        return msgspec.json.encode(names).decode()
     except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold
         import json  # noqa: PLC0415  (start-up: it is hardly ever so)
 
-        return json.dumps(those, separators=(",", ":"))
+        return json.dumps(names, separators=(",", ":"))
 
 
 class UnixCredentials(Struct, frozen=True):
@@ -207,7 +206,8 @@ than `limits.guard_timeout`, with 503."""
 
 
 def _without_secrets(value: Struct) -> str:
-    """The `repr` of a Struct: what is not as by default, of `headers` the names, and no `auth` that is text."""
+    """Return the `repr` of a Struct: the fields that differ from their defaults, without values of `headers` and
+    `auth`."""
     shown = []
     for one in fields(value):
         given = getattr(value, one.name)
@@ -250,14 +250,13 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def principal(self) -> str | None:
-        """The owner of sessions, their streams and sealed states: `Identity.principal`; None where no guard
-        stands."""
+        """The owner of sessions, their streams and sealed states: `Identity.principal`; None without an identity."""
         return None if self.identity is None else self.identity.principal
 
     @property
     def owner(self) -> str:
-        """Whose share of what is bounded it takes: the identity's account, else the address without its port, of IPv6
-        its /64."""
+        """The name under which its share of what is bounded is counted: the identity's account, else the address
+        without its port, of IPv6 its /64."""
         if self.identity is not None:
             return self.identity.account
         if address := address_of(self.remote):
@@ -270,8 +269,8 @@ class Receiver(Protocol):
     """Takes what a channel delivers: a peer."""
 
     def received(self, message: bytes, call: Outgoing | None = None) -> None:
-        """One complete message has come. `call`: the call whose exchange (POST, request of a broker) brought it; then
-        no answer in it concerns another call, and a fault of it ends at most this call."""
+        """One complete message has come. `call`: the call whose exchange (POST, request of a broker) brought it. Then
+        no answer in it is for another call, and a fault in it ends at most this call."""
 
     def refused(self, malformed: Malformed) -> None:
         """The framing dropped a message (too long, bad header); the channel goes on."""
@@ -306,13 +305,13 @@ class Outgoing(Protocol):
         """Whether an answer with this id is its own (of a batch: that of one of its calls)."""
 
     def failed(self, why: Exception) -> None:
-        """Only this call gets no answer (refused, HTTP status without JSON-RPC, late)."""
+        """End this call alone, without an answer: refused, an HTTP status without JSON-RPC, late."""
 
     def hold(self) -> None:
-        """Its time-out stands still: a person has to log in."""
+        """Stop its time-out for now: a person has to log in."""
 
     def resume(self) -> None:
-        """Its time-out begins anew."""
+        """Begin its time-out anew."""
 
 
 @runtime_checkable
@@ -347,8 +346,8 @@ class Exchange(Protocol):
 
     If its caller has a permanent address (a broker's mailbox, `caller.remote`) it also has `tell(message)`, which works
     like `stream` at any time, even after the answer. Where it has `acknowledges` and that is True (HTTP), a
-    notification is answered with None when it was accepted, and goes on when the caller leaves; otherwise (brokers)
-    when its handler has ended.
+    notification is answered with None once it is accepted, and goes on when its caller disconnects; otherwise (brokers)
+    it is answered when its handler has ended.
     """
 
     request: bytes
@@ -416,7 +415,7 @@ class Servable(Protocol):
 
 @runtime_checkable
 class Serves(Protocol):
-    """What its users call and wires do not: an MCP `Server`. What wires serve stands behind it."""
+    """An object of the user, such as an MCP `Server`, that has a `Servable` for the wires and is not one itself."""
 
     @property
     def name(self) -> str: ...
@@ -425,7 +424,7 @@ class Serves(Protocol):
         """The limits that apply to its callers."""
 
     def __servable__(self) -> Servable:
-        """What wires serve."""
+        """Return the `Servable` of this object."""
 
 
 class Attachable(Protocol):
@@ -440,7 +439,7 @@ class Shareable(Protocol):
     """A served object that several `serve` blocks may serve at once, each with calls of its own."""
 
     def for_serving(self) -> Servable:
-        """Return what one more of them serves of it."""
+        """Return a `Servable` of it for one more block."""
 
 
 @overload
@@ -448,7 +447,7 @@ def servable(one: Serves | Servable) -> Servable: ...
 @overload
 def servable(one: Serves | Servable | T) -> Servable | T: ...
 def servable(one: object) -> object:
-    """What wires serve of an object; anything else as it is."""
+    """Return the `Servable` of an object that `Serves`; anything else as it is."""
     return one.__servable__() if isinstance(one, Serves) else one
 
 
@@ -478,7 +477,7 @@ class Options(Struct, frozen=True, kw_only=True):
     server_tls: SSLContext | None = None
     """With our certificate, for listening; https, wss and tls need one."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """HTTP, WebSocket and brokers, clients: further headers, at a broker of every message."""
+    """Clients of HTTP, WebSocket and brokers: further headers; over a broker, of every message."""
     auth: Auth = None
     """HTTP and WebSocket clients: (user, password), a token, or a value of `dragoman.auth` as `Login()`."""
     subprotocol: str | None = None
@@ -520,13 +519,13 @@ class Options(Struct, frozen=True, kw_only=True):
     without running again; None: this process keeps its own."""
     sockets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Serving: file descriptors of sockets that are already bound, by URL as it was given, without path and query;
-    those of streams listen. Other processes may share them. The listener closes them."""
+    those for streams are listening already. Other processes may share them. The listener closes them."""
     load_board: Any = None
     """Serving on such sockets: a `net.accept.LoadBoard`, which shows each process how many channels the others
     carry."""
     rejected: Callable[[Any], object] | None = None
-    """Serving: receives what the wire turns away before there is a message, an `observer.Rejection`; false while there
-    is no observer."""
+    """Serving: receives what the wire turns away before there is a message, an `observer.Rejection`. It is false while
+    there is no observer."""
     unready: Callable[[], str] | None = None
     """HTTP server: the reason why new work should go elsewhere, for `/ready`; empty if it should not."""
 
@@ -564,9 +563,9 @@ _RULES: Final = {
     "cwd": Rule(lambda value: isinstance(value, str | os.PathLike), "the path of a folder") | NONE,
     "stderr": CALLABLE | NONE,
     "amplify": FLAG,
-    "store": ANYTHING,  # a bus.Store, which is made here alone
+    "store": ANYTHING,  # a bus.Store, which `serve` alone sets
     "sockets": mapping(many(whole(0))),
-    "load_board": ANYTHING,  # made by workers alone
+    "load_board": ANYTHING,  # which workers alone set
     "rejected": CALLABLE | NONE,
     "unready": CALLABLE | NONE,
     "guard": CALLABLE | NONE,
@@ -575,10 +574,10 @@ _RULES: Final = {
 
 
 class Listener(Protocol):
-    """What listens at an address: accepts channels or exchanges and hands them to what is served."""
+    """Listens at an address: accepts channels or exchanges and passes them to what is served there."""
 
     url: str
-    """Where it really listens (port 0 replaced by the port)."""
+    """The URL at which it listens, with the real port in place of port 0."""
 
     async def close(self) -> None:
         """Accept nothing more. What is attached lives on; `Servable.drain` ends it."""

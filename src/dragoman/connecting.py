@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from .rpc.tracing import Hook
 else:
-    SSLContext = Hook = Any  # start-up: annotations resolve at run time, to no more than this
+    SSLContext = Hook = Any  # start-up: `Any` is enough where annotations are resolved at run time
 
 PAUSES = (0.1, 30.0)
 """The first and the longest pause before a peer dials again, in seconds: a server may be away for a day."""
@@ -76,7 +76,7 @@ CONNECT: Final = {
     "headers": PAIRS | NONE,
     "tls": TLS | NONE,
 }
-"""What the options may be; `Options` and `Leniency` check their own."""
+"""The rules of the options of `connect`; `Options` and `Leniency` check theirs."""
 
 
 @strict("connect")
@@ -163,7 +163,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
 
 
 def _observed(service: Service | None, observers: Sequence[Observer]) -> Service:
-    """What the far end may call, as these observers alone see it."""
+    """Return what the far end may call, observed by these observers too, on this connection alone."""
     if service is None:
         seen = Service("caller", discover=False)
     else:
@@ -206,7 +206,6 @@ class Connecting:
             await self._peer.close()
 
     async def _open(self) -> ChannelPeer:
-
         needs_asyncio("connect(...)")
         channel = await self._reach()
         peer = self._make()
@@ -247,7 +246,7 @@ class Connecting:
         except ChannelError as error:
             peer.given_up(error)
             return
-        except Exception as error:  # not a failure of the wire: it would happen again
+        except Exception as error:  # not a failure of the wire: trying again would not help
             peer.given_up(Broken(f"{error}" if isinstance(error, LocalError) else f"cannot dial again: {error!r}"))
             return
         if peer.closing:
@@ -257,7 +256,7 @@ class Connecting:
 
 
 def _hopeless(why: Exception) -> None:
-    """Raise a failure that must not be tried again: windows would open for a login, one after the other."""
+    """Raise a failure after which nothing must be tried again: each try would open one more window for a login."""
     if isinstance(why, ChannelError) and why.reason == "login":
         raise why
 

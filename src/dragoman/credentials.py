@@ -11,19 +11,20 @@ if TYPE_CHECKING:
 
 
 class Authorizing(Protocol):
-    """Says where the tokens for requests come from; values of `dragoman.auth` are, as `Login()`."""
+    """Provides the tokens for requests, as `Login()` and other values of `dragoman.auth` do."""
 
     def authorizing(self, url: str, tls: SSLContext | None = None) -> Any:
-        """The authorization of the requests to a URL, a `transports.http.client.authorized.RequestAuthorization`.
-        `tls`: the `ssl.SSLContext` for requests to others."""
+        """Return the authorization of the requests to a URL, a
+        `transports.http.client.authorized.RequestAuthorization`. `tls`: the context for requests to other servers, such
+        as the issuer of tokens."""
 
 
 Auth: TypeAlias = tuple[str, str] | str | Authorizing | None
-"""(user, password), a token, or where tokens come from."""
+"""(user, password), a token, or an object that provides tokens."""
 
 
 def _is_token(value: Any) -> bool:
-    """Whether it is a token as text; "oauth", which other libraries take for a login, is none."""
+    """Whether a value is a token as text. "oauth", by which other libraries mean a login, is not."""
     return isinstance(value, str) and value != "oauth"
 
 

@@ -32,9 +32,9 @@ def _public(package: str, name: str, value: Any) -> bool:
 
 
 ROOMS: Final = ("dragoman", "dragoman.mcp", "dragoman.auth")
-"""Packages in which a name is looked for that another of them has not."""
+"""Packages in which a name is looked up that is missing from another of them."""
 OTHER_NAMES: Final = {"FastMCP": "Server", "MCPServer": "Server", "ClientSession": "Client"}
-"""What is called otherwise here than in other libraries."""
+"""Names of other libraries, and what they are called here."""
 
 
 def _exporter(name: str, package: str) -> str:

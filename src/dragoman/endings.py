@@ -1,4 +1,4 @@
-"""How a channel ends: `Ended`, `Closed`, `Broken`, and why in a word. A part of `channel`, which has these names."""
+"""How a channel ends: `Ended`, `Closed`, `Broken`, and the reason in a word. `channel` exports these names."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class ChannelError(ConnectionError):
     """A channel is over, so nothing more can be sent; the text says why."""
 
     reason: Reason = "other"
-    """The text in a word, for programs; "other" where there is none."""
+    """The reason in a word, for programs; "other" where there is none."""
 
     def because(self, reason: Reason) -> Self:
-        """This error, with its reason."""
+        """Set the reason and return this error, to be raised."""
         self.reason = reason
         return self
 
@@ -46,8 +46,8 @@ class Ended(ChannelError):
 
 
 class EndedUnread(Ended):
-    """The far end finished before it had read anything that we sent: the cause was not our message, and trying again
-    would not help."""
+    """The far end finished before it had read anything that we sent. Our message was not the cause, so it would not
+    help to try again."""
 
 
 class Closed(ChannelError):
@@ -59,9 +59,9 @@ class Broken(ChannelError):
 
 
 def again(why: E) -> E:
-    """A copy of the ending, to be raised: one exception instance that is raised again and again collects tracebacks and
-    contexts, and everything that their frames hold. The copy is not made by `__init__`, whose arguments need not be the
-    exception's `args`."""
+    """Return a copy of an ending, to be raised: one instance that is raised again and again would collect tracebacks
+    and contexts, and everything that their frames hold. The copy is not made by `__init__`, whose arguments need not be
+    the exception's `args`."""
     arguments: Any = why.__reduce__()[1]  # `args`, and what OSError keeps beside them
     copied = type(why).__new__(type(why), *arguments)
     vars(copied).update(vars(why))

@@ -88,8 +88,8 @@ def caller_of(call: Call) -> str:
 
 
 def account_of(call: Call) -> str:
-    """Whose call it is, as text, for what is counted or shared out: the identity's account, which is the same with any
-    client that acts for it; otherwise the host of the address, of IPv6 its /64, all of which one caller has."""
+    """The account by which calls are counted and limited, as text: that of the identity, the same with any client that
+    acts for it; otherwise the host of the address, of IPv6 its /64, since one caller has all of it."""
     caller = _caller(call)
     if caller.identity is not None:
         return caller.identity.account
@@ -97,15 +97,16 @@ def account_of(call: Call) -> str:
 
 
 def _caller(call: Call) -> Caller:
-    """Of an outgoing call an empty one."""
+    """Return the caller of a call; for an outgoing call an empty one."""
     caller = getattr(call.context, "caller", None)
     return caller if isinstance(caller, Caller) else Caller()
 
 
-def _named(where: str, names: Collection[str], those: str) -> frozenset[str]:
-    """The names that a user gave, `those` in words. LocalError for none, and for one text, which is its letters."""
+def _named(where: str, names: Collection[str], purpose: str) -> frozenset[str]:
+    """Return the names that a user gave. Raises LocalError for none, and for a single text, whose letters would be
+    taken for names. `purpose`: what follows "the calls" in its text."""
     if isinstance(names, str) or not names:
-        raise LocalError(f"{where}: names are those of the calls {those}, as in ['lookup'], and not {names!r}")
+        raise LocalError(f"{where}: names are those of the calls {purpose}, as in ['lookup'], and not {names!r}")
     return frozenset(names)
 
 
@@ -115,14 +116,14 @@ def timing(
     """Call `took(name, seconds)` after each call, also of one that fails; by default a line of the log "dragoman.calls"
     at level info."""
     check("timing", {"took": CALLABLE}, {"took": took or _log_time})
-    tell = took or _log_time
+    report = took or _log_time
 
     async def timed(call: Call, next: Next) -> Any:
         started = clock()
         try:
             return await next(call)
         finally:
-            tell(name_of(call), clock() - started)
+            report(name_of(call), clock() - started)
 
     return timed
 
@@ -163,13 +164,14 @@ def rate_limit(
     shared: bool = False,
     clock: Callable[[], float] | None = None,
 ) -> Middleware:
-    """Let each caller make `rate` calls a second, and `burst` at once (default: a second's): a token bucket each.
+    """Let each caller make `rate` calls a second, and `burst` at once (default: those of one second).
 
-    `by(call)`: the caller, as text. At most `callers` buckets are kept; beyond, the one that was used least recently
-    goes, which is then a full one. A call too many is refused (-32000, on an MCP server -32603; 429 over HTTP)
-    with data that says after how many seconds there is room, as `retry_after`. It counts in this process alone,
-    unless `shared=True`: then what keeps `ctx.store` (`serve(store="bus")`, or a file) has the buckets, for all workers
-    and replicas; while that is away each process counts alone. `clock`: seconds.
+    Each caller has a token bucket. `by(call)`: the caller, as text. At most `callers` buckets are kept; beyond, the one
+    that was used least recently is dropped, and is full again for the caller's next call. A call above the rate is
+    refused (-32000, on an MCP server -32603; 429 over HTTP), with the seconds after which there is room as
+    `retry_after` in its data. Each process counts alone, unless `shared=True`: then the buckets are in what keeps
+    `ctx.store` (`serve(store="bus")`, or a file), for all workers and replicas, and only while that is away does each
+    process count alone. `clock`: returns seconds.
     """
     size = max(1, int(rate)) if burst is None else burst
     rules = {"rate": TIME, "burst": whole(1), "by": CALLABLE, "callers": whole(1), "shared": FLAG}
@@ -197,12 +199,12 @@ def response_cache(
     clock: Callable[[], float] = time.monotonic,
 ) -> Middleware:
     """Keep the results of the calls of these `names` for `ttl` seconds: a call with equal params gets the one that is
-    kept, without running. At most `entries` are kept; beyond, the one that was used least recently goes.
+    kept, without running. At most `entries` are kept; beyond, the one that was used least recently is dropped.
 
     Each caller has results of its own, and a caller without an identity none, because many may share an address;
-    `shared=True`: they are the same for all callers, with any client. Of MCP's `_meta` what the protocol has
-    there does not count (the client, progress, traces), and all else does. Errors are not kept, nor what asks the user
-    something. What is kept must not be changed.
+    `shared=True`: they are the same for all callers, with any client. When params are compared, members of
+    MCP's `_meta` that the protocol defines (the client, progress, traces) are ignored; all others count. Neither errors
+    nor questions to the user are kept. Callers must not change a result, which others get too.
     """
     check("response_cache", {"ttl": TIME, "entries": whole(1)}, {"ttl": ttl, "entries": entries})
     wanted = _named("response_cache", names, "to keep")
@@ -229,14 +231,14 @@ def response_cache(
 
 
 class _Outcome(Struct, rename="camel"):
-    """The members of a result of MCP that say whether it is one."""
+    """The members that distinguish a final result of MCP from an error and from a question to the user."""
 
     result_type: Any = "complete"
     is_error: Any = False
 
 
 def _final(value: Any) -> bool:
-    """Whether a result may be given again."""
+    """Return whether a result may be returned to a later call."""
     if not isinstance(value, Raw):
         return True
     try:
@@ -252,26 +254,27 @@ class _Meta(Struct):
     meta: dict[str, Raw] = field(default_factory=dict, name="_meta")
 
 
-_OF_THE_CALL: Final = frozenset({"progressToken", "fastmcp", "traceparent", "tracestate", "baggage"})
-"""Members of `_meta` that say how a call is made, and by whom, and nothing of its result; the protocol's, too."""
+_ABOUT_THE_CALL: Final = frozenset({"progressToken", "fastmcp", "traceparent", "tracestate", "baggage"})
+"""Members of `_meta`, besides those that the protocol names, that say how and by whom a call is made: they do not
+affect its result."""
 
 
-def _of_the_result(member: str) -> bool:
-    return member not in _OF_THE_CALL and not member.startswith("io.modelcontextprotocol/")
+def _affects_result(member: str) -> bool:
+    return member not in _ABOUT_THE_CALL and not member.startswith("io.modelcontextprotocol/")
 
 
 def _params(params: Any) -> bytes:
-    """What equal calls have in common. For MCP the result is also of a revision, of the version of what answers, and of
-    what else the function reads of a caller's `_meta`."""
+    """Return a key that is the same for equal calls. For MCP it contains, besides the params, the revision, the version
+    of what answers, and the members of `_meta` that a function may read."""
     if params is UNSET:
         return b""
     if isinstance(params, RouteRequest):
-        return msgspec.json.encode([params.query, params.body])  # the name of the call has method and path
+        return msgspec.json.encode([params.query, params.body])  # method and path are in the name of the call
     inner = getattr(params, "params", None)
     if inner is None:
         return bytes(params) if isinstance(params, Raw) else msgspec.json.encode(params)
     meta = {} if params.raw is UNSET else msgspec.json.decode(params.raw, type=_Meta).meta
-    shown = sorted((member, value) for member, value in meta.items() if _of_the_result(member))
+    shown = sorted((member, value) for member, value in meta.items() if _affects_result(member))
     if hasattr(inner, "meta"):
         inner = msgspec.structs.replace(inner, meta=UNSET)
     return msgspec.json.encode([params.method, params.revision.date, params.version, shown, inner])
@@ -286,9 +289,9 @@ def _size(params: Any) -> int:
 
 
 def size_limit(params: int, *, names: Collection[str] | None = None) -> Middleware:
-    """Refuse calls (of these `names`; default: all) whose params are longer than `params` bytes of JSON, where the
-    service's limit `message_size` is for the greatest of all. The call is refused as too large
-    (-32003, on an MCP server -32600; 413 over HTTP)."""
+    """Refuse calls (of these `names`; default: all) whose params are longer than `params` bytes of JSON, as too large
+    (-32003, on an MCP server -32600; 413 over HTTP). The service's limit `message_size` must allow the largest call of
+    all; this is for bounds of single methods below it."""
     check("size_limit", {"params": whole(1)}, {"params": params})
     wanted = None if names is None else _named("size_limit", names, "to look at")
 
@@ -304,8 +307,8 @@ def size_limit(params: int, *, names: Collection[str] | None = None) -> Middlewa
 
 def map_errors(mapping: Mapping[type[Exception], type[RpcError] | Callable[[Any], RpcError]]) -> Middleware:
     """Answer with an `RpcError` of yours where a function raises something else: `{KeyError: NotFound}`. The value is a
-    subclass of RpcError, made without arguments, or a function of the exception that gives the error. The entry of the
-    nearest class counts. What is not named is -32603 as ever.
+    subclass of RpcError, made without arguments, or a function that returns the error for the exception. The entry of
+    the nearest class counts. Other exceptions are answered with -32603, as without it.
 
     For methods; what a tool of MCP raises is a result for the model already.
     """

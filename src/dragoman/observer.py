@@ -81,7 +81,7 @@ class Observation(Struct, eq=False, kw_only=True):
     params: Any = UNSET
     """Of what came in: the params as JSON text (Raw); UNSET where there are none."""
     message: bytes = b""
-    """The whole text; empty for an element of a batch that came in, for what a wire threw away, and, on the way out,
+    """The whole text; empty for an element of a batch that came in, for what a wire dropped, and, on the way out,
     until it has started."""
     batch: Observation | None = None
     """The batch that it is an element of."""
@@ -100,19 +100,19 @@ class Observation(Struct, eq=False, kw_only=True):
     ended: float | None = None
     """When it ended; None while it goes on."""
     outcome: Outcome | None = None
-    """None while it goes on. "result" and "error": it was answered so (a batch: "result"); "refused": we took it not on
-    (busy, draining, too large, no message); "notified": no answer is owed; "cancelled": its caller took it back;
+    """None while it goes on. "result" and "error": it was answered so (a batch: "result"); "refused": we did not take
+    it on (busy, draining, too large, no message); "notified": no answer is owed; "cancelled": its caller withdrew it;
     "timed_out"; "lost": the far end or the channel went away; "failed": nothing that makes sense answered it, or it
-    could not be sent; "ignored": a response that no call waits for; "dropped": a notification that was not taken on,
-    or not sent."""
+    could not be sent; "ignored": a response that no call waits for; "dropped": a notification that was not taken on, or
+    not sent."""
     code: int | None = None
     """The code of the error that answered it."""
     reason: str = ""
     """Why it was refused, lost, dropped, or failed: words for a log, not for the far end."""
     error: BaseException | None = None
-    """What its handler raised, or what its caller is raised."""
+    """What its handler raised; on the way out, what is raised at its caller."""
     answer: bytes | None = None
-    """What answered it, as it passes. On the way out, of an element of a batch: the whole batch's."""
+    """The text of its answer. On the way out, for an element of a batch: the answer to the whole batch."""
     trace_id: int = 0
     """The trace that it belongs to, as W3C's `traceparent` numbers it; `Traces` sets it. 0: none is known."""
     stop: Callable[[Refusal], None] | None = None
@@ -193,7 +193,7 @@ class Observer(Protocol):
         """It is over, as `seen.outcome` says."""
 
     def rejected(self, seen: Rejection) -> None:
-        """Something was turned away that no service has seen."""
+        """A wire has turned something away before a service saw it."""
 
 
 @runtime_checkable
@@ -254,4 +254,4 @@ def read_measures(
 _POINTS: Final = ("came_in", "outbound", "started", "ended", "rejected")
 OBSERVER: Final = Rule(lambda value: all(callable(getattr(value, name, None)) for name in _POINTS), "an Observer")
 OBSERVERS: Final = many(OBSERVER)
-"""What the option `observers` may be."""
+"""The rule of an option `observers`."""

@@ -1,4 +1,4 @@
-"""Files that may hold secrets or arguments: readable by their owner alone, and never at the end of another's link."""
+"""Files that may hold secrets or arguments: readable by their owner alone, and never opened through a symbolic link."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LINKS = ("/dev/", "/proc/")
 
 
 def open_private(path: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """Open a file and return its descriptor; it is made with the permissions 0600. An existing file that others may
-    read or write is closed to them. Raises OSError, with words, for a symbolic link and for such a file of another
-    user's; pipes and devices are opened as they are."""
+    """Open a file, or create it with the permissions 0600, and return its descriptor. Others lose their rights to an
+    existing file. Raises OSError, with a reason in words, for a symbolic link, and for a file of another user that
+    others may read or write. Pipes and devices are opened as they are."""
     nofollow = 0 if path.startswith(_LINKS) else getattr(os, "O_NOFOLLOW", 0)
     try:
         file = os.open(path, flags | nofollow | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -23,7 +23,7 @@ def open_private(path: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
             raise OSError(errno.ELOOP, "it is a symbolic link; name the file itself", path) from None
         raise
     try:
-        _close_to_others(file, path)
+        _deny_others(file, path)
     except BaseException:
         os.close(file)
         raise
@@ -31,7 +31,7 @@ def open_private(path: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
 
 
 def tighten(path: str) -> None:
-    """Close an existing file to others, as `open_private` does; no effect where there is none."""
+    """Take away the rights of others to an existing file, as `open_private` does. No effect where there is none."""
     try:
         file = open_private(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -39,7 +39,7 @@ def tighten(path: str) -> None:
     os.close(file)
 
 
-def _close_to_others(file: int, path: str) -> None:
+def _deny_others(file: int, path: str) -> None:
     state = os.fstat(file)
     if not stat.S_ISREG(state.st_mode) or not state.st_mode & _OTHERS or os.name == "nt":
         return

@@ -1,8 +1,8 @@
 """Puts what is served behind its guard, and refuses to serve it where no one can say who is calling.
 
 It fails closed: with `auth=` a URL whose wire carries no identity is refused at the start, unless it is named public.
-Callers on stdio and in memory are this machine's user. So is a service whose methods demand something of their callers,
-and that nothing guards, refused on every wire on which strangers call.
+Callers on stdio and in memory are this machine's user. A service without a guard whose methods demand something of
+their callers is refused likewise, on every wire over which strangers may call.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _OWN: Final = frozenset({"http", "https", "ws", "wss"})
 
 
 def protect(served: Mapping[str, Servable], auth: Verifiers | None, guard: Guard | None) -> None:
-    """Put each served object behind the guard of `auth`, or of its own. LocalError for two guards before one object,
-    and for an object that knows none."""
+    """Put each served object behind the guard of `auth`, or of its own. Raises LocalError for two guards of one object,
+    and for an object that cannot have one."""
     made: dict[int, Protection] = {}
     for one in {id(one): one for one in served.values()}.values():
         own = one.auth if isinstance(one, Protectable) else None
@@ -51,8 +51,8 @@ def _protect_one(one: Protectable, protection: Protection) -> None:
 
 
 def options_at(url: str, served: Mapping[str, Servable], options: Options, public: Collection[str]) -> Options:
-    """The options with which to listen at this URL: with the guard of what is served there. LocalError where callers
-    cannot say who they are."""
+    """Return the options with which to listen at this URL, with the guard of what is served there. Raises LocalError
+    where callers cannot say who they are."""
     scheme = scheme_of(url)
     if url in public or scheme in _LOCAL:
         return msgspec.structs.replace(options, guard=None, public=True) if url in public else options
@@ -60,7 +60,7 @@ def options_at(url: str, served: Mapping[str, Servable], options: Options, publi
     for one in served.values():
         protection = one.protection if isinstance(one, Protectable) else None
         if protection is not None:
-            _certain(url, scheme, protection, options)
+            _require_identities(url, scheme, protection, options)
             protections.append(protection)
         elif options.guard is None and isinstance(one, Protectable) and one.demanded is not None:
             raise LocalError(
@@ -72,8 +72,8 @@ def options_at(url: str, served: Mapping[str, Servable], options: Options, publi
     return msgspec.structs.replace(options, guard=protections[0])
 
 
-def _certain(url: str, scheme: str, protection: Protection, options: Options) -> None:
-    """LocalError unless callers at this URL can say who they are."""
+def _require_identities(url: str, scheme: str, protection: Protection, options: Options) -> None:
+    """Raise LocalError unless callers at this URL can say who they are."""
     why = protection.lacks(scheme)
     if not why and scheme == "tls" and options.server_tls is not None:
         why = "callers are not asked for a certificate there (ssl.CERT_REQUIRED)"

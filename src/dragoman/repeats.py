@@ -25,7 +25,7 @@ PERIOD: Final = 60.0
 
 
 class _Event(Struct):
-    """What was logged of one message: when last, in monotonic seconds, and how many have come since."""
+    """What is known of one message: when it was last logged, in monotonic seconds, and how many have come since."""
 
     since: float
     count: int = 0
@@ -73,7 +73,7 @@ class Repeats:
             self._plan(message, event.since + self.period - now)
 
     def _plan(self, message: str, seconds: float) -> None:
-        """Sum up in so many seconds, where a loop runs; elsewhere the next event does, or the end."""
+        """Log the sum in so many seconds, if a loop runs; otherwise the next event does, or the end of the process."""
         asyncio = sys.modules.get("asyncio")
         loop = None if asyncio is None else asyncio._get_running_loop()
         if loop is not None:
@@ -94,7 +94,7 @@ class Repeats:
             self._sum(message)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all events: the next one is a first again."""
         self._events.clear()
 
 
@@ -102,7 +102,7 @@ _all: WeakSet[Repeats] = WeakSet()
 
 
 def forget() -> None:
-    """Let every logger begin anew: what one test has made repeat is the first for the next."""
+    """Forget the events of every logger, so that a test does not find those of the one before."""
     for one in [*_all]:
         one.forget()
 

@@ -49,7 +49,7 @@ class RouteRequest(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def parameters(self) -> dict[str, list[str]]:
-        """The query as names and their values, in order: "?a=1&a=2" is {"a": ["1", "2"]}."""
+        """The values of each name in the query, in order: "?a=1&a=2" is {"a": ["1", "2"]}."""
         from urllib.parse import parse_qs  # noqa: PLC0415  (start-up: for a query)
 
         return parse_qs(self.query, keep_blank_values=True)

@@ -1,6 +1,6 @@
 """`app.run`, a method of Service and of the MCP server.
 
-`serving` stands above both, so this module imports nothing of it: the package sets `serve_app` when it is imported.
+`serving` imports both, so it cannot be imported here: the package sets `serve_app` when it is imported.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def run_app(
     drain.
 
     Without URLs a Service is served at http://127.0.0.1:8000, an MCP server on standard input and output.
-    `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: of that, by default
-    http, 127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for a Service and /mcp for an MCP
-    server. More than that: `asyncio.run(serve(app, urls=...))`. Raises LocalError for both URLs and these, for a
-    path on a wire without paths, and for what `serve` refuses.
+    `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: where it
+    listens, by default http, 127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for a Service and
+    /mcp for an MCP server. For further options write `asyncio.run(serve(app, urls=...))`. Raises LocalError for URLs
+    together with these options, for a path on a wire without paths, and for what `serve` refuses.
     """
     serve_app(self, urls, transport=transport, host=host, port=port, path=path)  # noqa: F821  (the package sets it)

@@ -33,7 +33,7 @@ async def dial(target: str | Sequence[str], options: Options) -> Channel:
         channel: Channel = await started(_command(target), options)
         return channel
     scheme = known(target)
-    with _packages(scheme):
+    with _naming_extras(scheme):
         reach: Dial = load(scheme, SCHEMES[scheme].dial)
         return await reach(target, options)
 
@@ -48,7 +48,7 @@ async def listen(url: str, served: Mapping[str, Servable], options: Options) -> 
     scheme = known(url)
     if options.guard is not None and (why := SCHEMES[scheme].unguarded):
         raise LocalError(f"{mask_url(url)}: guard= cannot be used here: {why}")
-    with _packages(scheme):
+    with _naming_extras(scheme):
         start: Listen = load(scheme, SCHEMES[scheme].listen)
         return await start(url, served, options)
 
@@ -62,7 +62,7 @@ def _require_scheme(target: str | Sequence[str]) -> None:
 
 
 def known(url: str) -> str:
-    """The scheme of a URL. Raises LocalError for one that is not in the table, with those that are."""
+    """Return the scheme of a URL. Raises LocalError, which lists the schemes of the table, for another one."""
     scheme = scheme_of(url)
     if scheme not in SCHEMES:
         raise LocalError(_unknown(url, scheme))
@@ -95,8 +95,8 @@ def _command(target: str | Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _packages(scheme: str) -> Iterator[None]:
-    """Name the extra of a package that turns out to be missing after the wire was imported."""
+def _naming_extras(scheme: str) -> Iterator[None]:
+    """Raise a LocalError that names the extra for a package that a wire imports and does not find when it is used."""
     try:
         yield
     except ModuleNotFoundError as missing:

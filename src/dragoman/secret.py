@@ -1,6 +1,7 @@
-"""The secrets that processes which serve together share: what one of them seals, all of them open.
+"""The secrets that are shared by processes which serve together: what one of them seals, all of them can open.
 
-The first secret seals, every one opens: put a new one first, and keep the old one until nothing of its time is needed.
+The first secret seals, every one opens: put a new one first, and keep the old one as long as anything that it sealed is
+needed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ C = TypeVar("C", bound=type)
 
 
 def holds_secret(cls: C) -> C:
-    """A decorator of classes whose values hold a secret and do not change: they are not pickled, since no one looks
-    there for one, and a copy is the value itself."""
+    """Decorate a class whose values hold a secret and do not change: they cannot be pickled, since a pickle is not
+    treated as a secret, and a copy is the value itself."""
 
     def not_pickled(self: Any) -> NoReturn:
         raise LocalError(f"{type(self).__name__} is not pickled: it holds a secret; make it anew where it is needed")
@@ -35,8 +36,8 @@ def holds_secret(cls: C) -> C:
 
 
 def read_secrets(given: Sequence[str | bytes] | str | bytes | None = None) -> list[bytes]:
-    """Return the secrets in an option, or (None) in the environment: none where that has none. Raises LocalError for an
-    option without one, and for a secret that is too short."""
+    """Return the secrets in an option, or for None those in the environment, if any. Raises LocalError for an option
+    without a secret, and for one that is shorter than `SHORTEST`."""
     if given is None:
         given = os.environ.get(SECRET)
         if not given:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .workers.worker import ControlPipe, WorkerSpec
 else:
     SSLContext = Verifiers = Bus = Hook = AsgiApp = (
-        Any  # start-up: annotations resolve at run time, to no more than this
+        Any  # start-up: `Any` is enough where annotations are resolved at run time
     )
 
 log: logging.Logger = logging.getLogger("dragoman")
@@ -66,7 +66,7 @@ HTTP_APP: Final = {
 }
 URLS: Final = Rule((TEXT | TEXTS).fits, "text, or a list of texts: URLs as in 'http://127.0.0.1:8000'", (str,))
 SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": URLS, "public": TEXT | TEXTS}
-"""What the options may be; `Options` checks its own."""
+"""The rules of the options of `serve`; `Options` checks its own."""
 
 
 @strict("serve")
@@ -122,7 +122,7 @@ def serve(
     """
     check("serve", SERVE, given := locals())
     mine = {"server_tls": tls, "sockets": sockets or {}, "store": None, "auth": None, "public": False}
-    _no_class(served)
+    _refuse_classes(served)
     wire = among(Options, given, limits=limits or _limits(served), **mine)
     endpoints, chosen = ([one] if isinstance(one, str) else list(one) for one in (urls, public))
     if unknown := [one for one in chosen if one not in endpoints]:
@@ -228,7 +228,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         self.employment: WorkerSpec | None = None
         """What the supervisor passed to this process, if it is one of several workers."""
         self.report: Callable[[], bytes] | None = None
-        """Makes what a supervisor gets that asks this process, one of its workers, for a report: one line."""
+        """Makes the report, one line, that a supervisor requests of this process, its worker."""
         self.answer: Callable[[bytes], bytes | None] | None = None
         """Answers the JSON-RPC messages of a supervisor, on the loop."""
         self._given = served
@@ -264,22 +264,22 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         return self._shared.bus
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Add an observer from now on, as those of `observers`, but for numbers; returns the function that removes
-        it."""
+        """Add an observer from now on. It receives what those of `observers` receive, except the numbers for metrics.
+        Return the function that removes it."""
         return self._all_observers.add(observer)
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._serve().__await__()
 
     def send(self, value: Any) -> Any:
-        """Run the serving on, as a coroutine does; it has `throw` and `close` too: `asyncio.run(serve(...))` takes
-        coroutines alone before Python 3.14."""
+        """Continue the serving, as `send` of a coroutine. It has `send`, `throw` and `close` because `asyncio.run`
+        accepts only coroutines before Python 3.14."""
         if self._running is None:
             self._running = self._serve()
         return self._running.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an exception in the serving, as asyncio does in a coroutine."""
+        """Raise an exception in the serving, as `throw` of a coroutine."""
         if self._running is None:
             self._running = self._serve()
         return self._running.throw(*error)
@@ -336,14 +336,14 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         return self
 
     def _sources(self) -> list[tuple[object, Mapping[str, str]]]:
-        """What metrics may read of it, with its labels."""
+        """Return what has numbers for metrics, each with its labels."""
         first = next(iter(self._served.values())).name  # of wires without paths, the only one
         wires = [(one, {"service": first, "wire": scheme_of(one.url)}) for one in self._listeners]
         return [*_of_served(self._served.values()), *wires, (self._shared, {"bus": self._shared.scheme})]
 
     def _employ(self) -> dict[str, Any]:
-        """If this process is a supervisor's worker, take what was passed to it; returns the options that come with
-        it."""
+        """Take what a supervisor has passed to this process, if it is a worker; return the options that this sets, none
+        otherwise."""
         if "DRAGOMAN_WORKER" not in os.environ:
             return {}
         from .net.accept import LoadBoard  # noqa: PLC0415  (workers only)
@@ -398,7 +398,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
 
 
 async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> list[BaseException]:
-    """Take one step of closing everywhere; returns what failed, which keeps nothing else from being closed."""
+    """Run these steps of closing at once; return what they raised. One that fails does not stop the others."""
     return [one for one in await asyncio.gather(*steps, return_exceptions=True) if one is not None]
 
 
@@ -463,7 +463,7 @@ def _log_unserved_routes(endpoints: Iterable[str], served: Iterable[Servable]) -
 
 
 def _of_served(served: Iterable[Servable]) -> list[tuple[object, Mapping[str, str]]]:
-    """Served objects with the labels of their measures, and the budget that they share."""
+    """Return served objects, and the budget that they share, with the labels of their numbers."""
     those = {id(one): one for one in served}.values()
     first = next(iter(those))
     return [*((one, {"service": one.name}) for one in those), (first.call_limit.budget, {"service": first.name})]
@@ -493,12 +493,12 @@ def map_served(given: Sequence[Served | Mapping[str, Served]], limits: Limits | 
     if not found:
         raise LocalError("serve needs something to serve: a Service")
     budget = next(iter(found.values())).call_limit.budget
-    for each in found.values():  # what is served together keeps within one sum
+    for each in found.values():  # objects that are served together share one budget
         each.call_limit.budget = budget
     return found
 
 
-def _no_class(served: Iterable[Served | Mapping[str, Served]]) -> None:
+def _refuse_classes(served: Iterable[Served | Mapping[str, Served]]) -> None:
     """Raise LocalError for a class in place of an instance."""
     for it in served:
         for one in it.values() if isinstance(it, Mapping) else (it,):

@@ -11,11 +11,11 @@ from .rpc.observing import rejecting
 
 
 class ServingObservers:
-    """All of them, in their order."""
+    """The observers of one `serve`, in their order. Called with a `Rejection`, it passes it on to them."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._all: dict[object, Observer] = {object(): one for one in observers}
-        """By a key of each registration, since one observer may come twice."""
+        """By a key for each registration, since one observer may be registered twice."""
         self._served: Mapping[str, Servable] = {}
         self._stops: dict[object, Callable[[], None]] = {}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class BusAndStore:
     """The bus of the served objects, and what keeps their `ctx.store`: opened and joined before they start; closed
-    after they end, if they were opened here. Meanwhile its loop is watched for functions that hold it up."""
+    after they end, if they were opened here. Meanwhile the event loop is watched for functions that block it."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class BusAndStore:
         elif store is not None:
             self._engine = store
         protections: dict[int, Protection] = {}
-        plain = False
+        unjoined = False
         for one in {id(one): one for one in (*self._served, *served)}.values():
             if self.bus is not None:
-                plain |= not await _join(one, self.bus)
+                unjoined |= not await _join(one, self.bus)
             if isinstance(one, Protectable) and one.protection is not None:
                 protections[id(one.protection)] = one.protection
             if self._engine is not None and isinstance(one, KeepsStore):
@@ -79,7 +79,7 @@ class BusAndStore:
 
         if self.bus is not None and self.bus.store is not None:
             self._shared += [each.share(self.bus.store) for each in protections.values()]
-            if not secrets and (plain or protections or store == "bus"):
+            if not secrets and (unjoined or protections or store == "bus"):
                 from .bus.sealed import warn_unsealed  # noqa: PLC0415  (start-up: for those who share something)
 
                 warn_unsealed(self.bus)
@@ -105,7 +105,7 @@ class BusAndStore:
         return scheme_of(given) if given else ""
 
     def measures(self) -> Mapping[str, float]:
-        """Those of the bus, while there is one."""
+        """Return the numbers of the bus for metrics; none where there is no bus."""
         return self.bus.measures() if isinstance(self.bus, Measured) else {}
 
     def unready(self) -> str:
@@ -116,7 +116,7 @@ class BusAndStore:
 
 
 async def _join(one: Servable, bus: Bus) -> bool:
-    """Have a served object join the bus, if it is one that does; returns whether it is."""
+    """Have a served object join the bus; False if it is not one that joins."""
     from .bus.contract import JoinsBus  # noqa: PLC0415  (start-up: for those who share something)
 
     if not isinstance(one, JoinsBus):

@@ -1,4 +1,4 @@
-"""The blocking face: `dragoman.sync.connect`, with the names and options of `dragoman.connect`.
+"""The blocking API: `dragoman.sync.connect`, with the names and options of `dragoman.connect`.
 
     with dragoman.sync.connect("tcp://127.0.0.1:9000") as peer:
         peer.call("subtract", [42, 23])
@@ -221,7 +221,7 @@ class SyncBatch:
                 else:
                     futures.append((answer, batch.call(method, params, result=result)))
         for answer, future in futures:
-            future.exception()  # marks it as retrieved: nothing may ever await it
+            future.exception()  # marks it as retrieved: perhaps nothing ever awaits it
             answer._future = future
 
 

@@ -89,7 +89,7 @@ def _by_name(entries: Iterable[Any]) -> dict[str, Any]:
 
 async def assert_contract(app: Service | Server, path: str | Path, *, update: bool = False) -> None:
     """Compare the contract with the one in a file. Raises AssertionError with the lines that differ, and where there is
-    no file. `update=True` writes the file instead, for once."""
+    no file. `update=True` writes the file instead: for a change that is intended."""
     _compare(Path(path), await contract(app), update)
 
 

@@ -101,7 +101,7 @@ async def test_broadcasts_and_notifications_are_judged_too() -> None:
     url, ran = f"memory+broker:{name()}", list[str]()
     async with serve(telling(ran), urls=url, guard=RecordingGuard()), adapter(url) as one:
         for headers in ({}, {"authorization": "carol"}):
-            await one.tell(BrokerMessage(body=jsonrpc("who"), headers={"kind": "broadcast", **headers}))
+            await one.send_control(BrokerMessage(body=jsonrpc("who"), headers={"kind": "broadcast", **headers}))
             await one.request(BrokerMessage(body=jsonrpc("who"), headers=headers), None)
         await until(lambda: len(ran) == 2)
         assert not broker().queues[url.partition(":")[2]].dead

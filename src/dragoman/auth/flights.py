@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from contextvars import Context
 from typing import Any, Generic, TypeVar
 
-from ..allowance import NoRoom, Owner, Places
+from ..allowance import NoRoom, Owner, Slots
 from .errors import IssuerAway
 
 K = TypeVar("K", bound=Hashable)
@@ -20,7 +20,7 @@ class Flights(Generic[K]):
     def __init__(self, most: int, full: str) -> None:
         self._most, self._full = most, full
         self._tasks: dict[K, asyncio.Task[Any]] = {}
-        self._slots: Places[K] = Places(most)
+        self._slots: Slots[K] = Slots(most)
 
     def __len__(self) -> int:
         return len(self._tasks)

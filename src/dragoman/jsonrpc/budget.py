@@ -7,8 +7,9 @@ Rules:
   `limits.response_size` where that is more. What is written at once is never counted.
 - Above it the oldest that is kept is dropped, and once nothing can be dropped the slowest readers are closed.
 - Each owner, a principal or else an address, has a tenth as its share. While the sum is within the bound an owner may
-  use more; above it, those that do are the first to lose. What can be neither dropped nor closed is refused beyond the
-  share, and beyond half of the sum: the rest is for what is on its way.
+  use more; above it, those that do are the first to lose.
+- What can be neither dropped nor closed is admitted up to the owner's share, and for all owners together up to half of
+  the budget: the other half is for messages on their way.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from .limits import Limits
 
 SHARES = 10
 """An owner's share is the budget divided by this: nine others find room beside one that takes all it can get."""
-_LASTING = 2
-"""The part of the budget, as a divisor, for what lasts as long as its callers like."""
-_SLACK = 8
+_ADMITTED_DIVISOR = 2
+"""Bytes that can be neither dropped nor closed may take the budget divided by this."""
+_SLACK_DIVISOR = 8
 """Readers are closed until an eighth of the budget is free, so that choosing them is rarely necessary."""
 
 
@@ -48,7 +49,8 @@ class _Owner:
 
 
 class Account:
-    """The bytes of one thing that is kept or unsent: `size`. `drop`: drops it, and sets the size to what is left."""
+    """The account of one thing that is kept or unsent, `size` in bytes. `drop` drops it and sets the size to what is
+    left."""
 
     __slots__ = ("_budget", "_name", "_owner", "drop", "reader", "size")
 
@@ -61,7 +63,7 @@ class Account:
         self.size: int = 0
 
     def set(self, size: int) -> None:
-        """Set its bytes; 0: it is gone."""
+        """Set the size in bytes; 0: the thing is gone. Above the bound, others are dropped or closed now."""
         change, budget = size - self.size, self._budget
         if not change:
             return
@@ -79,7 +81,7 @@ class Account:
             self._leave(owner)
             self._owner = None
             if not owner.used:
-                budget._release(self._name)
+                budget._forget_owner(self._name)
         elif self.drop is not None:
             if self not in budget._kept:
                 budget._kept[self] = owner.kept[self] = None
@@ -89,7 +91,7 @@ class Account:
             budget._make_room()
 
     def keep(self, drop: Callable[[], object] | None) -> None:
-        """Make it the newest of what is kept, which `drop` drops; None: it cannot be dropped."""
+        """Make it the newest of the things that can be dropped, by `drop`; None: it cannot be dropped."""
         self.drop = drop
         if self._owner is not None:
             self._leave(self._owner)
@@ -97,7 +99,7 @@ class Account:
                 self._budget._kept[self] = self._owner.kept[self] = None
 
     def leave(self) -> None:
-        """Forget how it is dropped or closed: it cannot be now."""
+        """Remove it from what can be dropped or closed: neither is possible now."""
         if self._owner is not None:
             self._leave(self._owner)
 
@@ -110,8 +112,8 @@ class Account:
 
 
 class BudgetAdmission:
-    """Bytes that a caller was admitted with, which neither time nor room takes back. They count until `release`, at the
-    latest until nothing refers to this."""
+    """Bytes that `Budget.admit` has admitted, and that are not dropped for want of room while they are in use. They
+    count until `release`, or until nothing refers to this object any more."""
 
     __slots__ = ("_account", "_budget", "_owner", "_size")
 
@@ -124,7 +126,8 @@ class BudgetAdmission:
         budget._admitted += self._size
 
     def keep(self, drop: Callable[[], object] | None) -> None:
-        """Count these bytes as kept: what keeps them gives way to others while there is a `drop`."""
+        """Say whether the bytes may be dropped for others: with `drop` they may (not in use), with None not (in
+        use)."""
         self._account.keep(drop)
         for unused in (self._budget._unused, self._owner.unused):
             unused.pop(self, None)
@@ -132,7 +135,7 @@ class BudgetAdmission:
                 unused[self] = None
 
     def give_way(self) -> bool:
-        """Drop it; False if that is not possible."""
+        """Drop the bytes; False if they are in use or released."""
         drop = self._account.drop
         if drop is None or not self._size:
             return False
@@ -141,7 +144,7 @@ class BudgetAdmission:
         return True
 
     def resize(self, size: int) -> bool:
-        """Set their bytes, at least one; False where those are more than `Budget.admit` has room for."""
+        """Change the size, in bytes, at least 1; False, with nothing changed, where there is no room for so many."""
         owner, budget, before = self._owner, self._budget, self._size
         room = size <= before or budget._has_room(owner, size - before)
         if room:
@@ -157,7 +160,7 @@ class BudgetAdmission:
         return True
 
     def release(self) -> None:
-        """Release them, once."""
+        """Count the bytes no longer. A second call has no effect."""
         if self._account.drop is not None:
             self.keep(None)
         self._owner.admitted -= self._size
@@ -169,7 +172,7 @@ class BudgetAdmission:
 
 
 class Budget:
-    """The sum of one server. `used`: bytes, of which `most` are allowed, and `share` for each owner."""
+    """The sum of one server, in bytes: `used` of at most `most`; `share` is that of each owner."""
 
     __slots__ = (
         "_above",
@@ -177,7 +180,7 @@ class Budget:
         "_closed",
         "_dropped",
         "_kept",
-        "_making",
+        "_making_room",
         "_owners",
         "_readers",
         "_refused",
@@ -197,8 +200,9 @@ class Budget:
         self._admitted: int = 0
         """Bytes that can be neither dropped nor closed, when they are in use."""
         self._unused: dict[BudgetAdmission, None] = {}
+        """Admissions that give way for others, the oldest first."""
         self._owners: dict[str, _Owner] = {}
-        self._making = False
+        self._making_room = False
         self._dropped = self._closed = self._refused = 0
         self.restrict(limits)
 
@@ -208,7 +212,8 @@ class Budget:
         self.share: int = self.most // SHARES
 
     def account(self, owner: str, *, drop: Callable[[], object] | None = None, reader: Reader | None = None) -> Account:
-        """An account of nothing yet: of what is kept, which `drop` drops, or of what a `reader` has not read."""
+        """Return a new account of 0 bytes: of something kept, which `drop` drops, or of what a `reader` has not
+        read."""
         return Account(self, owner, drop, reader)
 
     def admit(self, owner: str, size: int) -> BudgetAdmission | None:
@@ -224,7 +229,7 @@ class Budget:
         return None
 
     def measures(self) -> dict[str, float]:
-        """For metrics."""
+        """Return the numbers for metrics: bytes now, and counts since the start."""
         unsent = sum(one.size for one in tuple(self._readers))
         return {
             "kept_bytes": self.used - unsent,
@@ -236,14 +241,14 @@ class Budget:
 
     # -- for its accounts
 
-    def _has_room(self, theirs: _Owner | None, more: int) -> bool:
-        """Whether so many bytes more may be kept of an owner, for which what is unused gives way."""
-        share, all = self.share - more, self.most // _LASTING - more
-        while theirs is not None and theirs.admitted > share and _oldest_of(theirs.unused):
+    def _has_room(self, owner: _Owner | None, more: int) -> bool:
+        """Return whether `more` bytes may be admitted for an owner; unused admissions give way for them."""
+        share, total = self.share - more, self.most // _ADMITTED_DIVISOR - more
+        while owner is not None and owner.admitted > share and _drop_oldest(owner.unused):
             pass
-        while self._admitted > all and _oldest_of(self._unused):
+        while self._admitted > total and _drop_oldest(self._unused):
             pass
-        return self._admitted <= all and (0 if theirs is None else theirs.admitted) <= share
+        return self._admitted <= total and (0 if owner is None else owner.admitted) <= share
 
     def _owner_of(self, name: str) -> _Owner:
         """Return the owner of that name."""
@@ -252,15 +257,15 @@ class Budget:
             found = self._owners[name] = _Owner()
         return found
 
-    def _release(self, name: str) -> None:
-        """The owner of that name has nothing any more."""
+    def _forget_owner(self, name: str) -> None:
+        """Forget the owner of that name, which has nothing any more."""
         self._owners.pop(name, None)
 
     def _make_room(self) -> None:
         """Drop and close until the sum is within the bound, as far as that goes."""
-        if self._making:
+        if self._making_room:
             return
-        self._making = True
+        self._making_room = True
         try:
             while self.used > self.most and (oldest := self._oldest()) is not None:
                 size = oldest.size
@@ -272,7 +277,7 @@ class Budget:
             if self.used > self.most:
                 self._close_slowest()
         finally:
-            self._making = False
+            self._making_room = False
 
     def _oldest(self) -> Account | None:
         """Return what is dropped first: of the owner that is above its share by most, else of all."""
@@ -285,7 +290,7 @@ class Budget:
         there is room for it."""
         slowness = [(one, one.reader.slowness()) for one in tuple(self._readers) if one.reader is not None]
         slowness.sort(key=lambda pair: (pair[0]._owner in self._above, pair[1]), reverse=True)
-        enough = self.most - self.most // _SLACK
+        enough = self.most - self.most // _SLACK_DIVISOR
         for position, (account, _) in enumerate(slowness, 1):
             if self.used <= (self.most if position == len(slowness) else enough):
                 return
@@ -295,6 +300,6 @@ class Budget:
                 account.set(0)
 
 
-def _oldest_of(unused: dict[BudgetAdmission, None]) -> bool:
-    """Let the oldest of these give way; False if there is none."""
+def _drop_oldest(unused: dict[BudgetAdmission, None]) -> bool:
+    """Drop the oldest of these admissions; False if none could be dropped."""
     return next((one.give_way() for one in unused), False)

@@ -11,11 +11,11 @@ from .limits import Limits
 
 class CallLimit:
     """Counts the calls `in_flight` of one served object over all wires, at most `limits.calls`, and the bytes of their
-    params, at most `limits.calls_size`; and whether it is `draining`. `budget`: of what it keeps and has not sent; what
-    is served together has one.
+    params, at most `limits.calls_size`; and whether it is `draining`. `budget`: the bytes that it keeps and has not
+    sent; objects that are served together share one.
 
-    `enter` before a call starts that takes time, `leave` with the same size when it has ended; `idle` is called on the
-    last `leave` while draining.
+    Call `enter` before a call that takes time starts, and `leave` with the same size when it has ended. `idle`, if
+    set, is called when no call is in flight any more.
     """
 
     __slots__ = ("_limit", "_size_limit", "budget", "draining", "idle", "in_flight", "size", "spares")
@@ -27,7 +27,8 @@ class CallLimit:
         self.draining: bool = False
         self.idle: Callable[[], None] | None = None
         self.spares: list[Callable[[], bool]] = []
-        """Each ends a call whose caller has gone, if there is one, and says whether it did."""
+        """Functions that are called when all slots are taken. Each ends one call whose caller has gone; False: it has
+        none."""
         self.budget: Budget = Budget(limits)
         self.restrict(limits)
 

@@ -33,7 +33,7 @@ COMMON_DEPTH = 128
 
 class Problem(Struct, frozen=True):
     """One fault. `path`: its position ("$" is the whole message, "$.id", "$[3].error.code"); `message`: what is wrong
-    and what would be right; `severity`: see above."""
+    and what would be right; `severity`: see the rules of the module."""
 
     path: str
     message: str
@@ -372,7 +372,11 @@ def _id(identity: Any, position: _Position) -> Iterator[Problem]:
 
 def _response(members: dict[str, Any], position: _Position, meant: dict[str, str]) -> Iterator[Problem]:
     if "result" in members and "error" in members:
-        hint = " (JSON-RPC 1.0 has both: the option accept_v1 takes it)" if None in _ends(members) else ""
+        hint = (
+            " (JSON-RPC 1.0 has both: the option accept_v1 takes it)"
+            if None in (members["result"], members["error"])
+            else ""
+        )
         wrong = f"has result and error: a response has exactly one of them, leave the other out{hint}"
         yield Problem(_path(position), wrong)
     if "id" in members:
@@ -387,10 +391,6 @@ def _response(members: dict[str, Any], position: _Position, meant: dict[str, str
         yield Problem(_path(position, "id"), wrong)
     if "error" in members and not ("result" in members and members["error"] is None):
         yield from _error(members["error"], position)
-
-
-def _ends(members: dict[str, Any]) -> tuple[Any, Any]:
-    return members["result"], members["error"]
 
 
 def _error(error: Any, position: _Position) -> Iterator[Problem]:

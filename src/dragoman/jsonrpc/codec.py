@@ -1,7 +1,7 @@
 """Bytes to messages and back. `decode` is total: bad input is a `Malformed` value, never an exception.
 
-The usual shape of a 2.0 message is decoded in one step into `PlainMessage`, which forbids every member that a
-message need not have. Everything else (other members, unusual ids, batches with a bad element, 1.0,
+The usual shape of a 2.0 message is decoded in one step into `PlainMessage`, which forbids members that the
+specification does not name. Everything else (other members, unusual ids, batches with a bad element, 1.0,
 faults) is decoded slowly, member by member, to describe its faults.
 
 Rules beyond the specification's text: text is strict UTF-8 without a byte-order mark; a number
@@ -38,7 +38,7 @@ from .messages import (
     Single,
     Version,
 )
-from .scanner import HOLDABLE, SPACE, TOO_DEEP, elements_of, harmless, no_json, odd, split, too_deep, unholdable
+from .scanner import HOLDABLE, SPACE, TOO_DEEP, elements_of, harmless, json_fault, odd, split, too_deep, unholdable
 
 
 class _Error(Struct, forbid_unknown_fields=True, gc=False):
@@ -80,7 +80,8 @@ _loose = msgspec.json.Decoder(_Loose).decode
 _loose_error = msgspec.json.Decoder(_LooseError).decode
 _text = msgspec.json.Decoder(str).decode
 opening: Callable[[Raw], tuple[int]] = struct.Struct("B").unpack_from
-"""The first byte of a JSON value, for those who look at one with each message: a memoryview costs twice as much."""
+"""Unpacks the first byte of a JSON value, in a tuple of one. It is read of each message, and a memoryview costs twice
+as much."""
 
 _KINDS = {
     ord("["): "an array",
@@ -96,8 +97,8 @@ _KINDS |= {ord("n"): "null"} | dict.fromkeys(b"-0123456789", "a number")
 
 
 def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -> Message:
-    """The message in `raw`. Never raises: bytes that are not a message give `Malformed`; in a batch each element for
-    itself.
+    """Return the message in `raw`. Bytes that are not a message are a `Malformed`, and so is such an element of a
+    batch. Raises LocalError for a `str`, and nothing else.
 
     Of `limits` it uses batch_length, id_length and method_length; the wire checks the size of the whole
     message. Ids are int, str, or Raw where Python would change them (1.0, 1e2, null).
@@ -108,47 +109,47 @@ def decode(raw: bytes, *, limits: Limits = SERVER, lenient: Leniency = STRICT) -
     return replace(message, condensed=None) if type(message) is Request and message.condensed is not None else message
 
 
-def read(raw: bytes, limits: Limits, lenient: Leniency, wire: PlainMessage | None = None) -> Message:
+def read(raw: bytes, limits: Limits, lenient: Leniency, shape: PlainMessage | None = None) -> Message:
     """Decode a message as `decode` does, but numbers with exponents are not checked, because the decoder of a method's
-    params refuses them, and a `Request` may have its long params `condensed`. `wire`: what `plain` made of `raw`, where
-    it was called."""
+    params refuses them, and a `Request` may have its long params `condensed`. `shape`: what `plain` has
+    decoded `raw` to, if the caller has called it."""
     size = len(raw)
     if size > LONG and (message := _long(raw, limits)) is not None:
         return message
     try:
-        wire = wire or plain(raw)
+        shape = shape or plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _slow(raw, limits, lenient)
     if ((size > HOLDABLE or size > 2 * limits.depth or not raw.isascii()) and odd(raw, limits.depth)) or (
-        wire.id == 0 and b"-0" in raw
+        shape.id == 0 and b"-0" in raw
     ):
         return _slow(raw, limits, lenient)
-    return _message(wire, limits) or _slow(raw, limits, lenient)
+    return _message(shape, limits) or _slow(raw, limits, lenient)
 
 
-def _message(wire: PlainMessage, limits: Limits) -> Single | None:
+def _message(shape: PlainMessage, limits: Limits) -> Single | None:
     """The message for a `PlainMessage`, or None if it needs the slow way."""
-    method = wire.method
+    method = shape.method
     if method is not UNSET:
         if len(method) > limits.method_length:
             return None
-        params = wire.params
+        params = shape.params
         if params is not UNSET and opening(params)[0] not in b"[{":
             return None
-        id = wire.id
+        id = shape.id
         if id is UNSET:
             return Notification(method, params)
         if type(id) is str and len(id) > limits.id_length:
             return None
         return Request(method, params, id)
-    id = wire.id
+    id = shape.id
     if id is UNSET:
         return None
-    if wire.error is UNSET:
-        return None if wire.result is UNSET else Result(wire.result, id)
-    if wire.result is not UNSET:
+    if shape.error is UNSET:
+        return None if shape.result is UNSET else Result(shape.result, id)
+    if shape.result is not UNSET:
         return None
-    return Failure(ErrorObject(wire.error.code, wire.error.message, wire.error.data), id)
+    return Failure(ErrorObject(shape.error.code, shape.error.message, shape.error.data), id)
 
 
 def _long(raw: bytes, limits: Limits) -> Single | None:
@@ -157,20 +158,20 @@ def _long(raw: bytes, limits: Limits) -> Single | None:
     if short is None:
         return None
     try:
-        wire = plain(short.text)
+        shape = plain(short.text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if odd(short.text, limits.depth) or (wire.id == 0 and b"-0" in short.text):
+    if odd(short.text, limits.depth) or (shape.id == 0 and b"-0" in short.text):
         return None
-    message = _message(wire, limits)
-    part = short.member(wire.result if type(message) is Result else wire.params)
-    if part is None:
+    message = _message(shape, limits)
+    member = short.member(shape.result if type(message) is Result else shape.params)
+    if member is None:
         return None
     if type(message) is Request:
-        return Request(message.method, part.raw, message.id, condensed=part)
+        return Request(message.method, member.raw, message.id, condensed=member)
     if type(message) is Notification:
-        return Notification(message.method, part.raw)
-    return Result(part.raw, message.id) if type(message) is Result else None
+        return Notification(message.method, member.raw)
+    return Result(member.raw, message.id) if type(message) is Result else None
 
 
 def first_byte(raw: Raw) -> int:
@@ -184,21 +185,22 @@ def first_byte(raw: Raw) -> int:
 def _slow(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
     if isinstance(raw, str):
         raise LocalError(f"a message is bytes, not {raw!r:.60}: encode it")
-    depth = limits.depth + (raw.lstrip(SPACE)[:1] == b"[")  # of a batch its elements count
+    depth = limits.depth + (raw.lstrip(SPACE)[:1] == b"[")  # the array of a batch is not counted
     try:
         if len(raw) > 2 * depth and too_deep(raw, depth):
             return _too_deep(raw, limits, lenient)
-        return _looked_at(raw, limits, lenient)
+        return _examine(raw, limits, lenient)
     except RecursionError:  # one decoder may accept a depth that the next one refuses
         return Malformed("parse", "Parse error: the text is nested deeper than this interpreter goes")
 
 
 def _too_deep(raw: bytes, limits: Limits, lenient: Leniency) -> Malformed:
-    """The `Malformed` for a text of too many levels: of what seems to be a notification, only a valid one is silent."""
+    """The `Malformed` for a text of too many levels. What seems to be a notification is left unanswered only if
+    valid."""
     refused = overlong(raw, too_large("depth", limits.depth, None, "levels"))
     if refused.answerable or refused.id is not UNSET:
         return refused
-    fault = no_json(raw)
+    fault = json_fault(raw)
     if fault == TOO_DEEP:  # whether it is valid cannot be known
         return replace(refused, id=NULL, answerable=True)
     if fault is not None:
@@ -209,32 +211,32 @@ def _too_deep(raw: bytes, limits: Limits, lenient: Leniency) -> Malformed:
     return replace(refused, id=message.id, answerable=True)
 
 
-def _looked_at(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
+def _examine(raw: bytes, limits: Limits, lenient: Leniency) -> Message:
     if raw.lstrip(SPACE)[:1] != b"[":
         return _fault(raw, lenient) or _element(raw, limits, lenient)
     elements = split(raw)
     if elements is None:
-        return _unreadable(raw, f"Parse error: {no_json(raw)}", lenient)
+        return _unreadable(raw, f"Parse error: {json_fault(raw)}", lenient)
     if not elements:
         return Malformed("invalid", "Invalid Request: an empty array is not a batch")
     if len(elements) > limits.batch_length:
         return overlong(raw, too_large("batch_length", limits.batch_length, len(elements), "elements"))
     try:
-        shapes = [None if wire.id == 0 and b"-0" in raw else _message(wire, limits) for wire in plain_batch(raw)]
+        found = [None if one.id == 0 and b"-0" in raw else _message(one, limits) for one in plain_batch(raw)]
     except msgspec.DecodeError:
-        shapes = [None] * len(elements)
-    sound = no_json(raw) is None and unholdable(raw) is None
+        found = [None] * len(elements)
+    sound = json_fault(raw) is None and unholdable(raw) is None
     return Batch(
         tuple(
             (None if sound else _fault(bytes(element), lenient)) or message or _element(element, limits, lenient)
-            for message, element in zip(shapes, elements, strict=True)
+            for message, element in zip(found, elements, strict=True)
         )
     )
 
 
 def _fault(raw: bytes, lenient: Leniency) -> Malformed | None:
     """The reason why a message, or an element of a batch, cannot be read as JSON, or None."""
-    if (fault := no_json(raw)) is not None:
+    if (fault := json_fault(raw)) is not None:
         return _unreadable(raw, f"Parse error: {fault}", lenient)
     if (fault := unholdable(raw)) is not None:
         return _unreadable(raw, fault, lenient)
@@ -251,15 +253,15 @@ def _unreadable(raw: bytes, reason: str, lenient: Leniency) -> Malformed:
         if loose.method is UNSET and loose.id is not UNSET and (loose.result is not UNSET or loose.error is not UNSET):
             return Malformed("parse", reason, version=version, spoils=_id(loose.id, version)[0])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        ends = overlong(raw, too_large("message_size", 0, 0))  # what is no JSON is read like what is not there
+        ends = overlong(raw, too_large("message_size", 0, 0))  # read by its ends alone, like a message that was dropped
         if not ends.answerable and ends.id is not UNSET:
             return Malformed("parse", reason, version=version, spoils=ends.id, batch=ends.batch)
     return Malformed("parse", reason, version=version)
 
 
 def requests(raw: bytes) -> tuple[bool, list[Request]]:
-    """Return whether a text is a batch, and the requests in it, as far as they can be found without checking it. Used
-    to answer a message for which our own code failed, so it shares only the decoders with `read`."""
+    """Return whether a text is a batch, and the requests in it, as far as they can be found without checking it. It
+    serves to answer a message for which our own code failed, so it shares only the decoders with `read`."""
     try:
         batched = raw.lstrip(SPACE)[:1] == b"["
         found: list[Request] = []
@@ -292,8 +294,8 @@ def _element(raw: bytes | Raw, limits: Limits, lenient: Leniency) -> Single:
 
 
 def _version(loose: _Loose, lenient: Leniency) -> Version:
-    """The version that a message is written in: 1.0 where that is accepted and it says so, or it says nothing and has a
-    member that identifies a request or a response."""
+    """Return the version that a message is written in. Only where 1.0 is accepted can it be 1.0: if the message names
+    it, or is a request or a response without `jsonrpc`."""
     if not lenient.accept_v1:
         return "2.0"
     if loose.jsonrpc is not UNSET:

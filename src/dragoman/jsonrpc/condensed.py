@@ -17,11 +17,11 @@ from msgspec import Raw
 LONG = 64 * 1024
 """Bytes of a text for which it is worth it, and of a string that is replaced."""
 QUOTES = 256
-"""Quotes that are looked at: where there are more, nothing is won."""
+"""Quotes that are examined; in a text with more of them condensing saves no time."""
 _ESCAPES = 64
 """Backslashes in a row that are counted."""
 _MARK = os.urandom(16).hex()
-"""Begins what stands for a string; no one outside this process can know it, so no text has it by itself."""
+"""The beginning of every mark. It is random and known to this process alone, so no text that comes in contains it."""
 _MARKED = _MARK.encode()
 
 _text = msgspec.json.Decoder(str).decode
@@ -40,11 +40,12 @@ class Condensed:
         self.text: bytes = text
         self.strings: dict[str, str] = strings
 
-    def member(self, part: Any) -> Condensed | None:
-        """A member that the short text was decoded to, as `Raw`; None if not all the long strings are in it."""
-        if type(part) is not Raw:
+    def member(self, value: Any) -> Condensed | None:
+        """Return one member of the text, condensed; None if not all the long strings are in it. `value`: what the short
+        text has there, as Raw; anything else gives None."""
+        if type(value) is not Raw:
             return None
-        found = bytes(part)
+        found = bytes(value)
         if found.count(_MARKED) < len(self.strings):
             return None
         size = len(found) + len(self.raw) - len(self.text)
@@ -59,13 +60,13 @@ class Condensed:
             return None
         strings = self.strings
         found = [strings.get(value, value) if type(value) is str else value for value in values]
-        put = sum(one is not value for one, value in zip(found, values, strict=True))
-        return tuple(found) if put == len(strings) else None
+        replaced = sum(one is not value for one, value in zip(found, values, strict=True))
+        return tuple(found) if replaced == len(strings) else None
 
 
 def condensed(raw: bytes) -> Condensed | None:
     """`raw` without its long strings; None where it has none among its first quotes, or one is not JSON. The short text
-    is JSON where `raw` is, and only there."""
+    is JSON if `raw` is, and only then."""
     spans = _long_strings(raw)
     if not spans:
         return None

@@ -27,7 +27,7 @@ from .messages import Notification
 
 
 class Grouped(Protocol):
-    """A call that went out."""
+    """A call that went out, as far as a conversation knows it."""
 
     @property
     def group(self) -> object:
@@ -80,13 +80,14 @@ class Conversation(Generic[R, P]):
         """We are closing because the far end has stopped sending."""
 
     def opened(self) -> None:
-        """A new channel was opened."""
+        """Begin anew on a new channel: what was known of the end of the last one no longer holds."""
         self.half_closed = self.departing = self.notified = False
 
     # -- what we owe
 
     def accept(self, key: Any, run: R, *, paused: bool, already_accepted: bool = False) -> Verdict:
-        """A call came in (`key` None: a notification). "start" and "wait" accept it; the other verdicts do not.
+        """Register a call that came in (`key` None: a notification). "start" and "wait" accept it; the other verdicts
+        do not.
 
         `paused`: no call may start now, because the wire is full. `already_accepted`: the call is part of a batch that
         was accepted before draining began.
@@ -118,7 +119,7 @@ class Conversation(Generic[R, P]):
         if message.params is UNSET:
             return None
         try:
-            id = _members(message.params).get(dialect.cancel_key)
+            id = _decode_members(message.params).get(dialect.cancel_key)
         except (msgspec.DecodeError, RecursionError):
             return None
         if id is None:
@@ -127,7 +128,7 @@ class Conversation(Generic[R, P]):
         return self.inbound.get(int(text) if text.isdigit() and len(text) < 400 else key(id))
 
     def settle(self, key: Any, run: R) -> bool:
-        """The call has its answer. True the first time, when the answer is owed; False after that."""
+        """Mark a call as answered. True the first time, when the answer is owed; False after that."""
         if self.inbound.get(key) is not run:
             return False
         del self.inbound[key]
@@ -159,8 +160,8 @@ class Conversation(Generic[R, P]):
         return not self.running and not self.waiting and not self.inbound
 
     def leaves(self) -> bool:
-        """Whether to close now, because the far end has stopped sending and no answer is owed. True once per
-        channel."""
+        """Return whether to close the channel now, because the far end has stopped sending and no answer is owed. True
+        once per channel."""
         if not self.half_closed or self.departing or not self.idle:
             return False
         self.departing = True
@@ -168,7 +169,7 @@ class Conversation(Generic[R, P]):
 
     @property
     def followed(self) -> bool:
-        """Whether an orderly end is the far end's doing, because we closed only after it had stopped sending."""
+        """Whether the far end ended the channel: we closed it only because the far end had stopped sending."""
         return self.departing and not self.closing
 
     # -- what we await
@@ -180,7 +181,7 @@ class Conversation(Generic[R, P]):
         return id
 
     def resolve(self, id: Any) -> P | None:
-        """A response came: the call it belongs to, or None (late, unknown, twice)."""
+        """Remove and return the call that a response with this id answers; None: late, unknown, or a second one."""
         if type(id) is not int:
             id = key(id)  # an id that came as 1.0 is Raw, and means 1
             if not isinstance(id, int | float):
@@ -188,7 +189,7 @@ class Conversation(Generic[R, P]):
         return self.outbound.pop(id, None)
 
     def resolve_batch(self, id: Any) -> list[P]:
-        """The answer to a batch came, which shows this id: all calls of that batch; none where it belongs to none."""
+        """Remove and return all calls of the batch that has a call with this id; none where no call has it."""
         found = self.resolve(id)
         if found is None:
             return []
@@ -206,8 +207,8 @@ class Conversation(Generic[R, P]):
         return len({id(pending.group) for pending in self.outbound.values()}) == 1
 
     def resolve_only(self) -> list[P]:
-        """A response without a readable id came, and no other can come: the one call, or the calls of the one batch, in
-        flight; otherwise none."""
+        """Remove and return the one call in flight, or the calls of the one batch; none where there are others. For a
+        response without a readable id, when no other can come."""
         return self.abandon() if self.single else []
 
     def progressed(self, message: Notification, dialect: Dialect) -> tuple[P, Any] | None:
@@ -228,13 +229,13 @@ class Conversation(Generic[R, P]):
         return self.outbound.pop(id, None) is not None
 
     def abandon(self) -> list[P]:
-        """The channel is over: every outgoing call without a response."""
+        """Remove and return every outgoing call without a response: the channel is over."""
         lost = list(self.outbound.values())
         self.outbound.clear()
         return lost
 
 
-_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def nameless(id: Any) -> bool:

@@ -22,11 +22,11 @@ from .errors import Refusal
 from .messages import NULL, Malformed
 
 EDGE = 1_024
-"""Bytes kept of each end of a dropped message."""
+"""How many bytes of each end of a dropped message are kept."""
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _SCALAR = rb"(" + _STRING + rb"|-?[0-9][-+.eE0-9]*|null)"
-# as texts: they are compiled when a message is first dropped
+# patterns as text: they are compiled when a message is first dropped
 _MEMBER = rb"(?s)\s*(" + _STRING + rb")\s*:\s*(?:" + _SCALAR + rb"\s*([,}]))?"
 _LAST_ID = rb'(?s),\s*"id"\s*:\s*' + _SCALAR + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\]?\s*\Z'
 _value = msgspec.json.Decoder().decode

@@ -49,7 +49,7 @@ class LocalError(Exception):
 
 
 def needs(what: str, package: str, extra: str) -> LocalError:
-    """The error for a package that is not installed: what needs it, and how it comes, from the index or a clone."""
+    """Return the error for a package that is not installed, which `what` needs; it names the `extra` to install."""
     return LocalError(f"{what} needs {package}: {installing(extra)}")
 
 
@@ -70,9 +70,10 @@ class RpcError(Exception):
     """An error that crosses the wire (specification 5.1).
 
     Raise it, or a subclass that declares `code` and `message`, in a method to answer with it; a
-    call raises it when the far end answered with an error. `data` is any JSON value, or None for
-    none; in a subclass an annotation `data: SomeType` is what the OpenRPC document shows, and a value
-    of the class is that of each error which is given none, as for `code` and `message`.
+    call raises it when the far end answered with an error. `data` is any JSON value, or None for none.
+
+    In a subclass an annotation `data: SomeType` is what the OpenRPC document shows. A value that the class gives
+    `code`, `message` or `data` is the default of its errors.
 
         class OutOfStock(RpcError):
             code = 1001
@@ -84,15 +85,16 @@ class RpcError(Exception):
     """
 
     code: int = INTERNAL_ERROR
-    """An integer; -32768 to -32000 are reserved, but for those that the specification defines."""
+    """An integer. Of the reserved ones, -32768 to -32000, only those that the specification defines or leaves to
+    servers (-32099 to -32000) are allowed."""
     message: str = ""
-    """One sentence; where a class and its caller give none, that of the code."""
+    """One sentence; by default the one that the specification has for the code."""
     data: Any = None
     name: str | None = None
     remote: bool = False
     """True if the far end answered it, False if it was raised here."""
     kinds: ClassVar[dict[int, type[RpcError]]] = {}
-    """The classes of the codes of the specification."""
+    """The class for each code that the specification defines."""
 
     def __init__(self, message: str | None = None, data: Any = None, *, code: int | None = None) -> None:
         if code is not None:
@@ -123,9 +125,10 @@ class RpcError(Exception):
     def of(
         cls, code: int, message: str, data: Any = UNSET, *, kinds: dict[int, type[RpcError]] | None = None
     ) -> RpcError:
-        """The exception for an error object of the far end: the class that was declared for its code, or RpcError.
+        """Return the exception for an error object of the far end, of the class that is declared for its code in
+        `kinds`, or of RpcError.
 
-        `data`: a JSON value; null and UNSET, a member that is absent, are both None.
+        `data`: a JSON value; None for null, and for UNSET, where the member is absent.
         """
         kind = (kinds or {}).get(code) or RpcError.kinds.get(code) or RpcError
         error = kind.__new__(kind)
@@ -141,7 +144,8 @@ def _short(value: Any, write: Callable[[Any], str] = str) -> str:
 
 
 def check_code(code: int, where: str) -> None:
-    """Raise LocalError when `code` is one that the specification reserves (5.1) and neither defines nor releases."""
+    """Raise LocalError, beginning with `where`, for a code that is not an integer, or that the specification reserves
+    (5.1) and neither defines nor leaves to servers."""
     if not isinstance(code, int) or isinstance(code, bool):
         raise LocalError(f"{where}: an error code is an integer, not {code!r}")
     if code in RESERVED and code not in SERVER_RANGE and code not in MESSAGES:
@@ -170,7 +174,7 @@ class MethodNotFound(RpcError):
     code = METHOD_NOT_FOUND
     message: str = MESSAGES[METHOD_NOT_FOUND]
     method: str = ""
-    """The method that was called, where the far end answered so."""
+    """The method that was called, if the far end answered with this error."""
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -269,12 +273,12 @@ DIALECTS = {dialect.name: dialect for dialect in (PLAIN, LSP)}
 
 
 class CallRefused(RpcError):
-    """A call is refused, raised in middleware or a handler: the answer has the code that the caller's dialect has for
-    the kind of refusal, that of plain JSON-RPC where it is raised by a call that goes out."""
+    """Raised in middleware or a handler to refuse a call. The answer has the code that the caller's dialect has for
+    this kind of refusal. Where middleware of an outgoing call raises it, `code` is that of plain JSON-RPC."""
 
     def __init__(self, refusal: Refusal) -> None:
         self.refusal: Refusal = refusal
-        """Why."""
+        """What is refused, and why."""
         self.code: int = _CODES[refusal.kind]
         super().__init__(refusal.reason, refusal.data or None)
 
@@ -284,9 +288,9 @@ NO_IDENTITY = Refusal("forbidden", "Forbidden: this call is for callers that say
 
 
 class UnfitCaller(LocalError):
-    """A function needs something of its caller that this caller lacks: an identity, a wire that carries calls back. The
-    text is for the log, of who wrote the function; the caller receives `answer`, and nothing of how the server is
-    made."""
+    """A function needs something of its caller that this caller lacks: an identity, or a wire that carries calls back.
+    The text goes to the log, for the author of the function; the caller receives `answer`, which does not say how the
+    server is built."""
 
     def __init__(self, text: str, answer: RpcError) -> None:
         super().__init__(text)
@@ -295,8 +299,8 @@ class UnfitCaller(LocalError):
 
 
 def no_way(text: str, what: str, wire: str) -> UnfitCaller:
-    """The error of a function that calls or notifies its caller on a wire that has no way for it. `what`: what it does,
-    after "this call"."""
+    """Return the error of a function that calls or notifies its caller on a wire that cannot carry that. `text`: for
+    the log; `what`: what the function does, as it follows "this call" in the answer."""
     return UnfitCaller(
         text, RpcError.of(INVALID_REQUEST, f"Invalid Request: this call {what}, and {wire} has no way for it")
     )

@@ -95,7 +95,7 @@ class Newline:
         return found
 
     def end(self) -> Found:
-        """Return what is complete at the end of the stream: the last line is a message without a line end."""
+        """Return the last line, if it was not ended: it is a message too."""
         found: Found = []
         self._finish(found)
         return found
@@ -193,7 +193,7 @@ NO_HEADER = (
 """The reason for a stream that has no header blocks at all."""
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\r?")
-# as texts: they are compiled when such a line first comes
+# patterns as text: they are compiled when such a line first comes
 _KNOWN_LINE = rb"(?i).*(content-(?:length|type):.*)"
 _CHARSET = rb"(?i);[ \t]*charset[ \t]*=[ \t]*\"?([^\";\s]*)"
 _PLAIN = b"Content-Length: "
@@ -213,7 +213,7 @@ class ContentLength:
     __slots__ = ("_allowed", "_astray", "_body", "_header", "_header_size", "begun", "held", "lost")
 
     gap = b""
-    """None: not every reader ignores blank lines before a header block."""
+    """Empty: not every reader ignores blank lines before a header block."""
 
     def __init__(self, limits: Limits) -> None:
         self._allowed = limits.message_size

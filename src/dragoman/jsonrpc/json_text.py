@@ -1,4 +1,4 @@
-"""A framing for JSON values without separators between them, see `framing`."""
+"""A framing for JSON objects and arrays without separators between them; `framing` has the rules."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class JsonText:
             self._escaped = self._string
             return mark.end()
         mark = _NEXT.match(data, at)
-        assert mark is not None  # it matches nothing as well
+        assert mark is not None  # it also matches an empty text
         kind = mark[1]
         if kind == b'"':
             self._string = True

@@ -47,7 +47,7 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     list_pages: int = 1_000
     """Pages of one list of an MCP server."""
     list_time: float | None = 300.0
-    """One list of an MCP server, from its first page to its last: each page has its own `timeout`."""
+    """Time for one list of an MCP server, from its first page to its last; each page has its own `timeout` besides."""
     questions: int = 32
     """Questions of one MCP server that a client answers at once: each takes a person or a model. More are refused as
     busy."""
@@ -57,19 +57,19 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Bytes of the params of those calls together: a thousand calls of `message_size` would be 4 GiB. One call of any
     size is always accepted."""
     half_closed_timeout: float | None = 60.0
-    """Calls of a far end that has closed its sending side of a stream end after this time, if it was not found out
-    earlier whether it is gone: a program that was killed looks like one that has said all and waits for its answers."""
+    """How long calls go on whose far end has closed its sending side of a stream, unless it is known earlier that it
+    has gone: a program that was killed looks like one that has sent everything and waits for its answers."""
     send_queue: int = 1 * MIB
     """High-water mark of unsent bytes: above it no further waiting call is started."""
     write_timeout: float | None = 30.0
     """A write that makes no progress for this long breaks its channel."""
     read_rate: int | None = 1 * KIB
-    """Bytes a second that a far end reads at least of what waits for it, over `read_rate_over`: one that reads a little
-    now and then would hold its answers for ever. A modem reads four times as fast."""
+    """The bytes a second, over `read_rate_over`, that a far end must read while bytes wait for it; None: any. One that
+    reads a little now and then would make us hold its answers for ever. A modem reads four times as fast."""
     read_rate_over: float = 30.0
-    """The time over which that is measured: far ends read in jerks."""
+    """The time over which `read_rate` is measured: far ends do not read steadily."""
     read_grace: float = 30.0
-    """How long bytes may wait before it is measured: a far end may be busy for a moment."""
+    """How long bytes may wait before `read_rate` is measured: a far end may be busy for a moment."""
     kept_bytes: int = 64 * MIB
     """Bytes that a server keeps for callers (streams for a returning client, what sessions know of theirs) or has not
     sent to them, in all and on all wires. Above it the oldest stream is dropped, then the slowest reader is closed,
@@ -104,7 +104,8 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     answers_kept: int = 10_000
     """Brokers: answers that one worker keeps for ten minutes, for requests that are delivered again."""
     answers_kept_size: int = 16 * MIB
-    """The same in bytes, because answers differ in size. Both also bound what the worker puts in a shared store."""
+    """`answers_kept` in bytes, because answers differ in size. Both also bound what the worker puts in a shared
+    store."""
     cancels_kept: int = 10_000
     """Brokers: cancels that are remembered, for requests that arrive after them."""
     store_key_length: int = 256
@@ -121,7 +122,7 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     store_total: int = 256 * MIB
     """`ctx.store`, in memory and in a file: bytes of all callers together; above it as `store_owners`."""
     store_session_life: float = 3_600.0
-    """`ctx.store`: how long a value of an anonymous caller lives, after it was set: sessions end without a word."""
+    """`ctx.store`: how long a value of an anonymous caller is kept after it was set: sessions end without notice."""
     drain_timeout: float = 30.0
     """How long closing waits for calls in flight."""
 
@@ -137,7 +138,7 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
         return replace(self, **changes)
 
 
-_NOTHING = (
+_MAY_BE_ZERO = (
     "waiting_per_channel",
     "answers_kept",
     "answers_kept_size",
@@ -146,8 +147,8 @@ _NOTHING = (
     "send_queue",
     "kept_bytes",
 )
-"""Limits for which 0 is allowed: none at all."""
-_RULES = rules_of(Limits, **dict.fromkeys(_NOTHING, whole(0)))
+"""Limits that may be 0: none at all is kept, queued or waits."""
+_RULES = rules_of(Limits, **dict.fromkeys(_MAY_BE_ZERO, whole(0)))
 
 SERVER = Limits()
 CLIENT = Limits(message_size=10 * MIB)

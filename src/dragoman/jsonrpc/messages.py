@@ -28,9 +28,9 @@ class Request(Struct, frozen=True, gc=False):
     params: Any = UNSET
     id: Any = NULL
     version: Version = "2.0"
-    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
+    """"1.0" for a message of JSON-RPC 1.0, which `Leniency.accept_v1` accepts."""
     condensed: Condensed | None = None
-    """Its long params as `codec.read` has taken them apart, for the decoder of its method."""
+    """Its long params, as `codec.read` condenses them for the decoder of its method."""
 
     @property
     def is_notification(self) -> bool:
@@ -52,7 +52,7 @@ class Notification(Struct, frozen=True, gc=False):
     params: Any = UNSET
     """An array, an object or UNSET."""
     version: Version = "2.0"
-    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
+    """"1.0" for a message of JSON-RPC 1.0, which `Leniency.accept_v1` accepts."""
 
     @property
     def is_notification(self) -> bool:
@@ -84,9 +84,9 @@ class Result(Struct, frozen=True, gc=False):
     result: Any
     """Any JSON value."""
     id: Any
-    """That of the request."""
+    """The id of the request."""
     version: Version = "2.0"
-    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
+    """"1.0" for a message of JSON-RPC 1.0, which `Leniency.accept_v1` accepts."""
 
 
 @final
@@ -97,7 +97,7 @@ class Failure(Struct, frozen=True, gc=False):
     """Its code, message and data."""
     id: Any = NULL
     version: Version = "2.0"
-    """"1.0" for a message without `jsonrpc`, taken where that is allowed."""
+    """"1.0" for a message of JSON-RPC 1.0, which `Leniency.accept_v1` accepts."""
 
 
 @final

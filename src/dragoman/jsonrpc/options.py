@@ -22,12 +22,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Rule(Struct, frozen=True):
-    """A rule for the values of an option, and its text, which follows "is"."""
+    """A rule for the values of an option. `words`: the rule in words, as they follow "is" in the text of a
+    LocalError."""
 
     fits: Callable[[Any], bool]
     words: str
     kinds: tuple[type, ...] = ()
-    """Classes whose instances all fit; they are looked at first, since a thousand tools have a dozen options each."""
+    """Classes whose instances all fit; they are checked first, since a thousand tools have a dozen options each."""
 
     def __or__(self, other: Rule) -> Rule:
         return Rule(
@@ -149,8 +150,8 @@ def check_struct(options: Struct, rules: Mapping[str, Rule]) -> None:
 
 
 def among(kind: type[S], given: Mapping[str, Any], **others: Any) -> S:
-    """A Struct of options made of a call's arguments, such as `locals()` at the top of a function: each field gets the
-    argument of its name. `others`: fields with another name or value."""
+    """Return a Struct of options made of a call's arguments, such as `locals()` at the top of a function: each field
+    gets the argument of its name. `others`: fields with another name or value."""
     return kind(**{name: given[name] for name in kind.__struct_fields__ if name in given} | others)
 
 
@@ -180,7 +181,7 @@ def unknown_option(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """For a name that does not exist: what was probably meant, or those that there are."""
+    """Return the clause for a name that does not exist: which name was probably meant, or which names there are."""
     listed = sorted(known)
     if near := alike(name, listed):
         return f"did you mean {near}?"
@@ -188,8 +189,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def elsewhere(kind: str, instance: str, name: str, table: Mapping[str, str]) -> str:
-    """The text for an attribute that a class does not have, with what it is called here where other libraries have
-    it."""
+    """Return the text of the AttributeError for an attribute that a class does not have. `kind`: the class; `instance`:
+    the usual name of a variable of it; `table`: names of other libraries, and what they are called here."""
     text = f"{kind!r} object has no attribute {name!r}"
     there = table.get(name)
     if there is None:
@@ -222,7 +223,8 @@ def nearest_name(name: str, known: Iterable[str], similarity: float = 0.6) -> st
 
 
 def only_async(what: str, blocking: str) -> Callable[..., Any]:
-    """The `__enter__` and `__exit__` of what is entered by `async with` alone: LocalError says so."""
+    """Return the `__enter__` and `__exit__` of something that only `async with` enters: they raise a LocalError that
+    says so. `what` begins its text, `blocking` ends it."""
 
     def refused(*_: object) -> Any:
         raise LocalError(f"{what} is entered by `async with`, not by `with`{blocking}")

@@ -26,7 +26,7 @@ SHORT = 200
 HOLDABLE = 308
 """A text of no more bytes holds no number beyond a double, unless it has an exponent."""
 _LONG_RUN = b"0" * SHORT
-_ZERO = ord("0")  # a number, since `in` takes bytes for one at first, and raises and drops an error within
+_ZERO = ord("0")  # a number: for bytes `in` tries them as a number first, and that fails inside
 _QUARTERS = b"0" * 4
 _NO_OPENING = bytes(set(range(256)) - set(b"[{"))
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
@@ -39,8 +39,8 @@ _LONE_SURROGATE = (
     rb"((?:\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})[^\\]*+)++)"
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-"""Escapes that are none, in runs, or half a pair. Each is read as one, so that the `\\\\` before a `u` is none of its
-own. A text, compiled when one first comes."""
+"""A run of escapes that are not half of a surrogate pair (group 1), or one half of a pair. Each escape is matched as a
+whole, so that the second backslash of `\\\\u` does not begin one. A text, compiled when it is first needed."""
 
 
 TOO_DEEP = "the text is nested deeper than this interpreter goes"
@@ -53,8 +53,8 @@ def odd(raw: bytes, depth: int) -> bool:
         raw.isascii() or raw.decode()
     except UnicodeDecodeError:
         return True
-    # a run of that many digits has one at every position that is a multiple of its length, and four in a row at every
-    # multiple of a quarter of it: most texts need only the first check, nearly all others only the second
+    # a run of SHORT digits has one at a position that is a multiple of SHORT, and four in a row at multiples of a
+    # quarter of SHORT: most texts need only the first check, nearly all others only the second
     if (
         _ZERO in raw[SHORT - 1 :: SHORT].translate(_SHAPE)
         and _QUARTERS in raw[:: SHORT // 4].translate(_SHAPE)
@@ -104,7 +104,7 @@ def _openings(raw: bytes, depth: int) -> int:
 
 
 def unholdable(raw: bytes | Raw) -> str | None:
-    """Words for the first number in this JSON text that no double holds, or None."""
+    """Return a sentence about the first number in this JSON text that no double holds; None if there is none."""
     text = bytes(raw)
     shape = text.translate(_SHAPE, b"+")
     if b"0e000" not in shape and _LONG_RUN not in shape:
@@ -120,15 +120,15 @@ def unholdable(raw: bytes | Raw) -> str | None:
 def _float(text: bytes) -> float:
     try:
         return float(text)
-    except ValueError:  # no number at all, which the decoder says better
+    except ValueError:  # not a number at all; the decoder describes that better
         return 0.0
 
 
 def split(raw: bytes) -> list[Raw] | None:
-    """The elements of an array, with any values; None where the text as a whole is not JSON.
+    """Return the elements of an array, undecoded; None where the text as a whole is not JSON.
 
-    The decoder stops at half a surrogate pair, which is grammatical JSON and the fault of its element alone: the
-    positions of the elements are taken from a text that has something harmless, of the same length, there."""
+    The decoder stops at half a surrogate pair, which is grammatical JSON and the fault of one element alone. The
+    positions of the elements are therefore read from a copy that has a letter of the same length there."""
     try:
         raw.decode()
         return elements_of(raw)
@@ -150,12 +150,12 @@ def split(raw: bytes) -> list[Raw] | None:
 
 
 def harmless(raw: bytes) -> bytes:
-    """The text with a letter, as long, for each half of a surrogate pair."""
+    """Return the text with an escaped letter, of the same length, in place of each half of a surrogate pair."""
     return re.sub(_LONE_SURROGATE, lambda found: found[1] or rb"\u0041", raw) if b"\\u" in raw else raw
 
 
-def no_json(raw: bytes) -> str | None:
-    """Why this is not JSON text, or None."""
+def json_fault(raw: bytes) -> str | None:
+    """Return why this is not JSON text, in words; None if it is."""
     if raw.startswith(b"\xef\xbb\xbf"):
         return "the text begins with a byte-order mark; JSON must not (RFC 8259, section 8.1)"
     try:

@@ -3,14 +3,14 @@ shared fairly.
 
 Rules:
 
-- Who has connected before a socket closes is served: connections that wait in the kernel's queue are accepted first,
-  unless another process accepts them.
+- A caller that has connected before a socket closes is served: connections that wait in the kernel's queue are accepted
+  first, unless another process accepts them.
 - From a shared socket one caller is taken at each wake-up and no more; every process wakes up, so the one that has less
   to do is quicker.
 - A process that carries more channels than another gives way for a moment, lest a burst go to the one that wakes up
   first.
-- A process that cannot come (a handler blocks its loop) is not waited for long: patience is limited until something
-  changes.
+- A process that cannot accept (a handler blocks its loop) is not waited for long: after `PATIENCE` moments the others
+  accept, until a number on the board changes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ a sender may wait as long for its turn."""
 ACCEPTS = 16
 """Connections accepted at one wake-up from a socket of this process alone."""
 PATIENCE = 20
-"""How many such moments this process waits for others that do not accept."""
+"""How many times this process waits a `MOMENT` for others that do not accept."""
 ABSENT = -1
+"""In place of the number of a process that does not accept."""
 
 
 def check_shared(urls: Sequence[str]) -> None:
@@ -149,8 +150,8 @@ class SocketAcceptor:
     connections in the socket's queue, takes as many as it can where other processes accept too, and neither counts nor
     reports TLS handshakes.
 
-    `carried`: how many channels that came in here are open. `full`: no further one may come; those on their way in
-    count among them (`arriving`). `shared`: other processes accept from the socket.
+    `carried`: how many channels that came in here are open. `full`: whether no further one may come; those on their
+    way in (`arriving`) count too. `shared`: other processes accept from the socket.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class SocketAcceptor:
         """Connections that are accepted and whose channels are being made."""
         self._unbegun: set[socket.socket] = (
             set()
-        )  # of tasks that have not run yet: who is cancelled then closes nothing
+        )  # their tasks have not run yet: one that is cancelled now does not close its socket
         self._again: asyncio.TimerHandle | None = None
         self._carried = carried
         self._load_board = load_board
@@ -230,7 +231,7 @@ class SocketAcceptor:
             self._rest(1.0)
 
     def _take(self, most: int) -> OSError | None:
-        """Accept what waits, at most so many. Returns why not, where the fault is ours: no descriptors left."""
+        """Accept the connections that wait, at most `most`. Return the error if we cannot: no descriptors are left."""
         for _ in range(most):
             try:
                 sock, name = self._listening.accept()

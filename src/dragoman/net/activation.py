@@ -26,7 +26,7 @@ VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
 class Activation:
-    """The sockets that are not taken yet."""
+    """The sockets of the service manager that no URL has taken yet."""
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         pid, count, _ = (environment.get(name, "") for name in VARIABLES)
@@ -58,8 +58,8 @@ class Activation:
         return bool(self._open)
 
     def holder(self, port: int, kind: int) -> str:
-        """Return the address of a socket that is not taken and has this port, so that no other can have it; "" if none
-        has."""
+        """Return the address of a socket that is not taken and has this port, so that no other socket can be bound to
+        it; "" if there is none."""
         for one in self._open:
             if one.family in _ALL and one.type == kind and one.getsockname()[1] == port:
                 return _shown(one.getsockname())
@@ -73,6 +73,7 @@ class Activation:
 
 
 _ALL = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
+"""The address that means every address of this machine, by family."""
 
 
 def serves(one: socket.socket, family: int, address: object) -> bool:

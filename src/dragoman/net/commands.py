@@ -21,7 +21,7 @@ LONGEST_CAUSE = 300
 
 
 def command_name(command: Sequence[str], most: int = LONGEST_NAME) -> str:
-    """Return the command in one line: folders are left out of paths, and then its middle, where it is too long."""
+    """Return the command in one line. Above `most` characters folders are left out of its paths, then its middle."""
     whole = shlex.join(command)
     if len(whole) <= most:
         return printable(whole, most)
@@ -33,7 +33,7 @@ def command_name(command: Sequence[str], most: int = LONGEST_NAME) -> str:
 
 
 def _short_path(word: str) -> str:
-    """The last part of a path; `name=` before it, and a word that is no path, stay."""
+    """Return the last part of a path, with `name=` before it. A word that is not a path stays as it is."""
     before, mark, path = word.rpartition("=") if "=/" in word else ("", "", word)
     return f"{before}{mark}{path.rstrip('/').rpartition('/')[2]}" if path.startswith(("/", "./", "../", "~/")) else word
 
@@ -45,13 +45,13 @@ class _Sign(Struct, frozen=True):
     last: bool = False
     """The last such line is the cause, not the first."""
     more: re.Pattern[str] | None = None
-    """Lines that follow it and belong to it, after which the cause ends."""
+    """Lines that may follow it and belong to the cause."""
     most: int = 1
     """Lines of `more` that are taken."""
     root: re.Pattern[str] | None = None
     """A later line that names the first cause of a chain; its last one is taken as well."""
     near: int = 200
-    """Among so many lines before the end it is looked for: a log has errors that ended nothing."""
+    """Only so many lines before the end are searched: a log has errors that did not end the program."""
 
 
 def _sign(
@@ -112,26 +112,26 @@ _SIGNS: tuple[_Sign, ...] = (
 """The first sign of the table that any line shows gives the cause."""
 _GROUP = re.compile(r"^[\s|+]*\| ")
 """How Python draws an exception group."""
-_MOST_SIGN = 2000
-"""Characters of a line that are looked at."""
+_MOST_READ = 2000
+"""Characters of a line that are searched."""
 
 
 def cause_of(lines: Sequence[str]) -> str:
     """Find why a program failed, in one line of its stderr: the sentence that announces it, else the last line; ""
     where it wrote nothing."""
-    said = [_GROUP.sub("", line[:_MOST_SIGN]).rstrip() for line in lines if line.strip()]
+    written = [_GROUP.sub("", line[:_MOST_READ]).rstrip() for line in lines if line.strip()]
     for sign in _SIGNS:
-        first = max(0, len(said) - sign.near)
-        found = [at for at in range(first, len(said)) if sign.pattern.search(said[at])]
+        first = max(0, len(written) - sign.near)
+        found = [at for at in range(first, len(written)) if sign.pattern.search(written[at])]
         if found:
-            return _with_continuation(said, found[-1] if sign.last else found[0], sign)
-    return printable(said[-1].strip(), LONGEST_CAUSE) if said else ""
+            return _with_continuation(written, found[-1] if sign.last else found[0], sign)
+    return printable(written[-1].strip(), LONGEST_CAUSE) if written else ""
 
 
-def _with_continuation(said: Sequence[str], at: int, sign: _Sign) -> str:
+def _with_continuation(written: Sequence[str], at: int, sign: _Sign) -> str:
     """Return the line with the lines that belong to it."""
-    parts = [said[at].strip()]
-    rest = said[at + 1 :]
+    parts = [written[at].strip()]
+    rest = written[at + 1 :]
     if sign.more is not None:
         for line in rest[: sign.most]:
             if not sign.more.search(line):

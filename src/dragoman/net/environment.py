@@ -33,7 +33,7 @@ PASSED: Final = (
 )
 """The variables that every child gets (modelcontextprotocol/python-sdk, `DEFAULT_INHERITED_ENV_VARS`)."""
 OURS: Final = "DRAGOMAN_"
-"""How the names of our own variables begin: secrets, tokens and a worker's sockets, which no child gets by itself."""
+"""How the names of our own variables begin: secrets, tokens, a worker's sockets. A child gets them only if given."""
 
 
 def child_environment(
@@ -43,7 +43,7 @@ def child_environment(
     passed = {
         name: value
         for name, value in environment.items()
-        # bash puts exported functions there, "()" at the beginning of their text: they are run by a shell
+        # bash exports functions as variables that begin with "()"; a shell would run them
         if (not name.startswith(OURS) if inherit else name in PASSED and not value.startswith("()"))
     }
     return passed | dict(given or {})

@@ -1,4 +1,4 @@
-"""The header fields that an HTTP or WebSocket client sends of its own accord, checked before anything is sent."""
+"""The header fields that the options of an HTTP or WebSocket client add, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FRAMING = frozenset(
         "upgrade",
     }
 )
-"""What the wire says itself of a message's length and its connection (RFC 9110, section 7.6.1; RFC 9112, section 6): a
-second word beside it lets a message be cut otherwise than it was sent."""
+"""Fields in which the wire itself states a message's length and connection (RFC 9110, section 7.6.1; RFC 9112, section
+6): with a second statement beside it, a message could be read as ending elsewhere than where it was sent to end."""
 VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 

@@ -1,9 +1,10 @@
-"""Keeps the signals of a process that a tool forks away from the server.
+"""Keeps a signal that is sent to a forked child process from ending the server.
 
 A forked child inherits what an event loop has set for signals: handlers that do nothing by themselves, and the
 descriptor on which Python writes the signal's number, whose other end the parent's loop reads. So SIGTERM to the child
 would end the server and not the child. In the child these handlers are the system's default again and the descriptor is
-forgotten; handlers of the program's own stay. Signals that come between the fork and that are held back.
+forgotten; handlers of the program's own stay. Signals that arrive between the fork and this reset are held
+back.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Rules:
 
 - Nothing is believed unless the connection comes from a configured network; without one nothing here runs.
 - Each proxy adds the address that it saw at the right. From the right, hops of configured networks are passed over; the
-  first other one is the caller. What stands further left was written by the caller and is not read.
-- A hop that is no address ("unknown", "_hidden", nonsense) ends that way: then the hop on its right is all that is
-  known.
+  first other one is the caller. What is further left was written by the caller and is not read.
+- A hop that is not an address ("unknown", "_hidden", nonsense) ends the search: then the hop to its right is the best
+  that is known.
 - Of `X-Forwarded-Proto` and `-Host` the last value counts, which the nearest proxy wrote; of `Forwarded` what the
   element of the caller says.
 - A proxy usually writes one of the two kinds and lets the other pass as its caller sent it. So where both came, only
@@ -33,7 +33,7 @@ repeats: Repeats = Repeats(log)
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host")
 """The header fields that are read, in the order of `TrustedProxies.origin`."""
 HOPS: Final = 32
-"""Hops that are looked at; chains of real proxies have a handful."""
+"""Hops that are read; chains of real proxies have a handful."""
 KNOWN: Final = 1024
 """Origins that are kept by their header fields; when there are more, all are dropped."""
 KNOWN_SIZE: Final = 512
@@ -41,7 +41,7 @@ KNOWN_SIZE: Final = 512
 
 Address: TypeAlias = tuple[str, int]
 
-# possessive: a stranger's run of blanks is read once
+# possessive quantifiers: a long run of blanks in a stranger's text is read only once
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _PAIR = re.compile(rf'[ \t]*+(?:({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*+)"))?+[ \t]*+([;,]|$)')
 _NODE = re.compile(
@@ -137,7 +137,7 @@ class TrustedProxies:
         return RequestOrigin(caller, _scheme(seen.get("proto", "")), _host(seen.get("host", "")))
 
     def _caller(self, hops: Iterable[Address | None]) -> Address | None:
-        """The first hop that is not ours, else the last that is known. `hops`: from the right."""
+        """Return the first hop that is not a trusted proxy, else the last one that is known. `hops`: from the right."""
         found: Address | None = None
         for hop in islice(hops, HOPS):
             if hop is None:

@@ -1,4 +1,4 @@
-"""A guard's decision about a caller; every wire uses this."""
+"""Asks a guard about a caller, within its time and for every wire alike."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LetsFinish(Protocol):
     """A `channel.Receiver` that lets what runs finish when the admission of its channel expires."""
 
     def lapse(self) -> None:
-        """Begin nothing more that comes on the channel: answer the calls that run, within bounds of your own, and
-        `close` it."""
+        """Begin no call that comes from now on. Answer the calls that run, within a time of your own, and close the
+        channel."""
 
 
 def certificate_of(transport: asyncio.BaseTransport | None) -> tuple[Mapping[str, Any] | None, bytes | None]:
@@ -57,7 +57,7 @@ async def decide(guard: Guard, handshake: Handshake, timeout: float | None, list
     except (Exception, asyncio.CancelledError) as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise  # it is not waited for any more; else something of the guard's own was cancelled
+            raise  # our task is cancelled; otherwise it was a task of the guard's own
         reference = os.urandom(6).hex()
         log.error("%s: the guard raised, reference %s", printable(listener), reference, exc_info=error)
         return Denied(reason=f"Internal error; the reference is {reference}", status=500)

@@ -17,15 +17,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 SIZE = 256 * 1024
+"""Bytes of the buffer."""
 
-_rooms = threading.local()
+_buffers = threading.local()
 
 
 def read_buffer() -> memoryview:
     """Return the buffer of this thread. Copy what must be kept before the next read."""
-    found: memoryview | None = getattr(_rooms, "view", None)
+    found: memoryview | None = getattr(_buffers, "view", None)
     if found is None:
-        found = _rooms.view = memoryview(bytearray(SIZE))
+        found = _buffers.view = memoryview(bytearray(SIZE))
     return found
 
 
@@ -37,9 +38,9 @@ class ReadableTransport(Protocol):
 
 
 def take_turns(transport: ReadableTransport | None, count: int, resume: Callable[[], object]) -> None:
-    """After a read of `count` bytes: where more is likely to be there, read on after the others had their turn.
+    """After a read of `count` bytes: if that filled the buffer, pause the transport until the others had their turn.
 
-    `resume` has to resume reading, unless its owner has another reason to pause.
+    `resume` is called then: it resumes reading, unless its owner has another reason to pause.
     """
     if count >= SIZE and transport is not None and transport.is_reading():
         transport.pause_reading()

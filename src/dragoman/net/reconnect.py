@@ -79,7 +79,7 @@ class Keeper:
         self.since: float = 0.0
         """When it was connected, on the loop's clock; 0 if it never was."""
         self.gap: float = 0.0
-        """How many seconds it had been lost before; 0 if it never was."""
+        """For how many seconds it was lost before it was connected again; 0 if it never was."""
         self.states: list[OnState] = []
         """Called with False when it is lost and after each try that failed, with True when it is back."""
         self._connect, self._watch, self._pauses = connect, watch, pauses
@@ -156,7 +156,7 @@ class OutageLog:
         self._warned = self._last = -MINUTE
 
     def report(self, words: str) -> None:
-        """The failure has begun or goes on."""
+        """Log that the failure has begun or goes on."""
         now = time.monotonic()
         due, level = now - self._warned >= MINUTE, logging.DEBUG
         if self._since is None or now - self._last > MINUTE:
@@ -176,7 +176,7 @@ class OutageLog:
             self.report(f"{who} is lost, coming back: {why}")
 
     def end(self, words: str) -> None:
-        """The failure has passed, if there was one."""
+        """Log that the failure has passed, if there was one."""
         if self._since is not None:
             self._since = None
             self._log.info("%s: %s", self._where, words)
@@ -200,12 +200,12 @@ class BackgroundTasks:
         return task
 
     async def wait(self, patience: float | None) -> None:
-        """Wait until all tasks have ended, at most `seconds`."""
+        """Wait until all tasks have ended, at most `patience` seconds; None: for ever."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=patience)
 
     async def end(self, patience: float = 0) -> None:
-        """Wait that many seconds, then cancel the tasks that still run."""
+        """Wait `patience` seconds, then cancel the tasks that still run."""
         if patience > 0:
             await self.wait(patience)
         for task in tuple(self._tasks):

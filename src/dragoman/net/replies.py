@@ -40,11 +40,11 @@ def orphan(body: bytes) -> RpcError | None:
     messages = _messages(body)
     if len(messages) != 1 or not isinstance(failed := messages[0], Failure):
         return None
-    if not isinstance(failed.id, Raw) or bytes(failed.id) != b"null" or not _says_so(failed, body):
+    if not isinstance(failed.id, Raw) or bytes(failed.id) != b"null" or not _is_response(failed, body):
         return None
     data = failed.error.data
     if isinstance(data, Raw):
-        data = msgspec.json.decode(data)  # which `decode` has read already, as part of the body
+        data = msgspec.json.decode(data)  # cannot fail: `decode` has read it as part of the body
     error = RpcError.of(failed.error.code, failed.error.message, data)
     error.name = failed.error.name
     return error
@@ -52,7 +52,7 @@ def orphan(body: bytes) -> RpcError | None:
 
 def holds_response(body: bytes) -> bool:
     """Whether a body contains a JSON-RPC response, not just any JSON with an `error` member."""
-    return any(isinstance(one, Result | Failure) and _says_so(one, body) for one in _messages(body))
+    return any(isinstance(one, Result | Failure) and _is_response(one, body) for one in _messages(body))
 
 
 def excerpt(body: bytes) -> str:
@@ -68,6 +68,6 @@ def _messages(body: bytes) -> Sequence[Single]:
     return message.messages if isinstance(message, Batch) else (message,)
 
 
-def _says_so(response: Result | Failure, body: bytes) -> bool:
-    """Whether what looks like a response is one: in 1.0 there is no version to check, but always an id."""
+def _is_response(response: Result | Failure, body: bytes) -> bool:
+    """Return whether a response that was decoded is one: 1.0 has no version to check, but always an id."""
     return response.version == "2.0" or b'"id"' in body

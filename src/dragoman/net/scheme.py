@@ -18,11 +18,11 @@ from ..jsonrpc.errors import needs
 
 
 class Scheme(Struct, frozen=True, kw_only=True):
-    """One row."""
+    """One row of the table: what URLs of a scheme look like, and what implements them."""
 
     address: Literal["host", "path", "name", ""]
-    """What a URL names: a host and a port; these and a path, and perhaps a user with a password; a name or a file;
-    nothing."""
+    """What a URL names. "host": a host and a port; "path": also a path, and perhaps a user with a password; "name": a
+    name or a file; "": nothing."""
     port: int | None = None
     """The default port; None: the port is required, or there is none."""
     query_of_server: bool = False

@@ -8,7 +8,7 @@ Rules:
   bytes stay they count in the server's budget (`jsonrpc.budget`), and the watch looks now and then how many have left.
   If that is none in `limits.write_timeout`, or fewer than `limits.read_rate` allows, the far end is too slow and the
   channel is broken. What the system still holds has not left either, as far as it says so.
-- TLS lets its transport take a write of any size at once and says nothing of it, so it gets large ones in pieces.
+- TLS lets its transport take a write of any size at once and does not report it, so it gets large ones in pieces.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ else:
     _UNSENT = getattr(termios, "TIOCOUTQ", None)
 
 LOOKS = 4
-"""Looks in the time that a write may take: a stall is noticed at most a quarter of it late."""
+"""How often the watch looks within the time that a write may take: a stall is noticed at most a quarter of it late."""
 _MOMENT = 0.001
-"""Seconds for which the newest count as waiting: among them the one with the most bytes is the slowest."""
+"""The least time, in seconds, that unsent bytes count as waiting: of the newest the reader with most bytes is
+slowest."""
 PIECE = 64 * 1024
 """Bytes of one write to a transport of TLS."""
 
@@ -47,7 +48,7 @@ class Waiters:
         self._waiting: list[asyncio.Future[None]] | None = None  # most channels never have one
 
     async def wait(self) -> None:
-        """Until the next `wake`."""
+        """Wait until the next `wake`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._waiting is None:
             self._waiting = []
@@ -64,7 +65,7 @@ class Waiters:
 
 
 class BufferedTransport(Protocol):
-    """A transport of asyncio's."""
+    """A transport that keeps what it has not sent, as those of asyncio do."""
 
     def get_write_buffer_size(self) -> int:
         """Bytes that were written to it and have not left."""
@@ -74,8 +75,8 @@ class SendWatch:
     """Watches what one transport has not sent. `too_slow` is called once, with words that follow the far end's name: it
     reads too slowly, or there is no room for it in the budget; the owner closes the channel then.
 
-    `budget`: None for a program's own calls. `owner`: whose part of it that is. `patient`: only what is above the
-    high-water mark has to leave in time, for a far end that started this process.
+    `budget`: None for a program's own calls. `owner`: returns the owner of its account there. `patient`: only what is
+    above the high-water mark has to leave in time, for a far end that started this process.
     """
 
     __slots__ = (
@@ -115,7 +116,8 @@ class SendWatch:
     # -- called by its owner
 
     def start(self, transport: BufferedTransport) -> None:
-        """Bytes have stayed behind (a transport's `pause_writing`); no effect if that is known, but for the count."""
+        """Watch bytes that have stayed behind (a transport's `pause_writing`). If it watches already, they are
+        counted."""
         if self._too_slow is None:
             return
         if not self.on:
@@ -129,7 +131,7 @@ class SendWatch:
         self.count()
 
     def write(self, transport: Any, data: bytes, *, tls: bool = False) -> None:
-        """Write, and count it."""
+        """Write to the transport, and count the bytes."""
         self._given += len(data)
         if tls and len(data) > PIECE:
             for at in range(0, len(data), PIECE):
@@ -140,24 +142,24 @@ class SendWatch:
             self.count()
 
     def added(self, size: int) -> None:
-        """So many bytes were given to what carries them."""
+        """Count bytes that the owner has itself given to the transport."""
         self._given += size
 
     def count(self) -> None:
-        """What is unsent has changed."""
+        """Bring the account in the budget up to date with what is unsent."""
         size = self._transport.get_write_buffer_size() if self.on else 0
         if size > self._limits.send_queue and not self.full:
             self._mark(full=True)
         if self._account is not None and self._account.size:
             self._account.set(size + self.beside)
-        elif self._budget is not None and size + self.beside:  # the caller may be another than of what it read before
+        elif self._budget is not None and size + self.beside:  # a new account: the owner may be another now
             if not self.on:
                 self._since = self._loop.time()
             self._account = self._budget.account(self._owner(), reader=self)
             self._account.set(size + self.beside)
 
     def resumed(self) -> None:
-        """Some have left (a transport's `resume_writing`)."""
+        """Go on after some bytes have left (a transport's `resume_writing`)."""
         if self.full:
             self._mark(full=False)  # which reports at once that bytes stay behind, if they do
         if self.on:
@@ -167,14 +169,14 @@ class SendWatch:
                 self.stop()
 
     def stop(self) -> None:
-        """All have left."""
+        """Stop watching for now: all bytes have left."""
         self.on = False
         self._transport = None
         if self._account is not None:
             self._account.set(self.beside)
 
     def end(self) -> None:
-        """The channel is over: stop watching and drop the reference to it."""
+        """Stop watching for good: the channel is over. References to it are dropped."""
         self.beside = 0
         self.stop()
         if self._timer is not None:
@@ -204,7 +206,7 @@ class SendWatch:
             return
         self.count()
         transport = self._transport
-        if not transport.get_write_buffer_size():  # TLS does not tell
+        if not transport.get_write_buffer_size():  # TLS does not report it
             self.stop()
             return
         why = None if self._patient and not self.full else self._verdict(self._loop.time())
@@ -240,7 +242,7 @@ class SendWatch:
         return min(time for time in (limits.write_timeout, over) if time is not None) / LOOKS
 
     def _in_system(self) -> int:
-        """Bytes that the system has not sent, or of which it does not know yet that they came."""
+        """Return the bytes that the system has not sent, or whose arrival is not confirmed."""
         about = getattr(self._transport, "get_extra_info", None)
         sock = None if about is None or _UNSENT is None else about("socket")
         if sock is not None and _UNSENT is not None:
@@ -251,7 +253,7 @@ class SendWatch:
     # -- as the budget's reader
 
     def slowness(self) -> float:
-        """Bytes times seconds that they have waited, for each byte that has left."""
+        """Return the unsent bytes times the seconds that they have waited, divided by the bytes that have left."""
         self.count()
         size = 0 if self._account is None else self._account.size
         waited = max(self._loop.time() - self._since, _MOMENT)

@@ -21,7 +21,7 @@ SOCKET = "NOTIFY_SOCKET"
 
 
 def notify(*lines: str) -> bool:
-    """Send these lines in one datagram; False where no manager listens. What goes wrong is logged."""
+    """Send these lines in one datagram; False where no manager listens. A failure is logged, not raised."""
     address = os.environ.get(SOCKET, "")
     if not address:
         return False
@@ -40,7 +40,7 @@ def notify(*lines: str) -> bool:
 
 
 def notify_reloading() -> bool:
-    """It reloads, from now on; `READY=1` ends that."""
+    """Report that this process reloads, which `READY=1` ends; return as `notify`."""
     return notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
 
@@ -54,10 +54,10 @@ def watchdog_interval() -> float | None:
 
 @contextlib.asynccontextmanager
 async def managed() -> AsyncIterator[None]:
-    """Ready within the block, and alive; ending when it is left."""
+    """Report that this process is ready, is alive throughout the block, and stops at its end."""
     notify("READY=1", f"MAINPID={os.getpid()}")
     interval = watchdog_interval()
-    beat = None if interval is None else asyncio.get_running_loop().create_task(_beats(interval / 2))
+    beat = None if interval is None else asyncio.get_running_loop().create_task(_notify_watchdog(interval / 2))
     try:
         yield
     finally:
@@ -67,7 +67,7 @@ async def managed() -> AsyncIterator[None]:
             await asyncio.wait([beat])
 
 
-async def _beats(pause: float) -> None:
+async def _notify_watchdog(pause: float) -> None:
     while True:
         notify("WATCHDOG=1")
         await asyncio.sleep(pause)

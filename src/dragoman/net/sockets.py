@@ -31,9 +31,10 @@ from .urls import Url, mask_url, printable
 BACKLOG = 1024
 TLS_GOODBYE = 2.0
 """Seconds for the far end to answer our TLS close_notify."""
-_EYES = 0.25
+_NEXT_ADDRESS = 0.25
 """Seconds until the next address of a host is tried as well."""
-_RESOLVED = 1.0
+_RESOLVE_TIME = 1.0
+"""Seconds for the resolver to name this machine."""
 _NO_TLS = (
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
@@ -64,11 +65,11 @@ class CannotListen(LocalError, OSError):
 def in_words(fault: BaseException) -> str:
     """Why a connection failed, in one line for people, without numbers and Python names."""
     if isinstance(fault, ssl.SSLCertVerificationError):
-        return printable(f"the certificate is not trusted: {fault.verify_message}; {_mend_of_trust(fault)}")
+        return printable(f"the certificate is not trusted: {fault.verify_message}; {_trust_advice(fault)}")
     if isinstance(fault, ssl.SSLError):
         if fault.reason in _NO_TLS:
             return "it does not speak TLS"
-        if _wanted(fault):
+        if _wants_certificate(fault):
             return "it asks for a client certificate: tls= with one, on the command --cert FILE"
         return printable(f"TLS failed: {(fault.reason or str(fault)).replace('_', ' ').lower()}")
     if isinstance(fault, socket.gaierror):
@@ -109,7 +110,7 @@ def reason_of(fault: BaseException) -> Reason:
     if isinstance(fault, ssl.SSLCertVerificationError):
         return _untrusted(fault)
     if isinstance(fault, ssl.SSLError):
-        return "not_tls" if fault.reason in _NO_TLS else "certificate_wanted" if _wanted(fault) else "tls"
+        return "not_tls" if fault.reason in _NO_TLS else "certificate_wanted" if _wants_certificate(fault) else "tls"
     if isinstance(fault, socket.gaierror):
         return "unresolved"
     if (number := _number(fault)) is not None:
@@ -123,7 +124,7 @@ def _untrusted(fault: ssl.SSLCertVerificationError) -> Reason:
     return "expired" if fault.verify_code == _EXPIRED else "untrusted"
 
 
-def _wanted(fault: ssl.SSLError) -> bool:
+def _wants_certificate(fault: ssl.SSLError) -> bool:
     return fault.reason in _CERTIFICATE_WANTED
 
 
@@ -138,7 +139,7 @@ def _number(fault: BaseException) -> int | None:
     return number
 
 
-def _mend_of_trust(fault: ssl.SSLCertVerificationError) -> str:
+def _trust_advice(fault: ssl.SSLCertVerificationError) -> str:
     """What to do about a certificate that is not trusted."""
     if (reason := _untrusted(fault)) == "wrong_name":
         return "use the name that is in the certificate"
@@ -150,8 +151,8 @@ def _mend_of_trust(fault: ssl.SSLCertVerificationError) -> str:
 async def open_connection(
     make: Callable[[], P], url: Url, tls: ssl.SSLContext | None, address: str = ""
 ) -> tuple[asyncio.Transport, P]:
-    """Connect to the host of a URL, or to that IP address of it. A URL with TLS is connected by `tls`, by default with
-    the system's authorities, and the certificate is checked for the host's name."""
+    """Connect to the host of a URL, or to `address`, one of its IP addresses. A URL with TLS is connected by `tls`, by
+    default with the system's authorities; the certificate is checked for the host's name. Raises OSError."""
     loop = asyncio.get_running_loop()
     host = url.host or "localhost"
     more: dict[str, Any] = {}
@@ -159,7 +160,7 @@ async def open_connection(
         more |= {"ssl": tls or ssl.create_default_context(), "server_hostname": host}
         more["ssl_shutdown_timeout"] = TLS_GOODBYE
     if isinstance(loop, asyncio.BaseEventLoop):  # no uvloop
-        more["happy_eyeballs_delay"] = _EYES
+        more["happy_eyeballs_delay"] = _NEXT_ADDRESS
     transport, made = await loop.create_connection(make, address or host, url.port, **more)
     keep_alive(transport.get_extra_info("socket"))  # a channel may be silent for hours
     return transport, made
@@ -173,7 +174,7 @@ def cannot_dial(url: Url, fault: BaseException) -> Broken:
     return Broken(f"Cannot connect to {url.shown}: {in_words(fault)}{advice}").because(reason_of(fault))
 
 
-_INSTEAD: Mapping[int | None, str] = {
+_ADVICE: Mapping[int | None, str] = {
     errno.EADDRINUSE: "; end what listens there, or take another port (0: any that is free)",
     errno.EADDRNOTAVAIL: "; take 127.0.0.1 for callers here, or 0.0.0.0 for every address of it",
 }
@@ -183,14 +184,14 @@ def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
     """The error of a socket that cannot be opened."""
     words = why if isinstance(why, str) else in_words(why)
     if url.port is not None and isinstance(why, OSError):
-        words += _INSTEAD.get(_number(why), "")
+        words += _ADVICE.get(_number(why), "")
     error = CannotListen(f"Cannot listen on {url.shown}: {words}")
     error.errno = why.errno if isinstance(why, OSError) else None
     return error
 
 
 def sole_service(url: Url, served: Mapping[str, Servable]) -> Servable:
-    """The one served object of a wire without paths."""
+    """Return the one served object of a wire without paths. Raises LocalError for several, and for none."""
     if len(served) != 1:
         names = ", ".join(served) or "none"
         raise LocalError(f"{url.shown}: this wire has no paths, so it serves one object, not {len(served)} ({names})")
@@ -198,8 +199,8 @@ def sole_service(url: Url, served: Mapping[str, Servable]) -> Servable:
 
 
 def _numeric(host: str, port: int, kind: socket.SocketKind) -> list[Any]:
-    """The addresses of a host that is an address itself, or no host; none for a name. It asks no resolver: no thread
-    waits for an answer, and the codec of names, which is slow to import, is not needed."""
+    """Return the socket addresses of a host that is an IP address, or empty; none for a name. The resolver is not
+    asked, so no thread waits for it, and the codec for names, which is slow to import, is not needed."""
     if not host.isascii():
         return []
     flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
@@ -211,7 +212,7 @@ def _numeric(host: str, port: int, kind: socket.SocketKind) -> list[Any]:
 
 async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
     """The bound sockets (TCP: listening) for a URL's host, one for each of its addresses, all on the same port. Port 0
-    is any free port."""
+    is any free port. Raises CannotListen."""
     loop = asyncio.get_running_loop()
     bound: list[socket.socket] = []
     port = url.port
@@ -243,12 +244,12 @@ async def bind(url: Url, kind: socket.SocketKind) -> list[socket.socket]:
 
 
 async def names_of_this_machine() -> frozenset[str]:
-    """The names of this machine: its own and those of the resolver, if that answers within `_RESOLVED` seconds."""
+    """The names of this machine: its own and those of the resolver, if that answers within `_RESOLVE_TIME` seconds."""
     name = socket.gethostname()
     loop = asyncio.get_running_loop()
     found = {name}
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_RESOLVED):
+        async with asyncio.timeout(_RESOLVE_TIME):
             found.add(await loop.run_in_executor(None, socket.getfqdn, name))
     short = name.partition(".")[0]
     return frozenset(one for one in (*found, short, f"{short}.local") if one)
@@ -324,7 +325,8 @@ def bound_url(url: Url, bound: Sequence[socket.socket]) -> str:
 
 
 def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
-    """The listening socket at a path, and a function that removes its file if it is still the same file."""
+    """Return the listening socket at a path, and a function that removes its file if it is still the same one. `mode`:
+    the permissions of the file. Raises CannotListen."""
     path = os.path.abspath(url.path)
     size = len(os.fsencode(url.path))
     if size > _LONGEST_PATH:
@@ -334,7 +336,7 @@ def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
-        with _alone(os.path.dirname(path)):
+        with _locked(os.path.dirname(path)):
             _clear(url, url.path)
             before = os.umask(0o777 & ~mode)
             try:
@@ -359,7 +361,7 @@ def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
+def _locked(folder: str) -> Iterator[None]:
     """Hold the lock of the folder if possible, so that two processes never both replace one stale file."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

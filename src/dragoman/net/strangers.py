@@ -44,7 +44,8 @@ _TLS_OF = {"tcp": "tls", "http": "https", "ws": "wss"}
 
 
 def recognise_stranger(first: bytes, scheme: str) -> str | None:
-    """What sent these first bytes on a wire of this scheme, and what to write for it; None if that is not certain.
+    """Return, in words, what has sent these first bytes on a wire of this scheme and what to write instead; None if
+    that is not certain.
 
     On `stdio` only a framing and UTF-16 are recognised: a program may print anything else before it begins.
     """

@@ -37,12 +37,12 @@ class Url(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
 
     @property
     def tls(self) -> bool:
-        """Its scheme is one with TLS."""
+        """Whether its scheme is one with TLS."""
         return is_tls(self.scheme)
 
     @property
     def plain(self) -> str:
-        """Its scheme, or that without TLS."""
+        """Its scheme without TLS: "tcp" for "tls"."""
         return without_tls(self.scheme)
 
     @property
@@ -221,8 +221,8 @@ def _query(url: str, query: str) -> dict[str, str]:
 
 
 def shown_target(target: object) -> str:
-    """What `connect` or a client is given, for a `repr`: a URL without its password and query, of a command its program
-    alone, since its arguments may hold secrets; of anything else its own `repr`."""
+    """Return the target of `connect` or of a client as a `repr` may show it: a URL without its password and query; the
+    program of a command, without its arguments, which may hold secrets; the `repr` of anything else."""
     if not isinstance(target, str):
         return f"command {str(target[0])!r}" if isinstance(target, list | tuple) and target else repr(target)
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", target) or target.startswith("stdio:"):
@@ -248,7 +248,7 @@ def mask_url(url: str) -> str:
     return printable(f"{head}{mark}{authority}{slash}{path}")
 
 
-# -- what stands in a URL's query -----------------------------------------------------------------
+# -- options in a URL's query ---------------------------------------------------------------------
 
 
 def read_query(where: Url, *known: str) -> Mapping[str, str]:
@@ -270,8 +270,9 @@ def number(where: Url, name: str, default: int, least: int = 1) -> int:
 
 
 def address(where: Url, name: str = "queue", *, legal: str = r"[^\s\x00-\x1f]{1,200}") -> tuple[str, str]:
-    """The address that a URL names, and the path before it: `?queue=` with the whole path, otherwise the path's last
-    part with the parts before it. Raises LocalError if there is none, or if it does not match `legal`."""
+    """Return the address that a URL names and the path before it: the value of `?queue=` (`name`) and the whole path,
+    or else the last part of the path and the parts before it. Raises LocalError if there is none, or if it does not
+    match `legal`."""
     path = where.path.strip("/")
     before, _, last = path.rpartition("/")
     found = where.query.get(name)

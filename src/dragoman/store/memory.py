@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..allowance import NoRoom, Owner, Places
+from ..allowance import NoRoom, Owner, Slots
 from .contract import Change, full
 
 _KNOWN = Owner("", known=True)
@@ -22,7 +22,7 @@ class InMemoryStore:
         self._size = 0
         self._clock = clock
         self._documents: dict[str, tuple[bytes, float | None]] = {}
-        self._strangers: Places[str] = Places(owners)
+        self._strangers: Slots[str] = Slots(owners)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:

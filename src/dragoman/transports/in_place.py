@@ -3,8 +3,8 @@ saves turns of the event loop.
 
 Rules:
 
-- Each has a context of its own, a copy of the sender's, as what the loop runs has. A fault of the receiver goes to the
-  loop's exception handler and never to the sender.
+- Each runs in a context of its own, a copy of the sender's, as callbacks of the loop do. A fault of the receiver goes
+  to the loop's exception handler and never to the sender.
 - After a number of them the loop runs first, so that calls in a row do not starve it. Deliveries inside one another, by
   calls from one service to the next, are bounded, so that the stack does not overflow.
 """
@@ -17,12 +17,12 @@ from contextvars import copy_context
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-_What = TypeVar("_What")
+_Message = TypeVar("_Message")
 
 IN_A_ROW = 128
-"""Deliveries in place of one event loop until it runs."""
+"""How many deliveries in place an event loop allows before it runs."""
 NESTED = 8
-"""Deliveries in place inside one another."""
+"""How many deliveries in place may run inside one another."""
 
 
 class InPlace:
@@ -35,13 +35,13 @@ class InPlace:
         self._left = IN_A_ROW
         self._nested = 0
 
-    def deliver(self, take: Callable[[_What], object], what: _What) -> bool:
+    def deliver(self, take: Callable[[_Message], object], what: _Message) -> bool:
         """Deliver now, by `take(what)`. False: it is the loop's turn to deliver it."""
         if not self._left or self._nested >= NESTED:
             return False
         self._left -= 1
         if not self._left:
-            self._loop.call_soon(self._turned)
+            self._loop.call_soon(self._reset)
         self._nested += 1
         try:
             copy_context().run(take, what)
@@ -54,7 +54,7 @@ class InPlace:
             self._nested -= 1
         return True
 
-    def _turned(self) -> None:
+    def _reset(self) -> None:
         self._left = IN_A_ROW
 
 
@@ -62,7 +62,7 @@ _LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, InPlace] = WeakKeyDictionar
 
 
 def in_place() -> InPlace:
-    """Those of the running loop."""
+    """Return the deliveries in place of the running loop."""
     loop = asyncio.get_running_loop()
     found = _LOOPS.get(loop)
     if found is None:

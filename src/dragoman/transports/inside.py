@@ -55,7 +55,7 @@ class InProcessChannel:
         self._open.add(exchange)
         if call is not None:
             call.abandon = exchange.abandon
-        if self._why is not None:  # it came to its end meanwhile
+        if self._why is not None:  # the channel has ended meanwhile
             exchange.abandon()
 
     def _begin(self, exchange: _Exchange) -> None:
@@ -113,7 +113,7 @@ class _Exchange(Struct, eq=False):
         return True
 
     def abandon(self) -> None:
-        """The call does not wait for the answer any more."""
+        """End the exchange: its call does not wait for the answer any more."""
         if self.over:
             return
         self.over = True

@@ -7,7 +7,8 @@ Rules:
   messages it lets other tasks run.
 - A call is delivered by `send` itself, in place (see `in_place`), if no message waits, and so is the first message that
   comes back meanwhile: an answer that is ready at once costs no turn of the loop. All else is delivered by the pump, so
-  the order of messages, and of what they start, is that of other wires. A receiver is never entered again.
+  the order of messages, and of what they start, is that of other wires. A receiver is never called
+  from within a call of it.
 - A name is known only in the event loop that listens on it.
 """
 
@@ -96,9 +97,9 @@ class MemoryChannel:
         if self._why is not None:
             raise again(self._why)
         far, pump = self.far, self._pump
-        asks, receiver = call is not None, far._receiver
-        if (asks or far._awaiting) and not (pump.running or far._delivering) and receiver is not None:
-            far._awaiting, self._awaiting, far._delivering = False, asks, True
+        is_call, receiver = call is not None, far._receiver
+        if (is_call or far._awaiting) and not (pump.running or far._delivering) and receiver is not None:
+            far._awaiting, self._awaiting, far._delivering = False, is_call, True
             take = receiver.received if len(message) <= far._limits.message_size else far._refuse
             try:
                 if pump.in_place.deliver(take, message):
@@ -139,7 +140,7 @@ class MemoryChannel:
         far._why = far._why or Broken(f"{far.caller.remote} broke the channel")
         self._pump.start()
 
-    # -- within --
+    # -- for the pump and the far end --
 
     def _deliver(self, most: int) -> int:
         """Deliver up to `most` messages of the inbox; return their number."""
@@ -159,7 +160,7 @@ class MemoryChannel:
         return done
 
     def _refuse(self, message: bytes) -> None:
-        """A message is too long for the receiver."""
+        """Report a message that is too long for the receiver."""
         if self._receiver is not None:
             self._receiver.refused(
                 overlong(message, too_large("message_size", self._limits.message_size, len(message)))
@@ -275,7 +276,7 @@ class MemoryListener:
         return near
 
     def left(self, channel: MemoryChannel) -> None:
-        """A channel is over."""
+        """Forget a channel that is over."""
         self._channels.discard(channel)
         self._left.wake()
 

@@ -43,8 +43,8 @@ class PartialMessages:
         self._timer: asyncio.TimerHandle | None = None
 
     def kept(self, holder: Holder, size: int, message: int | None) -> None:
-        """`holder` now keeps `size` bytes; `message` differs between two of its messages, None: it watches the time
-        itself."""
+        """Note that `holder` now keeps `size` bytes of a message. `message`: differs between two messages of it; None:
+        the holder watches the time itself."""
         part = self._parts.get(holder)
         if not size:
             if part is not None:
@@ -77,7 +77,7 @@ class PartialMessages:
             self._timer = self._loop.call_later(timeout / 4, self._sweep, timeout)
 
     def close(self) -> None:
-        """The listener is closed."""
+        """Stop watching the time: the listener is closed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -120,7 +120,7 @@ class Datagram:
         return False
 
     def _too_large(self, size: int, allowed: int) -> bytes | None:
-        """The error in place of an answer that does not fit, or None if that does not fit either."""
+        """Return the error that replaces an answer that does not fit; None if it does not fit either."""
         ids = _ids(self.request)
         id = Raw(ids[0]) if len(ids) == 1 and not self.request.lstrip().startswith(b"[") else NULL
         data = {"limit": "datagram", "allowed": allowed, "received": size}
@@ -220,11 +220,11 @@ class UdpListener:
             self._ports.append(port)
 
     def entered(self) -> None:
-        """An exchange begins."""
+        """Count an exchange that begins."""
         self._in_flight += 1
 
     def left(self) -> None:
-        """An exchange has ended."""
+        """Count an exchange no longer: it has ended."""
         self._in_flight -= 1
         self._left.wake()
 
@@ -361,7 +361,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """As `channel.Dial`: `udp://`. Whether a process listens there is found out when something is sent."""
+    """As `channel.Dial`: `udp://`. Whether a process listens there shows only when something is sent."""
     where = _where(url)
     loop = asyncio.get_running_loop()
     channel = DatagramChannel(options.limits, Caller(scheme="udp", remote=where.address))

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from dragoman.allowance import Allowance, Places
+from dragoman.allowance import Allowance, Slots
 from dragoman.auth.authentication import ASSERTION
 from dragoman.auth.dpop import ProofChecker
 from dragoman.auth.engine.clients import REGISTRATIONS
@@ -235,7 +235,7 @@ async def test_registrations_leave_room_for_logins() -> None:
 
 async def test_a_registration_gives_way_until_a_user_lets_it_in() -> None:
     asker = Asker(registration=True)
-    asker.engine.clients._unused = Places(4, 86_400.0)
+    asker.engine.clients._unused = Slots(4, 86_400.0)
     json = {"content-type": "application/json"}
     sent = msgspec.json.encode({"redirect_uris": [REDIRECT], "token_endpoint_auth_method": "none"})
 

@@ -280,7 +280,7 @@ class Ends:
         return next(one for one in reversed(self.broker.links) if one.client == self.adapter.endpoint.client)
 
     async def work(self) -> None:
-        await self.adapter.hear(self.heard.append)
+        await self.adapter.receive_control(self.heard.append)
         await self.adapter.work(self.take, 10)
 
     async def fence(self) -> None:

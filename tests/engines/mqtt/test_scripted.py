@@ -87,7 +87,7 @@ async def test_a_subscription_that_is_refused() -> None:
     async with ends() as one:
         one.broker.answers[SUBSCRIBE] = lambda link, packet: link.suback(packet, *[0x80] * len(packet.filters))
         with pytest.raises(Refused, match=r"does not let us subscribe to q/control/# \(0x80\)"):
-            await one.adapter.hear(one.heard.append)
+            await one.adapter.receive_control(one.heard.append)
 
 
 # -- what comes in ---------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ async def test_what_comes_where_it_is_taken_and_nowhere_else() -> None:
         one.link.publish("q/control", b"before it is wanted", qos=0)
         one.link.publish("q/control", b"before it is wanted")
         await one.fence()
-        await one.adapter.hear(one.heard.append)
+        await one.adapter.receive_control(one.heard.append)
         one.link.publish("q/control", b"1", qos=0)
         one.link.publish("q/control/me/2", b"2", qos=0)
         one.link.publish("elsewhere", b"3")
@@ -146,7 +146,7 @@ async def test_what_a_session_has_kept_is_published_again_before_anything_is_run
         one.link.publish("q", b"new")
         await one.work()
         await one.broker.until(lambda: one.link.said("q"))
-        await one.adapter.hear(one.heard.append)  # a turn of the broker's
+        await one.adapter.receive_control(one.heard.append)  # a turn of the broker's
         assert one.came == []
         (copy,) = one.link.said("q")
         assert (copy.body, copy.about["CorrelationData"]) == (b"old", b"c")
@@ -191,7 +191,7 @@ async def test_what_is_given_back_or_set_aside(
         assert (said.body, said.about.get("UserProperty", [])) == (b"{}", again[1])
         assert "MessageExpiryInterval" not in said.about
         assert said.flags & 6 == 2
-        await one.adapter.hear(one.heard.append)
+        await one.adapter.receive_control(one.heard.append)
         assert id not in one.link.acknowledged()
         one.link.puback(said)
         await one.broker.until(lambda: id in one.link.acknowledged())
@@ -209,7 +209,7 @@ async def test_what_no_other_worker_would_get_stays_with_the_broker(caplog: pyte
         await one.broker.until(lambda: one.link.acknowledged())
         one.came[1].settle("retry")
         await one.broker.until(lambda: one.link.said("q"))
-        await one.adapter.hear(one.heard.append)
+        await one.adapter.receive_control(one.heard.append)
         assert one.link.acknowledged() == ids[:1]
     assert "no other worker serves q; a request stays with the broker" in caplog.text
     assert "set aside at q/dead (no subscriber hears that)" in caplog.text

@@ -47,7 +47,7 @@ async def test_a_client_without_a_will_removes_none(query: str, serving: bool) -
     async with ends(query, serving=serving) as one:
         assert one.link.connect.will is None
         await one.back()
-        await one.adapter.hear(one.heard.append)
+        await one.adapter.receive_control(one.heard.append)
         assert one.link.got(PUBLISH) == []
 
 

@@ -112,7 +112,7 @@ async def test_a_worker_that_hears_a_will_takes_over(clock: Clock, caplog: pytes
         assert link.connect.will[:2] == (WILL, DEAD.encode())
         await one.broker.until(lambda: len(one.link.said("q")) == 1 and link.said(f"q/reply/{DEAD}"))
         one.link.publish("q", b"mine")
-        await one.adapter.hear(one.heard.append)
+        await one.adapter.receive_control(one.heard.append)
         assert one.came == []
         copies = [*one.link.said("q"), *one.link.said("q/request/me/d")]
         assert [(copy.body, copy.about.get("UserProperty")) for copy in copies] == [
@@ -151,7 +151,7 @@ async def test_what_is_no_will_of_another_is_not_claimed(topic: str, body: bytes
         mine = one.adapter.endpoint.client
         one.link.publish(topic.replace("{me}", mine), body.replace(b"{me}", mine.encode()), qos=qos)
         await one.fence()
-        await one.adapter.hear(one.heard.append)
+        await one.adapter.receive_control(one.heard.append)
         assert one.link.got(PUBLISH) == []
         assert len(one.broker.links) == 1
 
@@ -164,7 +164,7 @@ async def test_a_will_that_was_retained_may_be_old(clock: Clock, monkeypatch: py
         await one.work()
         one.link.publish(WILL, DEAD.encode(), qos=0, retained=True)
         await one.fence()
-        await one.adapter.hear(one.heard.append)
+        await one.adapter.receive_control(one.heard.append)
         assert one.link.got(PUBLISH) == []
         # it comes again from the worker's next death, and not retained
         one.link.publish(WILL, b"", qos=0)

@@ -85,7 +85,7 @@ async def ends(query: str = "", *, prefetch: int = 4, work: bool = True, **apis:
         await one.adapter.open()
         try:
             if work:
-                await one.adapter.hear(one.take)
+                await one.adapter.receive_control(one.take)
                 await one.adapter.work(one.take, prefetch)
                 await server.until(one.asked)
             yield one

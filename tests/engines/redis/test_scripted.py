@@ -87,7 +87,7 @@ async def test_the_loss_of_any_connection_is_told_once_and_its_return_when_all_a
     async with ends() as one:
         await one.adapter.mailbox(one.take)
         await one.server.until(lambda: one.server.sent("XREAD"))
-        await one.adapter.hear(one.take)
+        await one.adapter.receive_control(one.take)
         for name in ("XREAD", "SUBSCRIBE", "CONFIG"):
             one.states.clear()
             one.server.over(name).cut()
@@ -243,4 +243,4 @@ async def test_an_answer_whose_mailbox_is_gone_or_that_is_refused_is_no_fault(
 async def test_a_broadcast_that_is_refused() -> None:
     async with ends(PUBLISH=b"-NOPERM no\r\n") as one:
         with pytest.raises(Refused, match="does not take it"):
-            await one.adapter.tell(MESSAGE)
+            await one.adapter.send_control(MESSAGE)

@@ -69,7 +69,7 @@ class Script:
         if self.closed:
             raise ConnectionError("closed")
 
-    async def hear(self, take: Take) -> None:
+    async def receive_control(self, take: Take) -> None:
         self.hears = take
 
     async def mailbox(self, take: Take) -> str:
@@ -77,7 +77,7 @@ class Script:
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None: ...
 
-    async def tell(self, message: BrokerMessage) -> None: ...
+    async def send_control(self, message: BrokerMessage) -> None: ...
 
     def answerable(self, message: BrokerMessage) -> bool:
         return message.reply_to.startswith("box")
@@ -429,7 +429,7 @@ async def test_no_more_broadcasts_wait_for_a_guard_than_calls_may_run() -> None:
     async with scene(SERVER.but(calls=2), guard=guard, rejected=told.append) as one:
         for _ in range(5):
             one.adapter.broadcast(ADD)
-        assert (len(one.listener.asides), [one.kind for one in told]) == (2, ["busy"] * 3)
+        assert (len(one.listener.background), [one.kind for one in told]) == (2, ["busy"] * 3)
         gate.set()
         await until(lambda: len(one.held.came) == 2)
         one.adapter.broadcast(ADD)

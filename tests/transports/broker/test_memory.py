@@ -217,7 +217,7 @@ async def test_a_cancel_without_correlation_cancels_nothing(url: str) -> None:
     """Nor what comes later without one."""
     async with serve(calculator(), urls=url):
         one = sender(url)
-        await one.adapter.tell(BrokerMessage(body=b"", headers={"kind": "cancel"}))
+        await one.adapter.send_control(BrokerMessage(body=b"", headers={"kind": "cancel"}))
         for _ in range(2):
             await one.send(correlation="")
             assert b'"result":3' in await one.answer()
@@ -397,7 +397,9 @@ async def test_what_is_served_and_raises_is_answered(url: str, caplog: pytest.Lo
         (reference,) = re.findall(rb'"reference":"(\w+)"', answer)
         assert reference.decode() in caplog.text
         await one.send(b'{"jsonrpc":"2.0","method":"x"}')
-        await one.adapter.tell(BrokerMessage(body=b'{"jsonrpc":"2.0","method":"x"}', headers={"kind": "broadcast"}))
+        await one.adapter.send_control(
+            BrokerMessage(body=b'{"jsonrpc":"2.0","method":"x"}', headers={"kind": "broadcast"})
+        )
         await one.send(request(id="again"))
         assert b'"id":"again"' in await one.answer()
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus
 
 from msgspec import structs
 
-from ...allowance import Owner, Places
+from ...allowance import Owner, Slots
 from ...jsonrpc.errors import LocalError
 from ..authentication import ASSERTION
 from ..errors import OAuthError
@@ -67,7 +67,7 @@ class Clients:
             _check(one)
         self._settings, self._records, self._published = settings, records, published
         self._documents: dict[str, tuple[Client, float]] = {}
-        self._unused: Places[str] = Places(REGISTRATIONS, UNUSED_LIFE)
+        self._unused: Slots[str] = Slots(REGISTRATIONS, UNUSED_LIFE)
         self._assertions = assertions
 
     def add(self, client: Client) -> None:

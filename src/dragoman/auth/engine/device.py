@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from ...allowance import Allowance, NoRoom, Places
+from ...allowance import Allowance, NoRoom, Slots
 from ..errors import OAuthError
 from ..grant_types import DEVICE_CODE
 from ..jose import encode_base64url
@@ -50,7 +50,7 @@ class Devices:
         self._settings, self._clients, self._records = settings, clients, records
         self._authorization, self._at = authorization, at
         self._guesses = Allowance(GUESSES_IN_ALL, PAUSE, each=GUESSES)
-        self._waiting: Places[tuple[str, str]] = Places(WAITING, settings().lives.device)
+        self._waiting: Slots[tuple[str, str]] = Slots(WAITING, settings().lives.device)
 
     async def begin(self, request: EndpointRequest) -> EndpointResponse:
         """Answer a POST of the device authorization endpoint. Raises OAuthError."""

@@ -147,7 +147,7 @@ class AmqpAdapter:
             tag, self._worker = self._worker, ""
             await self._connection.cancel(tag)
 
-    async def hear(self, take: Take) -> None:
+    async def receive_control(self, take: Take) -> None:
         await self._begin_hear(take)
         self._hear = take
 
@@ -193,7 +193,7 @@ class AmqpAdapter:
             mandatory=True,
         )
 
-    async def tell(self, message: BrokerMessage) -> None:
+    async def send_control(self, message: BrokerMessage) -> None:
         exchange = f"{self.queue}.control"
         if not self._connection.alive:
             raise NotTaken("RabbitMQ is away")

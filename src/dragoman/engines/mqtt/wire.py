@@ -257,7 +257,7 @@ class MqttAdapter:
         await self._subscribe(link, {own: 1})
         await link.publish(MqttMessage(topic=own, body=b""))
 
-    async def hear(self, take: Take) -> None:
+    async def receive_control(self, take: Take) -> None:
         self._takes["control"] = take
         await self._subscribe_and_keep({f"{self._control}/#": 0})
 
@@ -381,7 +381,7 @@ class MqttAdapter:
         if code >= FIRST_FAILURE:
             raise Refused(f"{self.shown}: the broker does not take the request at {self.topic} ({describe_code(code)})")
 
-    async def tell(self, message: BrokerMessage) -> None:
+    async def send_control(self, message: BrokerMessage) -> None:
         self._connected_link().publish_unconfirmed(self._message(self._control, "", message, None))
 
     def answerable(self, message: BrokerMessage) -> bool:

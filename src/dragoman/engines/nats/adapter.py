@@ -158,7 +158,7 @@ class NatsAdapter:
         while self._waiting:
             self._asides.begin(self._give_back(self._waiting.popleft()))
 
-    async def hear(self, take: Take) -> None:
+    async def receive_control(self, take: Take) -> None:
         def came(message: Message) -> None:
             headers = message.headers or {}
             to, correlation = headers.get(REPLY_TO, ""), headers.get(CORRELATION, "")
@@ -269,7 +269,7 @@ class NatsAdapter:
         except ConnectionError as why:
             log.debug("%s: %s", self.subject, why)  # the line is lost again, and with it the call
 
-    async def tell(self, message: BrokerMessage) -> None:
+    async def send_control(self, message: BrokerMessage) -> None:
         more = {CORRELATION: message.correlation} if message.correlation else {}
         if message.reply_to:
             more[REPLY_TO] = message.reply_to

@@ -217,8 +217,8 @@ class StreamAdapter:
         if self._puller is not None:
             await self._puller.pause()
 
-    async def hear(self, take: Take) -> None:
-        await self._plain.hear(take)
+    async def receive_control(self, take: Take) -> None:
+        await self._plain.receive_control(take)
 
     async def set_aside(self, message: Message) -> None:
         """Add a request to the dead letters. Raises ConnectionError."""
@@ -267,8 +267,8 @@ class StreamAdapter:
             raise NotTaken(words)
         raise Refused(words)
 
-    async def tell(self, message: BrokerMessage) -> None:
-        await self._plain.tell(message)
+    async def send_control(self, message: BrokerMessage) -> None:
+        await self._plain.send_control(message)
 
     def answerable(self, message: BrokerMessage) -> bool:
         return self._plain.answerable(message)

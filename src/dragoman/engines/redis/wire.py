@@ -174,7 +174,7 @@ class RedisAdapter:
 
     # -- control ----------------------------------------------------------------------------------
 
-    async def hear(self, take: Take) -> None:
+    async def receive_control(self, take: Take) -> None:
         self._published = part = share_pubsub(self._endpoint, "wire")
         part.watch(self._state)
         await self._open_connection(part.connection.connection, part)
@@ -186,7 +186,7 @@ class RedisAdapter:
 
         part.keep(await part.connection.subscribe(self._control, receive))
 
-    async def tell(self, message: BrokerMessage) -> None:
+    async def send_control(self, message: BrokerMessage) -> None:
         try:
             await self.connection.ask("PUBLISH", self._control, head_of(message) + b"\n" + message.body)
         except Denied as why:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from ...allowance import NoRoom, Places, owner_of
+from ...allowance import NoRoom, Slots, owner_of
 from ...channel import Broken, Caller, ChannelError, Closed, Exchange, Outgoing, Receiver
 from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import failure, key
@@ -35,7 +35,7 @@ class MailboxSessions:
     def __init__(self, server: McpBackend) -> None:
         self._server = server
         self._peers: dict[MailboxKey, tuple[ChannelPeer, MailboxHome]] = {}
-        self._slots: Places[MailboxKey] = Places(server.options.sessions)
+        self._slots: Slots[MailboxKey] = Slots(server.options.sessions)
 
     def take(self, x: Exchange, message: Message, tell: Callable[[bytes], bool]) -> bool:
         """Serve a message that belongs to a session, or begins one; return False for others. `tell`: sends a later

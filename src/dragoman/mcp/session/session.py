@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, Struct
 
-from ...allowance import NoRoom, Owner, Places, owner_of
+from ...allowance import NoRoom, Owner, Slots, owner_of
 from ...bus.contract import BusLost
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
 from ...jsonrpc.errors import Refusal
@@ -651,8 +651,8 @@ class SessionTable:
         self.run: Run = run_at_once if elsewhere is None else elsewhere.run
         self.sessions: OrderedDict[str, Session] = OrderedDict()
         self.unheard: Unheard = Unheard(host, options.resume)
-        self._slots: Places[str] = Places(options.sessions)
-        self._unused: Places[str] = Places(options.sessions)
+        self._slots: Slots[str] = Slots(options.sessions)
+        self._unused: Slots[str] = Slots(options.sessions)
         """Sessions whose client has sent nothing after `initialize`."""
         self._kept: dict[Session, KeptLogs] = {}
         if elsewhere is not None:

@@ -12,8 +12,8 @@ Rules:
   may be tried again under its key.
 - An answer is kept for `SECONDS`. `limits.answers_kept` and `limits.answers_kept_size` bound what is kept here and what
   this worker has put in the store. The oldest answers are dropped first; an answer longer than the bound is not kept.
-- The store itself drops what has expired. Only what goes before its time is deleted there, by `forget`, which no
-  acknowledgement waits for.
+- The store drops expired answers by itself. Only those that are dropped earlier are deleted there, by `forget`, for
+  which no acknowledgement waits.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _response = msgspec.json.Decoder(_Response).decode
 _failed = msgspec.json.Decoder(_Failed).decode
 _RESULT = b'{"jsonrpc":"2.0","result":'
 _UNFIT = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
-"""The codes of what is wrong with a request itself (specification, 5.1): nothing was begun, or it may begin again."""
+"""The codes of faults of a request itself (specification, 5.1): its call did not begin, and may be tried again."""
 
 
 _OURS = frozenset((KEY, DEADLINE, AGAIN, DELIVERED, KIND, "traceparent", "tracestate", "baggage"))
@@ -88,28 +88,28 @@ _OURS = frozenset((KEY, DEADLINE, AGAIN, DELIVERED, KIND, "traceparent", "traces
 
 
 BoundKey: TypeAlias = tuple[str, str, bytes] | str
-"""Key, caller and call; or, where they are long, or there is more to them, a digest of it all."""
+"""Key, caller and call; a digest of them where they are long, or where headers identify the caller too."""
 
 
 def bound_key(message: BrokerMessage) -> BoundKey:
-    """The name under which the answer to a request with an idempotency key is kept: the key, the caller (its mailbox
-    and its headers) and the call.
+    """Return the name under which the answer to a request with an idempotency key is kept: the key, the caller (its
+    mailbox and its headers) and the call.
 
     Where the key is the call's correlation, which is the case unless the caller chose one, the call is the whole body:
-    what a broker delivers again, and a channel sends again, is the same bytes. Where the caller chose the key, it is
-    the method and the params, for the id is another one in each attempt; and the whole body where that is not a single
+    what a broker delivers again, and a channel sends again, is the same bytes. Where the caller chose the key, the
+    call is the method and the params, since the id differs in each attempt; the whole body if that is not a single
     request.
     """
     headers, caller, body = message.headers, message.mailbox or message.reply_to, message.body
     key = headers[KEY]
     if key != message.correlation:
-        return _digest(key, caller, headers, *_named(body))
+        return _digest(key, caller, headers, *_method_and_params(body))
     if len(key) + len(caller) + len(body) > SHORT or not headers.keys() <= _OURS:
         return _digest(key, caller, headers, body)
     return key, caller, body
 
 
-def _named(body: bytes) -> tuple[bytes, ...]:
+def _method_and_params(body: bytes) -> tuple[bytes, ...]:
     try:
         head = _head(body)
     except (msgspec.DecodeError, RecursionError):
@@ -131,8 +131,8 @@ def _stored_under(key: BoundKey) -> str:
 
 
 def has_begun(answer: bytes | None) -> bool:
-    """Whether this is the answer of a call that began, as far as the answer says: an error that says what is wrong with
-    the request itself is not. A worker of the next release may know the method."""
+    """Return whether this is the answer of a call that began, as far as the answer shows: not so for an error about the
+    request itself. Such a request may be tried again, since a worker of the next release may know the method."""
     if not answer or answer.startswith(_RESULT):
         return True
     try:
@@ -142,8 +142,8 @@ def has_begun(answer: bytes | None) -> bool:
     return error is None or error.code not in _UNFIT
 
 
-class _Budget:
-    """Names and sizes of the kept answers, the oldest first, and since when they are kept."""
+class _AnswerSizes:
+    """The names, sizes and ages of kept answers, the oldest first, within the limits."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -155,7 +155,7 @@ class _Budget:
         return size <= self._limits.answers_kept_size and self._limits.answers_kept > 0
 
     def add(self, key: BoundKey, size: int, now: float) -> list[BoundKey]:
-        """Add an answer; returns the names of those that go before their time."""
+        """Add an answer; returns the names of those that are dropped for it."""
         self._bytes += size - self._kept.pop(key, (0, 0.0))[0]
         self._kept[key] = size, now
         gone: list[BoundKey] = []
@@ -172,7 +172,7 @@ class _Budget:
 
     @property
     def oldest(self) -> float | None:
-        """Since when the oldest is kept; None without any."""
+        """The time since which the oldest is kept; None without any."""
         return next(iter(self._kept.values()))[1] if self._kept else None
 
     def _drop(self) -> BoundKey:
@@ -188,8 +188,8 @@ class AnswerCache:
         self.store = store
         self._clock = clock
         self._answers: dict[BoundKey, KeptAnswer] = {}
-        self._here = _Budget(limits)
-        self._shared = _Budget(limits)
+        self._here = _AnswerSizes(limits)
+        self._shared = _AnswerSizes(limits)
         self._doomed: deque[BoundKey] = deque()
         self._timer: asyncio.TimerHandle | None = None
 

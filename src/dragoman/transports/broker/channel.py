@@ -54,11 +54,11 @@ log: logging.Logger = logging.getLogger("dragoman.wire")
 repeats: Repeats = Repeats(log)
 
 PAUSES = (0.02, 1.0)
-"""The first and the longest pause before a message is sent again to a broker that has not said that it is lost."""
+"""The first and the longest pause before a message is sent again to a broker whose loss was not reported."""
 UNCONFIRMED = 5.0
 """Seconds that a broker may take to confirm a message before this is logged."""
 SECONDS_FOR_CANCELS = 2.0
-"""Seconds that closing waits for cancels to be sent; they are at most once anyway."""
+"""Seconds that closing waits for cancels to be sent; they may be lost anyway."""
 
 
 _OURS = frozenset({KIND, DEADLINE, AGAIN, DELIVERED})
@@ -66,7 +66,7 @@ _OURS = frozenset({KIND, DEADLINE, AGAIN, DELIVERED})
 
 
 async def reach(adapter: BrokerAdapter, where: Url, options: Options) -> Channel:
-    """The channel of an adapter: opens it and makes its mailbox. Raises Broken; then the adapter is closed."""
+    """Open an adapter, make its mailbox, and return its channel. Raises Broken; then the adapter is closed."""
     try:
         await adapter.open()
         channel = BrokerChannel(adapter, where, options.limits, options.headers)
@@ -100,7 +100,7 @@ class _Sent:
         """The function that sends it, if not that of requests."""
 
     def mark_again(self) -> None:
-        """The broker may have it already."""
+        """Mark the message as one that the broker may have already."""
         count = int(self.message.headers.get(AGAIN, "0")) + 1
         self.message = replace(self.message, headers={**self.message.headers, AGAIN: str(count)})
 
@@ -136,7 +136,7 @@ class BrokerChannel:
         self._out: dict[str, _Sent] = {}  # calls without an answer
         self._unsent: dict[_Sent, None] = {}  # messages that the broker has not confirmed
         self._notes: dict[asyncio.Task[object] | None, list[asyncio.Task[None]]] = {}
-        self._asides = BackgroundTasks(where.shown)
+        self._background = BackgroundTasks(where.shown)
         self._away = OutageLog(where.shown)
         self._slow = OutageLog(where.shown)
         self._looking: asyncio.TimerHandle | None = None
@@ -172,7 +172,7 @@ class BrokerChannel:
         """Send a notification to every worker at the address. At most once."""
         self._check(message)
         sent = _Sent(self, self._message(message, {**self._headers, KIND: BROADCAST}), None, None)
-        sent.way = self._adapter.tell
+        sent.way = self._adapter.send_control
         self._start(sent)
 
     async def flush(self) -> None:
@@ -273,7 +273,7 @@ class BrokerChannel:
             self._looking = self._loop.call_later(UNCONFIRMED, self._look)
 
     def over(self, sent: _Sent, task: asyncio.Task[None]) -> None:
-        """The sending of a message has ended."""
+        """Handle the end of the sending of a message."""
         if sent.task is task:  # not after it was confirmed and is sent again
             self._unsent.pop(sent, None)
         self._bytes -= len(sent.message.body)
@@ -312,17 +312,17 @@ class BrokerChannel:
             self._receiver.resumed()
 
     def abandon(self, sent: _Sent) -> None:
-        """A call does not wait for its answer any more: tell the worker that may be running it."""
+        """Forget a call that does not wait for its answer any more, and send a cancel to the worker that may run it."""
         if self._out.pop(sent.message.correlation, None) is None:
             return
         if sent.task is not None and not sent.task.done():
             sent.task.cancel()
         if sent.posted_at is not None and self._online is None and self._over is False:
-            self._asides.begin(self._cancel(sent.message.correlation))
+            self._background.begin(self._cancel(sent.message.correlation))
 
     async def _cancel(self, correlation: str) -> None:
         try:
-            await self._adapter.tell(BrokerMessage(body=b"", correlation=correlation, headers={KIND: CANCEL}))
+            await self._adapter.send_control(BrokerMessage(body=b"", correlation=correlation, headers={KIND: CANCEL}))
         except ConnectionError as why:
             log.debug("%s: a cancel could not be sent: %s", self.caller.remote, why)
 
@@ -361,7 +361,7 @@ class BrokerChannel:
         message.settle("answered")
 
     def _denied(self, why: str) -> None:
-        """The broker does not let us send requests."""
+        """Fail all open calls: the broker does not let us send requests."""
         for sent in [sent for sent in self._out.values() if sent.posted_at is not None]:
             del self._out[sent.message.correlation]
             call = cast(Outgoing, sent.call)
@@ -377,7 +377,7 @@ class BrokerChannel:
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
             if why:
-                self._ask_again()
+                self._send_again()
             return
         if self._online is None:
             self._online = self._loop.create_future()
@@ -388,8 +388,8 @@ class BrokerChannel:
                 call.abandon = None
                 call.failed(Broken(f"{self._adapter.name} at {self.caller.remote} was lost during the call: {why}"))
 
-    def _ask_again(self) -> None:
-        """The broker may have lost the requests of open calls, or their answers."""
+    def _send_again(self) -> None:
+        """Send the requests of open calls again: the broker may have lost them, or their answers."""
         for sent in [sent for sent in self._out.values() if sent.confirmed]:
             sent.mark_again()
             sent.message = replace(sent.message, count=sent.message.count + 1)
@@ -402,7 +402,7 @@ class BrokerChannel:
         tasks = [sent.task for sent in self._unsent if sent.task is not None]
         if patience and tasks and self._online is None:
             await asyncio.wait(tasks, timeout=patience)
-        await self._asides.end(SECONDS_FOR_CANCELS if patience else 0)
+        await self._background.end(SECONDS_FOR_CANCELS if patience else 0)
         rest = [sent.task for sent in self._unsent if sent.task is not None and not sent.task.done()]
         for task in rest:
             task.cancel()

@@ -9,8 +9,8 @@ Rules:
   has an idempotency key, equal to the correlation id unless the caller chose one. The answer is one message to the
   mailbox.
 - A message that the broker did not confirm is sent again, with the same key, once the broker is back, and marked; so is
-  the request of an open call if the broker has forgotten meanwhile what it had confirmed. If it refuses that, the call
-  waits for its first answer.
+  the request of an open call if the broker has forgotten meanwhile what it had confirmed. If the broker refuses
+  the second one, the call waits for the answer to the first.
 - A delivery is settled after its answer is confirmed, so that nothing is lost if the worker dies before.
 - Cancels and broadcasts go to the control address, which all workers of the URL's address read.
 - A message longer than the broker takes is refused before it is sent.
@@ -94,8 +94,8 @@ class BrokerMessage(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Denial(BrokerMessage, frozen=True, kw_only=True, eq=False):
-    """What an adapter itself puts into the mailbox where the broker says afterwards, and of no message in particular,
-    that it does not let us send requests: all open calls fail. The body says what is not permitted."""
+    """A message that the adapter itself puts into the mailbox when the broker reports, afterwards and for no message in
+    particular, that we may not send requests. All open calls fail. The body says what is not permitted."""
 
 
 def number_in(headers: Mapping[str, str], name: str) -> int:
@@ -105,15 +105,15 @@ def number_in(headers: Mapping[str, str], name: str) -> int:
 
 
 def given_back(message: BrokerMessage) -> BrokerMessage:
-    """The copy of a request that no worker has begun, for a broker that counts what is requeued as delivered. Its count
-    stays (`DELIVERED`). It is marked (`AGAIN`), because the request and its copy are both there if the worker dies
+    """Return the copy in which a request that no worker has begun goes back to a broker that would count a requeued one
+    as delivered. The copy keeps the count (`DELIVERED`). It is marked (`AGAIN`), because both exist if the worker dies
     before it acknowledges the request."""
     again = str(number_in(message.headers, AGAIN) + 1)
     return replace(message, headers={**message.headers, AGAIN: again, DELIVERED: str(message.count)})
 
 
 Take: TypeAlias = Callable[[BrokerMessage], None]
-"""Must not raise, because a broker's library would treat that as a fault of its own."""
+"""Takes one message. It must not raise, because a broker's library would treat that as a fault of its own."""
 
 
 class Mailboxes:
@@ -135,8 +135,8 @@ class Mailboxes:
         self._held: set[str] = set()
 
     def hold(self, address: str) -> bool:
-        """Whether answers may be sent to this address. If they may it is remembered, since a caller has one mailbox for
-        many calls."""
+        """Return whether answers may be sent to this address. An address that is allowed is remembered, since a caller
+        has one mailbox for many calls."""
         if address in self._held:
             return True
         if not self.may_hold(address):
@@ -147,7 +147,7 @@ class Mailboxes:
         return True
 
     def may_hold(self, address: str) -> bool:
-        """The same where every answer has an address of its own, so that there is nothing to remember."""
+        """Return the same without remembering it, for wires on which every answer has an address of its own."""
         return (
             len(address) <= REPLY_TO_LENGTH
             and address.isprintable()
@@ -177,7 +177,7 @@ class Refused(Broken):
 
 
 class NotTaken(ConnectionError):
-    """The broker certainly has not got the message, and may take it at the next try."""
+    """The broker certainly does not have the message, and may take it at the next try."""
 
 
 class BrokerAdapter(Protocol):
@@ -205,8 +205,8 @@ class BrokerAdapter(Protocol):
     async def pause(self) -> None:
         """Take no more requests; unsettled ones stay ours."""
 
-    async def hear(self, take: Take) -> None:
-        """Receive cancels and broadcasts, which go to all workers of the address. At most once."""
+    async def receive_control(self, take: Take) -> None:
+        """Receive what comes to the control address: cancels and broadcasts, each at most once."""
 
     async def mailbox(self, take: Take) -> str:
         """Make an address of our own for answers, and receive them (they are settled once they are read)."""
@@ -214,10 +214,10 @@ class BrokerAdapter(Protocol):
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         """Send a request to the URL's address; returns when the broker has it. `ttl`: seconds after which the caller
         does not wait for it. Raises Unroutable, Refused, and ConnectionError when the broker is lost: NotTaken if it
-        certainly has not got it, otherwise it may have it."""
+        certainly does not have the request, otherwise it may have it."""
 
-    async def tell(self, message: BrokerMessage) -> None:
-        """Send to all workers of the URL's address. Raises ConnectionError."""
+    async def send_control(self, message: BrokerMessage) -> None:
+        """Send a cancel or a broadcast to the control address, which all workers read. Raises ConnectionError."""
 
     def answerable(self, message: BrokerMessage) -> bool:
         """Whether the answer to this request would go to one of the `Mailboxes`."""

@@ -1,4 +1,4 @@
-"""`dial` and `listen` of a broker's scheme, of what makes its adapter."""
+"""Makes `dial` and `listen` for a broker's scheme from the function that makes its adapter."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ A = TypeVar("A", bound=BrokerAdapter)
 
 
 def ends(make: Callable[[Url, Options, bool], A], name: Callable[[A], str]) -> tuple[Dial, Listen]:
-    """`make`: an adapter that is not open yet, for a URL, or LocalError; its last argument says whether it serves.
-    `name`: the address as it is shown."""
+    """Return `dial` and `listen` of a scheme. `make`: returns an adapter for a URL, not open yet, or raises LocalError;
+    its last argument is whether the adapter serves. `name`: returns the address of an adapter as it is shown."""
 
     async def dial(url: str, options: Options) -> Channel:
         """A channel whose requests go to the URL's address. Raises Broken when the broker does not answer, and

@@ -60,7 +60,7 @@ log: logging.Logger = logging.getLogger("dragoman.wire")
 repeats: Repeats = Repeats(log)
 
 PAUSES = (0.02, 1.0)
-"""The first and the longest pause before an answer is sent again to a broker that has not said that it is lost."""
+"""The first and the longest pause before an answer is sent again to a broker whose loss was not reported."""
 _SECRETS = frozenset({"authorization", "dpop"})
 OFFERS = (0.1, 1.0)
 """The first and the longest pause before requests for which there was no slot are offered again even if no exchange of
@@ -163,7 +163,7 @@ class Delivery:
             return False
         self._ahead.append(message)
         if self._pump is None or self._pump.done():
-            self._pump = self._worker.asides.begin(self._send_ahead())
+            self._pump = self._worker.background.begin(self._send_ahead())
         return True
 
     async def _send_ahead(self) -> None:
@@ -216,10 +216,10 @@ class Broadcast:
         self.gone: Callable[[], None] | None = None
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """The caller does not wait for it."""
+        """Do nothing: the caller does not wait for an answer."""
 
     def stream(self, message: bytes) -> bool:
-        """The caller would not receive it."""
+        """Return False: the caller would not receive it."""
         return False
 
 
@@ -258,7 +258,7 @@ class BrokerListener:
         self._offering: asyncio.TimerHandle | None = None
         self._offers = backoff(*OFFERS)
         self._cancelled: OrderedDict[str, None] = OrderedDict()
-        self.asides: BackgroundTasks = BackgroundTasks(self.url)
+        self.background: BackgroundTasks = BackgroundTasks(self.url)
         self._trouble = OutageLog(self.url)
         self._closing = False
         self._idle: asyncio.Future[None] | None = None
@@ -269,11 +269,11 @@ class BrokerListener:
     async def begin(self) -> None:
         """Take broker messages from now on."""
         self.adapter.on_state = self._state
-        await self.adapter.hear(self._take_control)
-        await self.adapter.work(self._came, self._prefetch)
+        await self.adapter.receive_control(self._take_control)
+        await self.adapter.work(self._receive, self._prefetch)
 
     def measures(self) -> Mapping[str, float]:
-        """For metrics: deliveries and how they were settled, those at work, and the connection."""
+        """Return the numbers for metrics: deliveries, how they were settled, those at work, and the connection."""
         settled: dict[str, float] = {name: self._settled[outcome] for outcome, name in _METRICS.items()}
         return settled | {
             "deliveries_total": self._came_in,
@@ -307,15 +307,15 @@ class BrokerListener:
         if self._running:  # the served object has drained: only answers are still being sent
             self._idle = self._loop.create_future()
             await asyncio.wait([self._idle], timeout=until - self._loop.time() if self.online else PAUSES[0])
-        while self.asides and self._loop.time() < until and self.online:
-            await self.asides.wait(0.5)
-        await self.asides.end()
+        while self.background and self._loop.time() < until and self.online:
+            await self.background.wait(0.5)
+        await self.background.end()
         self._recent.close()
         await self.adapter.close()
 
     # -- messages in ------------------------------------------------------------------------------
 
-    def _came(self, message: BrokerMessage) -> None:
+    def _receive(self, message: BrokerMessage) -> None:
         self._came_in += 1
         self._came_again += bool(message.count or number_in(message.headers, AGAIN))
         self._take(message)
@@ -328,20 +328,20 @@ class BrokerListener:
                 self._refuse(message, "malformed", wrong)
                 self.settle_message(message, "reject")
             elif self._guard is None:
-                self._taken(message, None)
+                self._accept(message, None)
             else:
-                self.asides.begin(self._admit(message, self._guard))
+                self.background.begin(self._admit(message, self._guard))
         except Exception:
             repeats.error("%s: a request could not be taken; it is set aside", self.url, exc_info=True)
             self.settle_message(message, "reject")
 
     def _refuse(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
         self.refused += 1
-        self._tell(message, kind, words)
+        self._report_rejection(message, kind, words)
         self._rejecting.report(f"{self.refused} requests rejected unread; the last one {words}")
 
-    def _tell(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
-        """Report to the observers that a delivery goes no further."""
+    def _report_rejection(self, message: BrokerMessage, kind: RejectionKind, words: str) -> None:
+        """Report to the observers that a delivery is turned away."""
         if self._rejected is not None:
             caller = Caller(
                 scheme=self.scheme, remote=message.mailbox or message.reply_to, path=self.path, tls=self.tls
@@ -356,7 +356,7 @@ class BrokerListener:
             if self._closing:
                 self.settle_message(message, "retry")
             elif isinstance(verdict, Admitted):
-                self._taken(message, verdict.identity)
+                self._accept(message, verdict.identity)
             else:
                 self._refuse(message, "denied", f"was denied: {printable(verdict.reason)}")
                 if message.reply_to:
@@ -375,12 +375,12 @@ class BrokerListener:
         return Handshake(scheme=self.scheme, url=self.url, headers=fields, remote=message.mailbox or message.reply_to)
 
     def shown(self, headers: Mapping[str, str]) -> Mapping[str, str]:
-        """The headers of a delivery as `Caller.headers` has them: without a token that a guard has looked at."""
+        """Return the headers of a delivery for `Caller.headers`: without a token that is for the guard."""
         if not self._hides:
             return headers
         return {name: value for name, value in headers.items() if name.lower() not in _SECRETS}
 
-    def _taken(self, message: BrokerMessage, identity: Identity | None) -> None:
+    def _accept(self, message: BrokerMessage, identity: Identity | None) -> None:
         headers = message.headers
         key = bound_key(message) if KEY in headers else ""
         if key and (running := self._running.get(key)) is not None:
@@ -397,14 +397,14 @@ class BrokerListener:
         self._running[delivery.name] = delivery
         if len(message.body) > self._limits.message_size:
             refusal = too_large("message_size", self._limits.message_size, len(message.body))
-            self._tell(message, "too_large", refusal.reason)
+            self._report_rejection(message, "too_large", refusal.reason)
             delivery.respond(failure(NULL, PLAIN.error(refusal)), refusal)
         elif message.count >= self._deliveries:
             self._give_up(delivery)
-        elif key and (answer := self._recent.here(key)) is not None and self._again(delivery, answer):
+        elif key and (answer := self._recent.here(key)) is not None and self._answer_again(delivery, answer):
             return
         elif key and self._recent.store is not None and self._perhaps_answered(message):
-            self._aside(delivery, self._look(delivery))
+            self._run_in_background(delivery, self._answer_from_store(delivery))
         else:
             exchanged(self._served, delivery)
 
@@ -419,7 +419,7 @@ class BrokerListener:
         return None
 
     def _perhaps_answered(self, message: BrokerMessage) -> bool:
-        """Whether another worker may have answered it."""
+        """Return whether another worker may have answered this request."""
         headers = message.headers
         return bool(message.count) or AGAIN in headers or headers[KEY] != message.correlation
 
@@ -428,34 +428,34 @@ class BrokerListener:
             deadline.isascii() and deadline.isdigit() and len(deadline) < 20 and int(deadline) < contract.now() * 1000
         )
 
-    def _again(self, delivery: Delivery, answer: object) -> bool:
-        """Answer with a recent answer, if there is one."""
+    def _answer_again(self, delivery: Delivery, answer: object) -> bool:
+        """Answer with a recent answer; False if it does not answer this request."""
         body = answer_to(answer, delivery.message.correlation, delivery.request)  # type: ignore[arg-type]
         if body is None:
             return False
         delivery.repeat(body or None)
         return True
 
-    async def _look(self, delivery: Delivery) -> None:
+    async def _answer_from_store(self, delivery: Delivery) -> None:
         answer = await self._recent.shared(delivery.key)
-        if answer is None or not self._again(delivery, answer):
+        if answer is None or not self._answer_again(delivery, answer):
             exchanged(self._served, delivery)
 
     def _give_up(self, delivery: Delivery) -> None:
-        """Every worker died before it answered: answer with an error and dead-letter the request."""
+        """Answer with an error and dead-letter the request: every worker that took it died before it answered."""
         count = delivery.message.count
         words = f"Internal error: given up after {count} deliveries, none of which was answered"
         repeats.error("%s: a request was delivered %d times and never answered; it is set aside", self.url, count)
-        self._tell(delivery.message, "failed", words)
+        self._report_rejection(delivery.message, "failed", words)
         error = RpcError.of(INTERNAL_ERROR, words, {"limit": "deliveries", "allowed": self._deliveries})
         delivery._over = True
         message = decode(delivery.request)
         id = message.id if isinstance(message, Request) else NULL
         owed = delivery.message.reply_to and isinstance(message, Request | Batch)
-        self._aside(delivery, self._finish(delivery, failure(id, error) if owed else None, "reject"))
+        self._run_in_background(delivery, self._finish(delivery, failure(id, error) if owed else None, "reject"))
 
     def _take_control(self, message: BrokerMessage) -> None:
-        """A message has come to the control address."""
+        """Take a message that has come to the control address."""
         kind, correlation = message.headers.get(KIND), message.correlation
         if kind == CANCEL and correlation and len(correlation) <= self._limits.id_length:
             self._cancelled[correlation] = None
@@ -470,7 +470,7 @@ class BrokerListener:
                 self._refuse(message, "busy", "was a broadcast while the guard decides about too many others")
             else:
                 self._undecided += 1
-                self.asides.begin(self._admit_broadcast(message, self._guard))
+                self.background.begin(self._admit_broadcast(message, self._guard))
 
     async def _admit_broadcast(self, message: BrokerMessage, guard: Guard) -> None:
         try:
@@ -496,7 +496,7 @@ class BrokerListener:
     # -- answers out ------------------------------------------------------------------------------
 
     def put_off(self, delivery: Delivery, kind: str) -> None:
-        """Keep a delivery for which there is no slot now. (A requeued request would come back at once, and count.)"""
+        """Keep a delivery for which there is no slot now. (A requeued one would come back at once, and be counted.)"""
         if kind == "draining" or self._closing:
             delivery._over = True
             self.settle(delivery, "retry")
@@ -547,19 +547,19 @@ class BrokerListener:
         else:
             if len(answer) > self.adapter.limit:
                 answer = self._too_large(delivery.request, len(answer))
-            self._aside(delivery, self._finish(delivery, answer, "answered"))
+            self._run_in_background(delivery, self._finish(delivery, answer, "answered"))
 
     def _store(self, delivery: Delivery, answer: bytes | None, outcome: Outcome) -> None:
         """Settle a delivery without an answer; if workers share their answers, after it is shared."""
         if self._recent.store is None or not (delivery.key and delivery.began):
             self.settle(delivery, outcome)
         else:
-            self._aside(delivery, self._finish(delivery, None, outcome))
+            self._run_in_background(delivery, self._finish(delivery, None, outcome))
 
-    def _aside(self, delivery: Delivery, work: Coroutine[Any, Any, None]) -> None:
-        self.asides.begin(self._surely(delivery, work))
+    def _run_in_background(self, delivery: Delivery, work: Coroutine[Any, Any, None]) -> None:
+        self.background.begin(self._run_and_settle(delivery, work))
 
-    async def _surely(self, delivery: Delivery, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_and_settle(self, delivery: Delivery, work: Coroutine[Any, Any, None]) -> None:
         """Settle the delivery even if `work` fails."""
         try:
             await work
@@ -582,10 +582,10 @@ class BrokerListener:
         self.settle(delivery, outcome)
 
     async def _share(self, key: BoundKey, correlation: str, answer: bytes) -> None:
-        """Share an answer. What must go for it is deleted beside that, for one listener at a time."""
+        """Share an answer. What is dropped for it is deleted in the background, by one task at a time."""
         await self._recent.share(key, correlation, answer)
         if self._recent.crowded and (self._forgetting is None or self._forgetting.done()):
-            self._forgetting = self.asides.begin(self._recent.forget())
+            self._forgetting = self.background.begin(self._recent.forget())
 
     async def deliver(self, to: str, message: BrokerMessage) -> None:
         """Send to a mailbox, until the broker has it. Raises Broken when it will never take it."""

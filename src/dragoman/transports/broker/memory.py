@@ -44,7 +44,7 @@ LIMIT = 16 * 1024 * 1024
 MAX = 10_000
 """Requests that wait for one queue's workers."""
 BYTES = 64 * 1024 * 1024
-"""The same in bytes: they are held in this process's memory."""
+"""Bytes of the requests that wait for one queue's workers: they are held in this process's memory."""
 DEAD = 1_000
 """Dead letters kept for one queue; beyond that the oldest is dropped."""
 _QUERY = ("queue", "prefetch", "deliveries", "reply_to", "mailbox", "max", "bytes", "limit")
@@ -89,7 +89,7 @@ class Queue:
         return len(self._ready)
 
     def full(self, size: int, most: int, most_bytes: int) -> bool:
-        """Whether a request of that many bytes is too much."""
+        """Return whether a request of `size` bytes is more than the queue may hold."""
         return len(self._ready) >= most or self._size + size > most_bytes
 
     def put(self, entry: _Entry, *, first: bool = False) -> None:
@@ -128,7 +128,7 @@ class Queue:
         self.wake()
 
     def give_back(self, worker: _Worker) -> None:
-        """The requests that a worker held and did not settle go to the others."""
+        """Return the requests that a worker holds unsettled to the queue, for the others."""
         held = list(worker.held.values())
         worker.held.clear()
         for entry in reversed(held):
@@ -139,8 +139,8 @@ class Queue:
 class MemoryBroker:
     """The broker of one event loop. `stop` and `start` simulate an outage: confirmed requests are kept.
 
-    `queues` and `mailboxes` are by name, `hearing` has who takes broadcasts, `adapters` who is connected; `online`:
-    there is no outage.
+    `queues` and `mailboxes`: by their names; `hearing`: the functions that take broadcasts, by queue; `adapters`: those
+    that are connected; `online`: whether there is no outage.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class MemoryBroker:
             queue.online = False
             for worker in queue.workers:
                 queue.give_back(worker)
-        self._say(why)
+        self._report_state(why)
 
     def start(self) -> None:
         """End the outage; everything that was confirmed is still there."""
@@ -179,9 +179,9 @@ class MemoryBroker:
         for queue in self.queues.values():
             queue.online = True
             queue.wake()
-        self._say("")
+        self._report_state("")
 
-    def _say(self, why: str) -> None:
+    def _report_state(self, why: str) -> None:
         for adapter in tuple(self.adapters):
             adapter.on_state(self.online, why)
 
@@ -211,7 +211,7 @@ class MemoryAdapter:
         self._broker = broker()
         self._loop = asyncio.get_running_loop()
         self._worker: _Worker | None = None
-        self._heard: Take | None = None
+        self._control: Take | None = None
         self._mailbox = ""
         self._names = mailbox_parts(where)
 
@@ -234,8 +234,8 @@ class MemoryAdapter:
         if self._worker is not None:
             self._worker.taking = False
 
-    async def hear(self, take: Take) -> None:
-        self._heard = take
+    async def receive_control(self, take: Take) -> None:
+        self._control = take
         self._reach().hearing.setdefault(self.queue, []).append(take)
 
     async def mailbox(self, take: Take) -> str:
@@ -251,7 +251,7 @@ class MemoryAdapter:
             raise Refused(f"{self.name} did not take the message: {printable(self.queue)!r} is full")
         queue.put(_Entry(message, math.inf if ttl is None else self._loop.time() + ttl))
 
-    async def tell(self, message: BrokerMessage) -> None:
+    async def send_control(self, message: BrokerMessage) -> None:
         for take in self._reach().hearing.get(self.queue, ()):
             self._loop.call_soon(take, message)
 
@@ -265,9 +265,9 @@ class MemoryAdapter:
         here = self._broker
         here.adapters.discard(self)
         here.mailboxes.pop(self._mailbox, None)
-        if self._heard is not None:
-            here.hearing[self.queue].remove(self._heard)
-            self._heard = None
+        if self._control is not None:
+            here.hearing[self.queue].remove(self._control)
+            self._control = None
         if self._worker is not None:
             queue = here.queue(self.queue)
             queue.workers.remove(self._worker)

@@ -45,7 +45,7 @@ def handshake(
 
 
 def credentials_of(fields: Iterable[tuple[bytes, bytes]], query: str) -> bytes | None:
-    """The one `Authorization` field of a request, b"" without one, None if more in it says who
+    """Return the one `Authorization` field of a request, b"" without one; None if anything else in the request says who
     the caller is."""
     found = b""
     for name, value in fields:
@@ -59,7 +59,7 @@ def credentials_of(fields: Iterable[tuple[bytes, bytes]], query: str) -> bytes |
 
 
 def credentials_in(lines: Iterable[bytes], query: str) -> bytes | None:
-    """The same, of lines of a head."""
+    """Return the same for lines of a head."""
     pairs = (line.partition(b":") for line in lines if line[:1] in b"aAdD")
     return credentials_of(((name.lower(), value.strip()) for name, _, value in pairs), query)
 
@@ -67,8 +67,8 @@ def credentials_in(lines: Iterable[bytes], query: str) -> bytes | None:
 def at_once(
     head: Head, credentials: bytes | None, known: Similar | RequestFields | None = None
 ) -> Admitted | Answer | None:
-    """Return the decision that the guard of a request has at hand, or None. `known`: what only requests that are equal
-    share, where it is kept for the next of them."""
+    """Return the decision that the guard of a request can make without waiting, or None. `known`: what equal requests
+    share; a decision that holds for the next of them is kept there."""
     if known is not None:
         known.decided = None
     if credentials is None or head.protection is None:
@@ -77,8 +77,8 @@ def at_once(
     if standing is None:
         return None
     found = standing.verdict
-    if isinstance(found, Denied) and (named := _naming(head, found)) is not found:
-        return _refusal(head, named)  # what is called may need something else tomorrow: it is not kept
+    if isinstance(found, Denied) and (named := _with_scopes(head, found)) is not found:
+        return _refusal(head, named)  # not kept: the scopes of what is called may change
     verdict = _refusal(head, found) if isinstance(found, Denied) else found
     if known is not None and standing.holds is not None:
         known.decided = Decided(verdict, standing.holds)
@@ -86,12 +86,13 @@ def at_once(
 
 
 def _refused(head: Head, denied: Denied) -> Answer:
-    return _refusal(head, _naming(head, denied))
+    return _refusal(head, _with_scopes(head, denied))
 
 
-def _naming(head: Head, denied: Denied) -> Denied:
-    """The denial with the scopes of what the head says is called. RFC 6750 section 3: "The "scope" attribute is a
-    space-delimited list of case-sensitive scope values indicating the required scope of the access token"."""
+def _with_scopes(head: Head, denied: Denied) -> Denied:
+    """Return the denial with the scopes that the call needs, if the head says what is called. RFC 6750 section 3: "The
+    "scope" attribute is a space-delimited list of case-sensitive scope values indicating the required scope of the
+    access token"."""
     endpoint, protection = head.endpoint, head.protection
     if protection is None or denied.status not in (401, 403) or not isinstance(endpoint, NamesScopes):
         return denied
@@ -124,5 +125,5 @@ class PendingAdmission:
         self._task.add_done_callback(done)
 
     def cancel(self) -> None:
-        """The decision is not needed any more."""
+        """Stop deciding: the decision is not needed any more."""
         self._task.cancel()

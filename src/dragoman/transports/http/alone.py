@@ -46,7 +46,7 @@ class HttpAlone:
             await asyncio.wait(self._tasks, timeout=timeout)
 
     def routes(self) -> Mapping[str, Document]:
-        """None beside what its subclass serves."""
+        """Return none: what a subclass serves are endpoints of its own."""
         return {}
 
     def exchange(self, x: Exchange) -> None:

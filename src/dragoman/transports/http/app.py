@@ -1,7 +1,7 @@
 """The HTTP application: endpoints by path, and the ASGI interface.
 
-One `App` has two interfaces: it is an ASGI application (`await app(scope, receive, send)`), and
-`http_server` serves the same object on the native front. Rules of both:
+One `App` has two interfaces: it is an ASGI application (`await app(scope, receive, send)`), and `listener` serves the
+same object by the native server. Rules of both:
 
 - `route` examines only the head and decides which endpoint gets the request, or which answer refuses it.
 - The path must match exactly, but for a slash at the end of an endpoint's, which clients add and leave out; other paths
@@ -14,7 +14,7 @@ One `App` has two interfaces: it is an ASGI application (`await app(scope, recei
 - What is served may be `HttpEndpoints`: endpoints of its own by their paths, given the one it is
   served at, in place of the JSON-RPC one. They get every method and header, and answer as they like, also by a
   stream.
-- On the ASGI face the server in front of it speaks HTTP; time-outs for heads are its own.
+- On the ASGI interface the server in front of it speaks HTTP, with its own time-outs for heads.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ NOTHING = {204: b"HTTP/1.1 204 No Content\r\n\r\n", 200: b"HTTP/1.1 200 OK\r\nCo
 """The whole answer where none is owed, by its status."""
 HEALTH = ("/live", "/ready")
 _CACHED = ("Cache-Control", "public, max-age=300")
-"""Of a document for everybody: a change is seen after five minutes."""
+"""For public documents: a change is seen after five minutes at the latest."""
 _DIGITS = 20
-"""Of a length that is written down."""
-PATHS_TOLD = 5
+"""The digits of a Content-Length that is reported; a longer one is reported as 0."""
+PATHS_NAMED = 5
 """Paths that a 404 names: enough to see a mistake, and little for a stranger to make us write."""
 
 
@@ -100,7 +100,7 @@ class Lenient(Protocol):
 
     @property
     def lenient(self) -> Leniency:
-        """Whether it accepts any media type is used here."""
+        """What it accepts; HTTP uses `any_media_type`."""
 
 
 class Lifecycle(Protocol):
@@ -118,7 +118,7 @@ AsgiApp: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 class App:
-    """Served objects by path, over HTTP: an ASGI application, and what the native front serves.
+    """Served objects by path, over HTTP: an ASGI application, and what the native server serves.
 
     `served` maps the path below `prefix` ("" for the one at the prefix itself) to what is served
     there. `methods=False` leaves WebSocket upgrades alone; `upgrade=False` leaves them out. `before`
@@ -158,9 +158,9 @@ class App:
         self.known: KnownFields = KnownFields()
         """Of the ASGI interface: heads that were routed to an endpoint."""
         self.guards: dict[str, Guard] = {}
-        """Those before what is served, by path."""
+        """The guard of each path that has one."""
         self.published: dict[str, Document] = {}
-        """Documents for everybody: how to get a token."""
+        """Public documents by path, which say how to get a token."""
         self._spellings: dict[str, str] = {}
         """The paths that differ from those of endpoints by a slash at the end."""
         self._protections: list[Protection] = []
@@ -206,12 +206,12 @@ class App:
             shared = self.published.keys() & protection.documents().keys()
             self._protections.append(protection)
             self.published |= protection.documents()
-            for path in shared:  # the root of two resources is neither's
+            for path in shared:  # a path that two resources would share belongs to neither
                 del self.published[path]
 
     @property
     def protected(self) -> bool:
-        """Whether a guard of tokens stands before something here."""
+        """Whether a guard of tokens protects anything here."""
         return bool(self._protections)
 
     @property
@@ -220,8 +220,8 @@ class App:
         return self.limits.header_size + max((one.room for one in self._protections), default=0)
 
     def overlong(self) -> Answer:
-        """The answer to a request with more of them, which comes before a path is known: it has a challenge if there is
-        one for all."""
+        """Return the answer to a request with more bytes of header fields. Its path is not known, so the answer has a
+        challenge only if there is one guard of tokens."""
         lines = (self._protections[0].too_long(),) if len(self._protections) == 1 else ()
         return plain_refusal(431, f"Too large: header_size allows {self.header_size} bytes, received more", lines)
 
@@ -282,7 +282,7 @@ class App:
         return head
 
     def _publish(self, head: Head, document: Document) -> Head:
-        """A document for everybody, for the pages of every origin too, since it says how to become somebody."""
+        """Answer with a public document, also for pages of other origins, since it says how to get a token."""
         if head.answer is not None and head.answer.status == 421:
             return head
         head.extra = (("Access-Control-Allow-Origin", "*"),)
@@ -309,7 +309,7 @@ class App:
         if self.guards or not self.methods:
             return ""
         served = [path for path in (*self.calls, *self.endpoints, *self.own) if path.isprintable()]
-        return f"served here: {', '.join(served[:PATHS_TOLD])}" if served else ""
+        return f"served here: {', '.join(served[:PATHS_NAMED])}" if served else ""
 
     def _has_a_guard(self, head: Head) -> bool:
         """Whether the guard decides about a request: if it goes to a served object. Not if it is refused anyway, nor
@@ -359,7 +359,7 @@ class App:
         rejected(Rejection(kind=kind, reason=reason, place=head.path, caller=caller, size=size, status=status))
 
     def reject_with(self, head: Head, answer: Answer, remote: str, secure: bool = False) -> None:
-        """The same with its answer, unless that is none of a refusal."""
+        """Report to the observers that a request gets this answer, if the answer is a refusal."""
         if self.options.rejected and answer.status >= 400:
             self.reject(head, answer.status, reason_of(answer), remote, secure)
 
@@ -393,11 +393,11 @@ class App:
             raise ValueError(f"ASGI scope {scope['type']!r} is unknown here")
 
 
-# -- the ASGI face --------------------------------------------------------------------------------
+# -- the ASGI interface ---------------------------------------------------------------------------
 
 
 async def _idle(calls: CallLimit, timeout: float) -> None:
-    """Wait for the calls that go on behind their answers (notifications), so many seconds at most."""
+    """Wait for the calls that go on behind their answers (notifications), at most `timeout` seconds."""
     if calls.in_flight:
         idle = asyncio.get_running_loop().create_future()
         calls.idle = lambda: None if idle.done() else idle.set_result(None)
@@ -451,7 +451,7 @@ async def _http(app: App, scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _at_once(known: RequestFields, scope: Scope) -> Admitted | Answer | None:
-    """Return the decision that the guard of a request has at hand, or None."""
+    """Return the decision that the guard of a request can make without waiting, or None."""
     if (kept := known.decided) is not None and kept.holds():
         return kept.verdict
     return at_once(known.head, credentials_of(scope["headers"], known.head.query), known)

@@ -64,8 +64,8 @@ _COUNTED = 16 * 1024
 
 async def send_counted(head: Head, answer: Answer, send: Send, budget: Budget | None, owner: Callable[[], str]) -> None:
     """Send a whole answer, which counts in the budget until the server in front has taken it: servers take the body and
-    return when their own buffer has room. How fast it leaves cannot be seen here, so it has all the time that there is
-    room for it."""
+    return when their own buffer has room. How fast it leaves cannot be seen here, so it has no time limit, as
+    long as the budget has room for it."""
     size, task = len(answer.body), asyncio.current_task()
     if size < _COUNTED or budget is None or task is None:
         await send_answer(head, answer, send)
@@ -116,7 +116,7 @@ class DisconnectWatch:
 
     @staticmethod
     def _stays(task: asyncio.Task[bool]) -> bool:
-        """Whether the watch ended for another reason than that the caller left."""
+        """Return whether the watch has ended although the caller is still there."""
         return not task.cancelled() and task.exception() is None and not task.result()
 
     async def _watch(self) -> bool:
@@ -132,7 +132,7 @@ class DisconnectWatch:
 
 
 class AsgiExchange:
-    """The exchange of one POST on the ASGI face."""
+    """The exchange of one POST on the ASGI interface."""
 
     __slots__ = (
         "_caller",
@@ -199,8 +199,8 @@ class AsgiExchange:
 
 class AsgiReply:
     """The reply of an endpoint on the ASGI interface. `limits`: more unsent bytes than `send_queue` make it wait, and a
-    server that does not take them in time ends it; `reject`: as `Reply.reject`; `owner`: whose part of the budget it
-    takes."""
+    server that does not take them in time ends it; `reject`: as `Reply.reject`; `owner`: returns the owner of
+    its account in the budget."""
 
     __slots__ = (
         "_events",
@@ -272,7 +272,7 @@ class AsgiReply:
         self.gone = self.resumed = self.doubted = None
 
     def fail(self) -> None:
-        """The endpoint raised."""
+        """Answer 500, or break off a begun answer: the endpoint raised."""
         if not self._started:
             answer = failure()
             self.respond(answer.status, answer.headers, answer.body)
@@ -357,7 +357,7 @@ _HOST = "dragoman.forwarded_host"
 
 
 def scope_of_caller(proxies: TrustedProxies, scope: Scope) -> Scope:
-    """The scope of a request as its caller made it, if a trusted proxy says so."""
+    """Return the scope of a request as its caller sent it to a trusted proxy; other scopes as they are."""
     client = scope.get("client")
     if client is None or not proxies.trusts(client[0]):
         return scope
@@ -379,7 +379,7 @@ _FORWARDED = frozenset(name.encode() for name in FORWARDED)
 
 
 def forwarded_host(scope: Scope) -> bytes:
-    """The host that the caller addressed at a trusted proxy; b"" where none says so."""
+    """The host that the caller addressed at a trusted proxy; b"" where none names it."""
     host: bytes = scope.get(_HOST, b"")
     return host
 

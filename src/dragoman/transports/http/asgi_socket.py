@@ -167,7 +167,7 @@ class AsgiSocket:
             self._queue.append(None)
             self._wake.set()
             gone = reader.done() and not reader.cancelled()
-            if gone or isinstance(self._why, Broken):  # there is no end to write to
+            if gone or isinstance(self._why, Broken):  # the far end does not read any more
                 writer.cancel()
             await asyncio.wait(tasks, timeout=self._limits.write_timeout)
             writer.cancel()

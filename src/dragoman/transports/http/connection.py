@@ -12,9 +12,9 @@ Rules:
   a body that has not come by then is only requested ("100 Continue") and read once its request is admitted.
 - What it waits for is a stage: `stage_times` has the seconds of each, `expired` what happens then.
 - A far end that closes its sending side still gets its answers. Whether it has closed the other side as well
-  only shows when something is sent. So up to two interim responses ("100 Continue", which every
-  client skips; RFC 9110, 15.2) are sent as probes, or in a begun answer what its endpoint has for that; then
-  `gone` is called.
+  only shows when something is sent. So it is probed up to twice: by an interim response ("100 Continue", which every
+  client skips; RFC 9110, 15.2), or, within a begun answer, by what its endpoint writes (`doubted`). When a probe
+  fails, `gone` is called.
 - What a far end can cause at will is logged in one line at debug level.
 """
 
@@ -117,7 +117,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.retiring: bool = False
         """The listener is closing: idle connections close at once, the others after their answers."""
         self.grace: bool = True
-        """While retiring: wait for a request that may be on its way. Until then: nothing has come yet."""
+        """While retiring: a request may be on its way, and is waited for. Before: nothing has come yet."""
         self.stage: int = NOTHING
         self._busy = self._paused = self._fault = self._over = False
         self.owed: list[PipelinedResponse] = []
@@ -193,17 +193,17 @@ class ServerConnection(asyncio.BufferedProtocol):
             if parser is None:
                 loopback = self.owner.loopback
                 parser = self.parser = RequestParser(self.app, self.heads, loopback=loopback, proxies=self.proxies)
-            self._happened(parser, data)
+            self._handle(parser, data)
         self._busy = False
         self._settle()
         take_turns(self.transport, nbytes, self._read_on)
 
     def _read_on(self) -> None:
-        """The others had their turn."""
+        """Read on after the others had their turn, unless reading is paused."""
         if self.transport is not None and not self._paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    def _happened(self, parser: RequestParser, data: bytes) -> None:
+    def _handle(self, parser: RequestParser, data: bytes) -> None:
         """Handle what these bytes completed."""
         for event in parser.feed(data):
             if self.last or self._over:
@@ -251,10 +251,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             waiting.drop_all()
         self.owner.gone(self)
         owed, self.owed = self.owed, []
-        for turn in owed:
-            turn.over = True
-            if turn.gone is not None:
-                turn.gone()
+        for response in owed:
+            response.over = True
+            if response.gone is not None:
+                response.gone()
 
     def pause_writing(self) -> None:
         if self.transport is not None:
@@ -275,16 +275,16 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self.watch
 
     def _fill(self) -> None:
-        """Bytes were written while others are unsent: stop reading if they are many."""
+        """Stop reading from the far end while it leaves too many bytes unread."""
         if self.watch is not None and self.watch.full and not self.full:
             self.full = True
             if not self._busy:
                 self._settle()
 
     def _owner(self) -> str:
-        """Whose part of the budget what is unsent takes."""
-        turn = self.owed[0] if self.owed else None
-        remote = self.remote if turn is None else self.origin(turn.head, turn.incoming)[0]
+        """Return the owner of the bytes that are unsent, for the budget."""
+        response = self.owed[0] if self.owed else None
+        remote = self.remote if response is None else self.origin(response.head, response.incoming)[0]
         return Caller(remote=remote, identity=self.who).owner
 
     def _too_slow(self, why: str) -> None:
@@ -294,8 +294,12 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _hold(self) -> None:
         """Count what the transport cannot be given yet: responses that wait for an earlier one or for the far end to
         read, and requests that wait for these."""
-        held = self._out_size + sum([len(turn.out) for turn in self.owed]) + (self.waiting.size if self.waiting else 0)
-        if held < _FEW:  # a request of the usual size that waits for the guard says nothing of how its caller reads
+        held = (
+            self._out_size
+            + sum([len(response.out) for response in self.owed])
+            + (self.waiting.size if self.waiting else 0)
+        )
+        if held < _FEW:  # a usual request that waits for the guard does not show how its caller reads
             held = 0
         if held or self.watch is not None:
             watch = self._watched()
@@ -304,9 +308,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         """Let the endpoint of the first response go on."""
-        turn = self.owed[0] if self.owed else None
-        if isinstance(turn, ResponseWriter) and turn.resumed is not None and not self.full:
-            turn.resumed()
+        response = self.owed[0] if self.owed else None
+        if isinstance(response, ResponseWriter) and response.resumed is not None and not self.full:
+            response.resumed()
 
     def _known(self, data: bytes) -> bytes:
         """Take the requests at the beginning of `data` whose heads are cached; the parser takes the rest."""
@@ -386,7 +390,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._settle()
 
     def take(self, head: Head, body: bytes, incoming: IncomingRequest | None = None) -> None:
-        """A complete request has come. `incoming`: the request itself, if it is more than head and body."""
+        """Start a complete request, or queue it. `incoming`: the request itself, if it is more than head and body."""
         if not head.keep:
             self.last = True
         if head.guarded:
@@ -459,7 +463,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return PendingAdmission(guard, seen, head, limits.guard_timeout, decided)
 
     def _deny(self, request: IncomingRequest, answer: Answer) -> None:
-        """The guard denies a request; its body is not read if it has not come."""
+        """Answer a request that the guard denies; a body that has not come is not read."""
         if request.body is None or request.upgrade is not None:
             self.refuse(answer, request.head)
             return
@@ -468,33 +472,33 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.owed.append(response)
         self._turn_away(response, answer)
 
-    def _turn_away(self, turn: ResponseWriter, answer: Answer) -> None:
-        self.app.reject_with(turn.head, answer, *self.origin(turn.head, turn.incoming))
-        turn.respond(answer.status, answer.headers, answer.body)
+    def _turn_away(self, response: ResponseWriter, answer: Answer) -> None:
+        self.app.reject_with(response.head, answer, *self.origin(response.head, response.incoming))
+        response.respond(answer.status, answer.headers, answer.body)
 
-    def keeps(self, turn: PipelinedResponse) -> bool:
+    def keeps(self, response: PipelinedResponse) -> bool:
         """Whether another request may follow this response."""
-        if not turn.head.keep:
+        if not response.head.keep:
             return False
-        if self.retiring and self.state in (BETWEEN, OVER) and not self.waiting and self.owed[-1] is turn:
+        if self.retiring and self.state in (BETWEEN, OVER) and not self.waiting and self.owed[-1] is response:
             self.last = True
-        return not (self.last and self.owed[-1] is turn and not self.waiting)
+        return not (self.last and self.owed[-1] is response and not self.waiting)
 
-    def answered(self, turn: PipelinedResponse) -> None:
-        """A response has bytes to send."""
+    def answered(self, response: PipelinedResponse) -> None:
+        """Take the bytes that a response has to send, in the order of the requests."""
         owed = self.owed
-        if not owed or owed[0] is not turn:
-            if isinstance(turn, RpcExchange):
-                turn.queued()
+        if not owed or owed[0] is not response:
+            if isinstance(response, RpcExchange):
+                response.queued()
             self._hold()
             return
         while owed:
-            turn = owed[0]
-            if out := turn.out:
+            response = owed[0]
+            if out := response.out:
                 self._out.append(out)
                 self._out_size += len(out)
-                turn.out = b""
-            if not turn.over:
+                response.out = b""
+            if not response.over:
                 if len(out) > self.app.limits.send_queue:  # it had to wait for earlier responses
                     asyncio.get_running_loop().call_soon(self._resume)
                 break
@@ -578,14 +582,14 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _probe(self) -> None:
         """Find out whether the far end has closed both sides: then the second probe fails."""
         self.probes += 1
-        turn = self.owed[0] if self.owed else None
-        if self.transport is None or not (turn or self.waiting):
+        response = self.owed[0] if self.owed else None
+        if self.transport is None or not (response or self.waiting):
             return
-        head = turn.head if turn is not None else cast(RequestQueue, self.waiting).first.head
-        if not head.old and (turn is None or not turn.begun):
+        head = response.head if response is not None else cast(RequestQueue, self.waiting).first.head
+        if not head.old and (response is None or not response.begun):
             self.transport.write(CONTINUE)
-        elif isinstance(turn, ResponseWriter) and turn.doubted is not None:
-            turn.doubted()
+        elif isinstance(response, ResponseWriter) and response.doubted is not None:
+            response.doubted()
 
     def enter(self, stage: int) -> None:
         """Enter a stage."""
@@ -626,17 +630,18 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.refuse(plain_refusal(503, f"Busy: {why}", (("Retry-After", "1"),)))
 
     def retire(self, grace: bool = False) -> None:
-        """The listener is closing. With `grace` one more request may come, until this is called again without."""
+        """Close after the answers that are owed. With `grace` one more request may come, until this is called
+        without."""
         self.retiring, self.grace = True, grace
         self._settle()
 
     def dismiss(self) -> None:
-        """The listener waits for the end: incomplete requests are not waited for."""
+        """Refuse an incomplete request: the listener waits for the end of the others only."""
         if self.state in (HEAD, BODY):
             self.refuse(plain_refusal(503, "Draining: this server is closing", (("Retry-After", "1"),)))
 
     def expired(self) -> None:
-        """The deadline of the stage has passed."""
+        """End the stage, whose deadline has passed."""
         stage, transport = self.stage, self.transport
         if transport is None:
             return
@@ -661,7 +666,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 class RpcExchange(Struct, eq=False):
     """The exchange of one POST, and its position in the order of the answers."""
 
-    front: ServerConnection
+    connection: ServerConnection
     head: Head
     request: bytes
     incoming: IncomingRequest | None = None
@@ -680,7 +685,7 @@ class RpcExchange(Struct, eq=False):
     def caller(self) -> Caller:
         """Made on first use: most handlers never use it."""
         if self.made is None:
-            self.made = self.front.caller(self.head, len(self.request), self.incoming)
+            self.made = self.connection.caller(self.head, len(self.request), self.incoming)
         return self.made
 
     @caller.setter
@@ -690,22 +695,22 @@ class RpcExchange(Struct, eq=False):
     @property
     def acknowledges(self) -> bool:
         """Whether a notification is answered when it was accepted."""
-        return not self.front.app.options.await_notifications
+        return not self.connection.app.options.await_notifications
 
     def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
         if self.over:
             return
-        front, head = self.front, self.head
-        if refusal is None and head.plain and not front.retiring and not self.more:
-            self.out = front.app.nothing if answer is None else JSON_LINES.ok % (len(answer), answer)
+        connection, head = self.connection, self.head
+        if refusal is None and head.plain and not connection.retiring and not self.more:
+            self.out = connection.app.nothing if answer is None else JSON_LINES.ok % (len(answer), answer)
         else:
-            whole = rpc_answer(answer, refusal, front.app.options.empty_status)
-            self.out = compose(head, self.more, whole, keep=front.keeps(self), length=len(whole.body)) + whole.body
+            whole = rpc_answer(answer, refusal, connection.app.options.empty_status)
+            self.out = compose(head, self.more, whole, keep=connection.keeps(self), length=len(whole.body)) + whole.body
         self.over = True
-        front.answered(self)
+        connection.answered(self)
 
     def queued(self) -> None:
-        """The answer waits for earlier ones: what it answers, which no limit counts any more, is not kept for that."""
+        """Drop the request, which no limit counts any more, while its answer waits for earlier ones."""
         self.request, self.gone = b"", None
         if self.incoming is not None:
             self.incoming.body = b""
@@ -718,7 +723,7 @@ class RpcExchange(Struct, eq=False):
 class ResponseWriter(Struct, eq=False):
     """The reply of any other endpoint, and its position in the order of the answers."""
 
-    front: ServerConnection
+    connection: ServerConnection
     head: Head
     more: Lines = ()
     """Header fields with which the guard admits the request."""
@@ -734,12 +739,16 @@ class ResponseWriter(Struct, eq=False):
 
     @property
     def writable(self) -> bool:
-        front = self.front
-        return front.transport is not None and not front.full and len(self.out) <= front.app.limits.send_queue
+        connection = self.connection
+        return (
+            connection.transport is not None
+            and not connection.full
+            and len(self.out) <= connection.app.limits.send_queue
+        )
 
     def reject(self, status: int, reason: str) -> None:
         """Report to observers that the request is turned away."""
-        self.front.app.reject(self.head, status, reason, *self.front.origin(self.head, self.incoming))
+        self.connection.app.reject(self.head, status, reason, *self.connection.origin(self.head, self.incoming))
 
     def respond(self, status: int, headers: Lines = (), body: bytes = b"") -> None:
         if self.over:
@@ -747,16 +756,16 @@ class ResponseWriter(Struct, eq=False):
         if self.begun:
             self.finish(body)
             return
-        front, head = self.front, self.head
-        if status == 200 and type(headers) is CommonLines and head.plain and not (front.retiring or self.more):
+        connection, head = self.connection, self.head
+        if status == 200 and type(headers) is CommonLines and head.plain and not (connection.retiring or self.more):
             self.out = headers.ok % (len(body), body)
         else:
-            self.out = compose(head, self.more, Answer(status, headers), keep=front.keeps(self), length=len(body))
+            self.out = compose(head, self.more, Answer(status, headers), keep=connection.keeps(self), length=len(body))
             if head.method != "HEAD":
                 self.out += body
         self.over = True
         self.gone = None
-        front.answered(self)
+        connection.answered(self)
 
     def start(self, status: int, headers: Lines = ()) -> None:
         if self.begun or self.over:
@@ -765,16 +774,16 @@ class ResponseWriter(Struct, eq=False):
         self.chunked = not self.head.old and not bodiless
         if not self.chunked and not bodiless:
             self.head.keep = False  # without chunks only the end of the connection ends the body
-            self.front.last = True
-        keep = self.front.keeps(self)
+            self.connection.last = True
+        keep = self.connection.keeps(self)
         self.out = compose(self.head, self.more, Answer(status, headers), keep=keep, chunked=self.chunked)
         self.begun = True
-        self.front.answered(self)
+        self.connection.answered(self)
 
     def write(self, chunk: bytes) -> None:
         if chunk and not self.over and self.head.method != "HEAD":
             self.out += b"%x\r\n%b\r\n" % (len(chunk), chunk) if self.chunked else chunk
-            self.front.answered(self)
+            self.connection.answered(self)
 
     def finish(self, chunk: bytes = b"") -> None:
         if self.over:
@@ -786,12 +795,12 @@ class ResponseWriter(Struct, eq=False):
                 self.out += b"0\r\n\r\n"
         self.over = True
         self.gone = self.resumed = self.doubted = None
-        self.front.answered(self)
+        self.connection.answered(self)
 
     def fail(self) -> None:
         """The endpoint raised: 500, or if an answer has begun, the end of the connection."""
         if self.begun or self.over:
-            self.front.abort()
+            self.connection.abort()
         else:
             answer = failure()
             self.respond(answer.status, answer.headers, answer.body)

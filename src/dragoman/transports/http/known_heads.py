@@ -32,7 +32,7 @@ KNOWN_HEADS = 1024
 KNOWN_HEAD_SIZE = 2048
 """Longest head that is cached."""
 TOKEN_HEAD_SIZE = 6 * 1024
-"""The same where heads have tokens in them: one of 40 claims with a signature of RSA has some 2 KiB."""
+"""Longest head that is cached where heads have tokens: one of 40 claims with a signature of RSA has some 2 KiB."""
 _LAYOUTS = 4
 """Orders of lines kept for one request line and number of lines: clients differ."""
 
@@ -45,7 +45,7 @@ MATTERS = (
 _LENGTH_NAMES = (b"Content-Length", b"content-length")
 _LENGTH_LINE = re.compile(rb"[Cc]ontent-[Ll]ength: ([0-9]{1,15})")
 BEHIND = MATTERS + "|x-forwarded-host|forwarded"
-"""The same for the requests of trusted proxies, whose host is checked."""
+"""`MATTERS` for requests through trusted proxies, whose forwarded host is checked."""
 
 
 @lru_cache(maxsize=2)
@@ -144,7 +144,7 @@ class KnownHeads:
                 if name in _LENGTH_NAMES and (length := _LENGTH_LINE.fullmatch(line)) is not None:
                     lengths.append(int(length[1]))
                 elif not (colon and name in self._names and value.decode("latin-1").isprintable()) and (
-                    self._indifferent.fullmatch(line) is None  # as what is before it, of any line, but slower
+                    self._indifferent.fullmatch(line) is None  # the same check for any line, but slower
                 ):
                     break
                 else:
@@ -217,7 +217,7 @@ class KnownHeads:
         return layout, tuple(lines)
 
     def forget(self) -> None:
-        """The listener is closed."""
+        """Drop all heads: the listener is closed."""
         self.exact.clear()
         self.kept.clear()
         self._layouts.clear()
@@ -246,8 +246,8 @@ class RequestFields(Struct, gc=False):
 
 
 class KnownFields:
-    """The heads that an ASGI application knows: by all their fields, or by those that decide something, of which
-    Content-Length is none."""
+    """The heads that an ASGI application knows: by all their fields, or by those that decide something, which
+    Content-Length does not."""
 
     __slots__ = ("_decide", "_seen", "exact", "heads")
 
@@ -259,7 +259,8 @@ class KnownFields:
         self._seen: set[int] = set()
 
     def find(self, target: Hashable, fields: Sequence[tuple[bytes, bytes]]) -> RequestFields | None:
-        """What is known about a request for this with these fields. TypeError where they are not hashable."""
+        """Return what is known of requests for `target` with these fields. Raises TypeError if they cannot be
+        hashed."""
         key = (target, tuple(fields))
         found = self.exact.get(key)
         if found is None:
@@ -281,7 +282,7 @@ class KnownFields:
             _keep(self.exact, key, found)
 
     def learn(self, target: Hashable, fields: Sequence[tuple[bytes, bytes]], head: Head) -> None:
-        """Keep it, without the fields that do not matter: those are the request's own."""
+        """Cache a head by its target and the fields that decide something; the others are those of one request."""
         kept = tuple([field for field in fields if _DECIDES.fullmatch(field[0]) is not None])
         if _size(kept) > KNOWN_HEAD_SIZE:
             return

@@ -40,7 +40,7 @@ class HttpListener:
         self.loopback: bool = loopback
         self.heads: KnownHeads = KnownHeads(app.limits.header_size, app.limits.message_size, app.protected)
         self.heads_behind: KnownHeads = self.heads
-        """The same for trusted proxies, of whose requests more lines matter."""
+        """The heads of requests through trusted proxies, of which more lines matter."""
         if app.proxies is not None:
             sizes = app.limits.header_size, app.limits.message_size
             self.heads_behind = KnownHeads(*sizes, app.protected, matters=BEHIND)
@@ -53,7 +53,7 @@ class HttpListener:
         self.waits: Sequence[float] = [NEVER if one is None else one + self._tick for one in stage_times(limits)]
         """Time for each stage of a connection, plus one tick because `now` may be a tick old."""
         self.partial: PartialMessages = PartialMessages(limits)
-        self._fronts: set[ServerConnection] = set()
+        self._connections: set[ServerConnection] = set()
         self._sockets: set[WebSocket] = set()
         self.acceptors: list[SocketAcceptor] = []
         self._closing = False
@@ -66,11 +66,11 @@ class HttpListener:
     @property
     def wires(self) -> frozenset[ServerConnection | WebSocket]:
         """Its open connections."""
-        return frozenset((*self._fronts, *self._sockets))
+        return frozenset((*self._connections, *self._sockets))
 
     def carried(self) -> int:
         """The number of open connections."""
-        return len(self._fronts) + len(self._sockets)
+        return len(self._connections) + len(self._sockets)
 
     def full(self) -> bool:
         """Whether the limit of connections, TLS handshakes included, is reached."""
@@ -94,24 +94,24 @@ class HttpListener:
 
     # -- for its wires
 
-    def admit(self, front: ServerConnection) -> bool:
-        """A connection has come; False when there are too many."""
-        front.retiring = self._closing  # it was in the queue of the socket
-        front.grace = self._expects
-        self._fronts.add(front)
+    def admit(self, connection: ServerConnection) -> bool:
+        """Register a connection that has come; False when there are too many."""
+        connection.retiring = self._closing  # it was in the queue of the socket
+        connection.grace = self._expects
+        self._connections.add(connection)
         return self.carried() <= self.app.limits.channels
 
-    def became(self, front: ServerConnection, socket: WebSocket) -> None:
-        """A connection was upgraded."""
-        self.partial.kept(front, 0, None)
-        self._fronts.discard(front)
+    def became(self, connection: ServerConnection, socket: WebSocket) -> None:
+        """Replace a connection by the WebSocket to which it was upgraded."""
+        self.partial.kept(connection, 0, None)
+        self._connections.discard(connection)
         self._sockets.add(socket)
 
     def gone(self, wire: ServerConnection | WebSocket) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self.partial.kept(wire, 0, None)
         if isinstance(wire, ServerConnection):
-            self._fronts.discard(wire)
+            self._connections.discard(wire)
         else:
             self._sockets.discard(wire)
         self._left.wake()
@@ -119,8 +119,8 @@ class HttpListener:
     def _sweep(self) -> None:
         """Check every deadline."""
         now = self.now = self._loop.time()
-        for front in [front for front in self._fronts if front.deadline <= now]:
-            front.expired()
+        for connection in [connection for connection in self._connections if connection.deadline <= now]:
+            connection.expired()
         self._timer = self._loop.call_later(self._tick, self._sweep)
 
     # -- the listener
@@ -134,29 +134,31 @@ class HttpListener:
         self._closing = True
         for acceptor in self.acceptors:
             acceptor.close()
-        for front in tuple(self._fronts):
-            front.retire(self._shared or front.grace)
+        for connection in tuple(self._connections):
+            connection.retire(self._shared or connection.grace)
         until = self._loop.time() + min(ON_ITS_WAY, self.app.limits.drain_timeout)
         while self._expecting() and self._loop.time() < until:  # noqa: ASYNC110  (a look costs nothing; this is the end)
             await asyncio.sleep(ON_ITS_WAY / 25)
         self._expects = False
-        for front in tuple(self._fronts):
-            front.retire()
+        for connection in tuple(self._connections):
+            connection.retire()
 
     def _expecting(self) -> bool:
-        return any(front.grace for front in self._fronts) or any(acceptor.arriving for acceptor in self.acceptors)
+        return any(connection.grace for connection in self._connections) or any(
+            acceptor.arriving for acceptor in self.acceptors
+        )
 
     async def closed(self) -> None:
         """Wait for the end of every connection. Incomplete requests are refused now; responses that are not finished
         after `limits.drain_timeout` are aborted, except WebSockets."""
-        for front in tuple(self._fronts):
-            front.dismiss()
+        for connection in tuple(self._connections):
+            connection.dismiss()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.app.limits.drain_timeout):
-                while self._fronts:
+                while self._connections:
                     await self._left.wait()
-        for front in tuple(self._fronts):
-            front.abort()
+        for connection in tuple(self._connections):
+            connection.abort()
         while self.carried():
             await self._left.wait()
         self._timer.cancel()

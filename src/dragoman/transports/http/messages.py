@@ -41,8 +41,8 @@ STATUSES: Mapping[str, int] = {"busy": 503, "draining": 503, "rate_limited": 429
 
 
 def retry_after(refusal: Refusal) -> Lines:
-    """The field that says when to come back, in whole seconds, or what to come back with; none where neither would
-    help."""
+    """Return the header field that says after how many seconds to try again, or with which credentials; none where
+    trying again would not help."""
     if refusal.kind == "forbidden":
         return (("WWW-Authenticate", refusal.challenge),) if refusal.challenge else ()
     if refusal.kind == "too_large":
@@ -130,11 +130,11 @@ LENGTHS = 32
 
 @runtime_checkable
 class NamesScopes(Protocol):
-    """An endpoint whose heads say what is called."""
+    """An endpoint that knows from a head what is called."""
 
     def scopes_of(self, head: Head) -> frozenset[str]:
-        """The scopes that the call needs by what the head says, as far as every stranger may know; empty where it says
-        nothing. It may say something else than the body, which no one has read yet. Raises nothing."""
+        """Return the scopes that the call needs according to its head, as far as a stranger may know them; none where
+        the head does not name the call. The body, which is not read yet, may name another. Raises nothing."""
 
 
 class Head(Struct, kw_only=True):
@@ -165,9 +165,9 @@ class Head(Struct, kw_only=True):
     texts: dict[str, str] | None = None
     """The headers as text, after their first use."""
     sized: dict[int, dict[str, str]] = {}
-    """The same with other lengths of the body, by these."""
+    """`texts` for other lengths of the body, by length."""
     settled: dict[str, str] | None = None
-    """The same for its lines that matter, if it was found by them."""
+    """`texts` of the lines that matter, if the head was found by them."""
     route: bool = False
     """Its endpoint is a route, whose callers expect no JSON-RPC."""
     public: bool = False
@@ -175,9 +175,9 @@ class Head(Struct, kw_only=True):
     guarded: bool = False
     """A guard decides about it first: `guard`."""
     guard: Guard | None = None
-    """That of what it goes to."""
+    """The guard of what the request is for."""
     protection: Protection | None = None
-    """The same, if it is one of tokens: then `Caller.headers` does not have them."""
+    """The guard, if it is one of tokens: then `Caller.headers` does not have the tokens."""
     credentials: bytes | None = None
     """Its one `Authorization` field, b"" without one, if nothing else says who the caller is; None: the guard has to
     decide."""

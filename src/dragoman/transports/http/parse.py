@@ -38,7 +38,7 @@ _NONE = Head()
 
 
 class IncomingRequest(Struct, eq=False):
-    """One request."""
+    """A request whose head has come."""
 
     head: Head
     body: bytes | None
@@ -54,10 +54,10 @@ class IncomingRequest(Struct, eq=False):
     admitted: Admitted | None = None
     """What the guard admitted it with; None: there is no guard, or it has not admitted it."""
     denied: Answer | None = None
-    """With what the guard turns it away."""
+    """The answer with which the guard turns it away."""
 
     def decide(self) -> bool:
-        """Take the decision that its guard has at hand. Whether it may start."""
+        """Take its guard's decision, if that is known without waiting. Return whether the request may start."""
         head, known = self.head, self.known
         if not head.guarded or self.admitted is not None:
             return True
@@ -103,7 +103,7 @@ class IncomingRequest(Struct, eq=False):
 
 
 class RefusedRequest(Struct, frozen=True):
-    """A request that cannot be served; nothing follows it."""
+    """A request that cannot be served; the connection ends with its answer."""
 
     answer: Answer
     head: Head | None = None
@@ -190,7 +190,7 @@ class RequestParser:
         if end > 4 and self._known.worth(raw := data[: end - 4]):
             self._feed(data[:end])
             head = self._head
-            # whose host is believed, `Forwarded` decides together with lines that do not matter
+            # with `Forwarded`, the believed host depends on lines that are not compared too
             known = self._proxies is None or b"forwarded" not in head.headers
             if self.state == BODY and head.plain and head.length and known and not self.received:
                 self._known.learn(raw, head)

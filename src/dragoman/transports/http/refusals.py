@@ -36,7 +36,7 @@ _KINDS: Mapping[int, RejectionKind] = {
 
 
 def kind_of(status: int) -> RejectionKind:
-    """What a status says of a request that is turned away; the others are methods, types and versions."""
+    """Return the kind of rejection that a status means: "unsupported" for all that are not listed above."""
     return _KINDS.get(status, "unsupported")
 
 
@@ -52,7 +52,7 @@ _decode_refusal = msgspec.json.Decoder(_RefusalBody).decode
 
 
 def reason_of(answer: Answer) -> str:
-    """The words of a refusal, for a log."""
+    """Return the text of a refusal, for a log; "" if it has none."""
     if answer.reason:
         return answer.reason
     try:

@@ -16,7 +16,7 @@ _REQUEST = 512
 
 
 class RequestQueue:
-    """Made when the first request has to wait. `ask`: asks the guard about a request."""
+    """The waiting requests of one connection, in order. `ask`: asks the guard about one of them."""
 
     __slots__ = ("_ask", "_requests")
 
@@ -29,7 +29,7 @@ class RequestQueue:
 
     @property
     def size(self) -> int:
-        """Bytes that they take, of the bodies those that have come."""
+        """The bytes that they take, with as much of their bodies as has come."""
         return sum([len(one.body or b"") for one in self._requests]) + _REQUEST * len(self._requests)
 
     @property
@@ -73,7 +73,7 @@ class RequestQueue:
         return only.undecided and only.admission is not None and only.body is not None and only.upgrade is None
 
     def surplus(self, data: bytes) -> bool:
-        """Bytes behind the last request, kept for a WebSocket that is not admitted yet."""
+        """Keep bytes behind the last request for a WebSocket that is not admitted yet; False if it is not one."""
         last = self._requests[-1] if self._requests else None
         if last is None or last.upgrade is None:
             return False
@@ -86,7 +86,7 @@ class RequestQueue:
             self._cancel(self._requests.pop())
 
     def drop_all(self) -> None:
-        """The connection is over."""
+        """Drop all requests: the connection is over."""
         for request in self._requests:
             self._cancel(request)
         self._requests.clear()

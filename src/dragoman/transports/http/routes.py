@@ -21,8 +21,8 @@ class RouteEndpoint(Struct, frozen=True):
 
 
 def table(served: Iterable[Servable], taken: Collection[str]) -> dict[str, dict[str, RouteEndpoint]]:
-    """The handlers by path and method. `taken`: the paths of endpoints and documents. LocalError for a route at one of
-    those, and for two routes that would answer the same."""
+    """Return the endpoints of routes by path and method. `taken`: the paths of other endpoints and of documents. Raises
+    LocalError for a route at one of those, and for two routes with one path and method."""
     found: dict[str, dict[str, RouteEndpoint]] = {}
     for one in {id(one): one for one in served}.values():
         if not isinstance(one, HasRoutes):
@@ -43,14 +43,14 @@ def table(served: Iterable[Servable], taken: Collection[str]) -> dict[str, dict[
 
 def _endpoint(route: Route) -> Endpoint:
     def endpoint(request: HttpRequest, reply: Reply) -> None:
-        x = _RouteRequest(request, reply)
+        x = _RouteExchange(request, reply)
         reply.gone = x.left
         route.answer(x)
 
     return endpoint
 
 
-class _RouteRequest:
+class _RouteExchange:
     """The `RouteExchange` of a request."""
 
     __slots__ = ("_reply", "caller", "gone", "request")

@@ -22,7 +22,7 @@ _FIELD = len("data: ")
 _DIGITS = 15
 _SEPARATOR = b"\xe2\x80"
 """Begins U+2028 and U+2029, the separators of lines and paragraphs."""
-_LF, _CR = b"\n\r"  # numbers: `in` takes bytes for one at first, and raises and drops an error within
+_LF, _CR = b"\n\r"  # numbers: for bytes `in` tries them as a number first, and that fails inside
 
 
 class SseEvent(Struct, frozen=True, gc=False):
@@ -37,7 +37,7 @@ class SseEvent(Struct, frozen=True, gc=False):
 
 
 class EventTooLong(Struct, frozen=True, gc=False):
-    """Stands for an event of more than `allowed` bytes."""
+    """An event of more than `allowed` bytes, which was dropped."""
 
     allowed: int
 
@@ -50,12 +50,12 @@ class Parser:
     """
 
     __slots__ = (
+        "_after_cr",
         "_data",
         "_id",
         "_limit",
         "_partial",
         "_rest",
-        "_returned",
         "_skip",
         "_start",
         "_type",
@@ -71,7 +71,7 @@ class Parser:
         self._data: bytes | None = None
         self._type = b""
         self._id = last_id
-        self._returned = False
+        self._after_cr = False
         self._skip = False
         self._start = True
         self.last_id: str = last_id
@@ -80,8 +80,8 @@ class Parser:
     def feed(self, chunk: bytes) -> list[SseEvent | EventTooLong]:
         """The events that `chunk` completes, in order."""
         found: list[SseEvent | EventTooLong] = []
-        if self._returned and chunk:
-            self._returned = False
+        if self._after_cr and chunk:
+            self._after_cr = False
             if chunk[:1] == b"\n":  # of a CRLF that was cut in two
                 chunk = chunk[1:]
         if not chunk:
@@ -89,7 +89,7 @@ class Parser:
         lines = chunk.splitlines()
         last = chunk[-1]
         if last == 10 or last == 13:
-            self._returned = last == 13
+            self._after_cr = last == 13
             tail = b""
         else:
             tail = lines.pop()
@@ -197,7 +197,7 @@ def event(data: bytes, id: str | None = None, event: str | None = None, retry: i
             raise ValueError(f"retry: {retry} ms is less than nothing")
         head += b"retry: %d\n" % retry
     if _SEPARATOR in data:
-        # in JSON text they stand within strings alone, where an escape means the same; some readers end a line there
+        # in JSON text they occur only within strings, where an escape means the same; some readers end a line there
         data = data.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     if _LF in data or _CR in data:
         lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")

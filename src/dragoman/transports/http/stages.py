@@ -10,6 +10,7 @@ LINGER = 2.0
 PROBES = 2
 """How often a far end that has closed its sending side is probed."""
 NO_LOOK_YET = 1 << 62
+"""More unsent bytes than there can be, before the first look at how many there are."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 NOTHING, IDLE, IN_HEAD, IN_BODY, AT_WORK, UNREAD, LINGERING, PROBING, FLUSHING = range(9)
 """The stages of a connection: what it waits for."""

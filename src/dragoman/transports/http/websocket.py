@@ -41,7 +41,7 @@ from ...net.urls import Url, printable
 _CLOSE_TIMEOUT = 10.0
 """Seconds for the far end's part of the closing handshake."""
 _FAILED_TIMEOUT = 1.0
-"""The same where the far end broke a rule or a bound: it is not trusted with more."""
+"""Seconds for the closing handshake where the far end broke a rule or a limit."""
 SLICE = 16 * 1024
 """Bytes between two looks at how many frames this turn of the loop has had."""
 FRAMES = 1_000
@@ -50,6 +50,7 @@ one of a kilobyte."""
 FRAGMENTS = 1_024
 """Fragments that a message may have however short they are; each further one needs `FRAGMENT` bytes of the message."""
 FRAGMENT = 64
+"""Bytes of the message for each further fragment."""
 _BATCH = 64 * 1024
 """Queued bytes that are written at once rather than at the end of the wake-up."""
 _PONG = b"\x8a"
@@ -77,7 +78,7 @@ class WebSocket(asyncio.BufferedProtocol):
         of the server."""
         self.caller = caller
         self.writable: bool = True
-        self._wire = wire
+        self._protocol = wire
         self._limits = options.limits
         self._lost = lost
         self._kept = kept
@@ -97,7 +98,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._queued = 0
         self._why: ChannelError | None = None
         self._goodbye = (CloseCode.NORMAL_CLOSURE, "")
-        self._told = False
+        self._end_reported = False
         self._below = Waiters()
         self._over: asyncio.Future[None] | None = None
         self._unsent = SendWatch(self._limits, self._too_slow, budget=budget, owner=self._owner)
@@ -129,9 +130,9 @@ class WebSocket(asyncio.BufferedProtocol):
             raise again(self._why)
         try:
             if self._binary:
-                self._wire.send_binary(message)
+                self._protocol.send_binary(message)
             else:
-                self._wire.send_text(message)
+                self._protocol.send_text(message)
         except InvalidState:  # a close frame came in this very wake-up
             raise self._ending() from None
         self._queued += len(message)
@@ -199,7 +200,7 @@ class WebSocket(asyncio.BufferedProtocol):
         """Take bytes until this turn of the loop has had its frames; the rest waits for the next."""
         self._frames = 0
         if len(data) <= SLICE:
-            self._wire.receive_data(data)
+            self._protocol.receive_data(data)
             self._deliver()
         else:
             for at in range(0, len(data), SLICE):
@@ -209,12 +210,12 @@ class WebSocket(asyncio.BufferedProtocol):
                         self._transport.pause_reading()
                     self._loop.call_soon(self._take_rest)
                     break
-                self._wire.receive_data(data[at : at + SLICE])
+                self._protocol.receive_data(data[at : at + SLICE])
                 self._deliver()
         self._count()
 
     def _take_rest(self) -> None:
-        """Another turn."""
+        """Take the bytes that were left for this turn of the loop."""
         rest, self._rest = self._rest, b""
         if rest:
             self._work(rest)
@@ -229,7 +230,7 @@ class WebSocket(asyncio.BufferedProtocol):
         """Report how much is kept of an incomplete message."""
         if self._kept is None or self._transport is None:
             return
-        held = len(self._wire.reader.buffer) + (0 if self._parts is None else len(self._parts))
+        held = len(self._protocol.reader.buffer) + (0 if self._parts is None else len(self._parts))
         if held or self._held:
             self._held = held
             self._kept(self, held, self._messages)
@@ -241,19 +242,19 @@ class WebSocket(asyncio.BufferedProtocol):
         """Deliver every complete message, and write the replies."""
         self._reading = True
         try:
-            for event in self._wire.events_received():
+            for event in self._protocol.events_received():
                 if isinstance(event, Frame):
                     self._frames += 1
                     self._frame(event)
         finally:
             self._reading = False
         self._write()
-        if self._wire.state is not State.OPEN:
+        if self._protocol.state is not State.OPEN:
             if self._why is None:
                 self._why = self._ending()
-            self._expect_end(_CLOSE_TIMEOUT if self._wire.parser_exc is None else _FAILED_TIMEOUT)
+            self._expect_end(_CLOSE_TIMEOUT if self._protocol.parser_exc is None else _FAILED_TIMEOUT)
             if not isinstance(self._why, Closed):
-                self._tell()
+                self._report_end()
 
     def _frame(self, frame: Frame) -> None:
         """Deliver what a frame completes."""
@@ -268,7 +269,7 @@ class WebSocket(asyncio.BufferedProtocol):
             self._parts += frame.data
             self._fragments += 1
             if (self._fragments - FRAGMENTS) * FRAGMENT > len(self._parts):
-                self._shredded(len(self._parts))
+                self._fail_fragmented(len(self._parts))
                 return
             if not frame.fin:
                 return
@@ -282,19 +283,19 @@ class WebSocket(asyncio.BufferedProtocol):
             try:
                 message.decode()
             except UnicodeDecodeError as fault:
-                self._wire.fail(CloseCode.INVALID_DATA, f"{fault.reason} at position {fault.start}")
-                self._wire.parser_exc = fault
+                self._protocol.fail(CloseCode.INVALID_DATA, f"{fault.reason} at position {fault.start}")
+                self._protocol.parser_exc = fault
                 self._why = self._ending()
                 return
         self._binary = binary
         self._receiver.received(message)
 
-    def _shredded(self, size: int) -> None:
+    def _fail_fragmented(self, size: int) -> None:
         """Fail the connection: a message comes in more fragments than its bytes are worth."""
         words = f"a message of {size} bytes so far came in {self._fragments} fragments"
         self._parts = None
-        self._wire.fail(CloseCode.POLICY_VIOLATION, words)
-        self._wire.parser_exc = ProtocolError(words)
+        self._protocol.fail(CloseCode.POLICY_VIOLATION, words)
+        self._protocol.parser_exc = ProtocolError(words)
         if self._why is None:
             self._why = Broken(f"{words}: {FRAGMENTS} are free, each further one needs {FRAGMENT} bytes")
 
@@ -302,7 +303,7 @@ class WebSocket(asyncio.BufferedProtocol):
         """Write everything queued to the transport at once."""
         self._scheduled = False
         self._queued = 0
-        writes = self._wire.data_to_send()
+        writes = self._protocol.data_to_send()
         transport = self._transport
         if not writes or transport is None:
             return
@@ -345,13 +346,13 @@ class WebSocket(asyncio.BufferedProtocol):
             self._receiver.lapse()
         else:
             self._close(Closed(EXPIRED.reason))
-            self._tell()
+            self._report_end()
 
     def _close(self, why: ChannelError) -> None:
         """Send the close frame. What is queued before still goes out, and what the far end sends is dropped."""
         self._why = why
-        if self._wire.state is State.OPEN:
-            self._wire.send_close(*self._goodbye)
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(*self._goodbye)
         self._write()
         self._expect_end()
 
@@ -377,18 +378,18 @@ class WebSocket(asyncio.BufferedProtocol):
             self._end = self._loop.call_later(seconds, self._transport.abort)
 
     def _ending(self) -> ChannelError:
-        """The reason of the end as text."""
-        sent, came = self._wire.close_sent, self._wire.close_rcvd
+        """Return the ending that the close frames, or a broken rule, give."""
+        sent, came = self._protocol.close_sent, self._protocol.close_rcvd
         if came is not None:
             return Ended(f"the far end closed the WebSocket: {in_words(came)}")
-        if self._wire.parser_exc is not None and sent is not None:
+        if self._protocol.parser_exc is not None and sent is not None:
             return Broken(f"the far end broke the protocol: {in_words(sent)}")
         return Broken("the WebSocket was lost without a close frame (1006)")
 
-    def _tell(self) -> None:
-        """Tell the receiver of the end, once."""
-        if self._why is not None and self._receiver is not None and not self._told:
-            self._told = True
+    def _report_end(self) -> None:
+        """Report the end to the receiver, once."""
+        if self._why is not None and self._receiver is not None and not self._end_reported:
+            self._end_reported = True
             self._below.wake()
             self._receiver.ended(self._why)
 
@@ -399,7 +400,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._transport = None
         if self._rest and self._begun:  # what came before the end
             rest, self._rest = self._rest, b""
-            self._wire.receive_data(rest)
+            self._protocol.receive_data(rest)
             self._deliver()
         self._unsent.end()
         for timer in (self._end, self._expiry):
@@ -415,7 +416,7 @@ class WebSocket(asyncio.BufferedProtocol):
         if self._why is None:
             self._why = Broken(f"the WebSocket failed: {exc}") if exc is not None else self._ending()
         self._below.wake()
-        self._tell()
+        self._report_end()
 
 
 def in_words(close: Close) -> str:
@@ -425,7 +426,7 @@ def in_words(close: Close) -> str:
     return f"{int(close.code)} {words.removesuffix(' [internal]')}{reason}"
 
 
-# -- the serving end: the native front's upgrade ---------------------------------------------------
+# -- the serving end: the native server's upgrade --------------------------------------------------
 
 
 def upgrade(
@@ -528,7 +529,7 @@ async def dial(url: str, options: Options) -> WebSocket:
     if wire.state is State.CONNECTING or wire.handshake_exc is not None or transport is None:
         _drop(handshake)
         raise Broken(f"Cannot connect to {where}: {_refused(wire)}").because(_reason(wire)) from wire.handshake_exc
-    channel = WebSocket(wire, _far(where, transport), options)
+    channel = WebSocket(wire, _far_end(where, transport), options)
     channel.take_over(transport)
     if transport.is_closing():  # closed before it began
         channel.connection_lost(None)
@@ -559,7 +560,7 @@ def _reason(wire: ClientProtocol) -> Reason:
     return "not_websocket" if isinstance(fault, InvalidHandshake) else "hung_up"
 
 
-def _far(where: Url, transport: asyncio.Transport) -> Caller:
+def _far_end(where: Url, transport: asyncio.Transport) -> Caller:
     peer = transport.get_extra_info("peername")
     remote = remote_name(peer) if isinstance(peer, tuple) else where.address
     return Caller(scheme=where.scheme, remote=remote, path=where.path, tls=where.tls)

@@ -36,7 +36,7 @@ log: logging.Logger = logging.getLogger("dragoman.wire")
 
 
 class DroppingReceiver:
-    """A `Receiver` for a caller that is turned away: what it says is dropped."""
+    """A `Receiver` for a caller that is turned away: what it sends is dropped."""
 
     def received(self, message: bytes, call: Outgoing | None = None) -> None: ...
 
@@ -107,48 +107,48 @@ class Admissions:
         self._attach(channel)
 
     def _expired(self, channel: StreamChannel) -> None:
-        """What runs may finish, then the channel ends as that of one who is turned away."""
+        """End a channel whose admission has expired as one that is turned away, once what runs has finished."""
         del self._expiring[channel]
         why = Closed(f"{channel.caller.remote} turned away: {EXPIRED.reason}")
         if channel.lapse(denial_error(EXPIRED), why):
-            self._tell(channel, EXPIRED)
+            self._report(channel, EXPIRED)
         else:
             self._turn_away(channel, EXPIRED)
 
     def _turn_away(self, channel: StreamChannel, denied: Denied) -> None:
-        """Send the reason, and end: what is queued before it still goes out."""
-        self._tell(channel, denied)
+        """Send the reason and end the channel; what is queued before it is still sent."""
+        self._report(channel, denied)
         self._ends.begin(
             channel.end(denial_error(denied), Closed(f"{channel.caller.remote} turned away: {denied.reason}"))
         )
 
-    def _tell(self, channel: StreamChannel, denied: Denied) -> None:
-        """Report it to the observers and the log."""
+    def _report(self, channel: StreamChannel, denied: Denied) -> None:
+        """Report to the observers and the log that a channel is turned away."""
         if self._rejected is not None:
             caller = replace(channel.caller, identity=None)
             self._rejected(Rejection(kind="denied", reason=denied.reason, place=self._url, caller=caller))
         log.debug("%s: %s turned away: %s", self._url, channel.caller.remote, printable(denied.reason))
 
     def left(self, channel: StreamChannel) -> None:
-        """A channel is over."""
+        """Forget a channel that is over."""
         if (deciding := self._deciding.pop(channel, None)) is not None:
             deciding.cancel()
         if (expiring := self._expiring.pop(channel, None)) is not None:
             expiring.cancel()
 
     def close(self) -> None:
-        """The listener closes: channels that are not admitted yet are not admitted any more."""
+        """Close the channels that are not admitted yet: the listener closes."""
         for channel in tuple(self._deciding):
             self.left(channel)
             channel.abort(Closed("The listener was closed before the guard had decided"))
 
     async def closed(self) -> None:
-        """Until those who were turned away are gone."""
+        """Wait until the channels that were turned away are gone."""
         await self._ends.wait(None)
 
 
 def _credentials(transport: asyncio.Transport) -> UnixCredentials | None:
-    """The process at the far end; None where the system does not say."""
+    """Return the process at the far end; None where the system does not name it."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None

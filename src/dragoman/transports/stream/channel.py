@@ -6,13 +6,13 @@ Rules:
 - Reading is never paused for calls in flight: answers, cancels and pings are always taken.
 - All that is sent in one turn of the loop goes out in one write.
 - The far end's end of file ends what it sends, not what it receives: `Receiver.finished`. Our own end is orderly too:
-  after the last byte we say so and wait a moment for the far end to do the same, since closing a socket with
+  after the last byte we send an end of file and wait a moment for that of the far end, since closing a socket with
   unread bytes resets it, which can destroy answers still under way.
 - What is kept of a message whose rest has not come is reported to the listener, which bounds it in time and in all.
 - What the far end does not read in time breaks the channel, and counts in the server's budget (`net.sending`).
-- A half-closed far end may have died, which its silence does not tell. While calls run for it, white space is written
-  in front of their answers where the framing allows that: who is gone resets the channel. Where it does not, and at the
-  latest, they end `limits.half_closed_timeout` after its end of file (`HalfClosedWatch`).
+- A half-closed far end may have died, which its silence does not show. While calls run for it, white space is written
+  in front of their answers where the framing allows that: a far end that is gone resets the channel. In any case the
+  calls end `limits.half_closed_timeout` after the end of file (`HalfClosedWatch`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ...net.sending import PIECE, SendWatch, Waiters
 from ...net.sockets import in_words, reason_of
 
 _AT_ONCE = 64 * 1024
-"""So many bytes waiting for the end of this turn of the loop are written before it."""
+"""Bytes that wait for the end of this turn of the loop; more are written before it."""
 _LINGER = 1.0
 """Seconds for the far end to end its side after we have ended ours."""
 _RELEASE = 10.0
@@ -60,24 +60,25 @@ class StreamWire(Protocol):
 
 
 class ChannelOwner(Protocol):
-    """The listener of a channel. `budget`: of the server. A Protocol, because the listener makes its channels."""
+    """The listener of a channel. `budget`: that of the server. A Protocol, because the listener makes its channels."""
 
     budget: Budget
 
     def admit(self, channel: StreamChannel, wire: StreamWire) -> None:
-        """Its wire has come: serve it, or abort it."""
+        """Serve a channel whose wire has come, or abort it."""
 
     def kept(self, channel: StreamChannel, size: int, message: int) -> None:
-        """It keeps so many bytes of a message whose rest has not come."""
+        """Note that a channel keeps `size` bytes of a message whose rest has not come."""
 
     def left(self, channel: StreamChannel) -> None:
-        """It is over."""
+        """Forget a channel that is over."""
 
 
 class StreamChannel(asyncio.BufferedProtocol):
     """A `Channel` over one stream of bytes."""
 
     __slots__ = (
+        "_buffer",
         "_early",
         "_finished",
         "_flushing",
@@ -92,7 +93,6 @@ class StreamChannel(asyncio.BufferedProtocol):
         "_pending",
         "_pending_size",
         "_receiver",
-        "_room",
         "_unsent",
         "_waiters",
         "_why",
@@ -110,7 +110,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._limits = limits
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._room = read_buffer()
+        self._buffer = read_buffer()
         self._wire: StreamWire | None = None  # None before it is there and after it is gone
         self._receiver: Receiver | None = None
         self._early: list[bytes] | None = None  # what came before `open`
@@ -119,7 +119,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         self._held = 0  # bytes of a message whose rest has not come, as the listener knows
         self._flushing = False  # a callback will write what is pending
         self._half_closed: HalfClosedWatch | None = None
-        self._finished = False  # the far end says no more
+        self._finished = False  # the far end sends no more
         self._parting: tuple[bytes, ChannelError] | None = None  # the last message of a channel that lapses, and why
         self._why: ChannelError | None = None  # set: closing, or over
         self._gone: asyncio.Future[None] | None = None  # for `close` to wait on
@@ -163,8 +163,8 @@ class StreamChannel(asyncio.BufferedProtocol):
         await self._close(Closed(f"The channel to {self.caller.remote} was closed here: connect anew"))
 
     def lapse(self, notice: bytes, why: ChannelError) -> bool:
-        """The far end's admission is over: have the receiver finish what runs and close, with this message at the end.
-        False if it is none that does."""
+        """Have the receiver finish what runs and close, with this message at the end: the far end's admission is over.
+        False if the receiver does not do that."""
         if self._why is not None or not isinstance(self._receiver, LetsFinish):
             return False
         self._parting = notice, why
@@ -205,7 +205,7 @@ class StreamChannel(asyncio.BufferedProtocol):
         await asyncio.wait([gone])
 
     async def gone(self) -> None:
-        """Until the channel is over."""
+        """Wait until the channel is over."""
         if self._gone is None:
             self._gone = self._loop.create_future()
         await asyncio.wait([self._gone])
@@ -231,14 +231,14 @@ class StreamChannel(asyncio.BufferedProtocol):
             wire.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._room
+        return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._room[:nbytes]))
+        self.data_received(bytes(self._buffer[:nbytes]))
         take_turns(self._wire, nbytes, self._read_on)
 
     def _read_on(self) -> None:
-        """The others had their turn."""
+        """Read on after the others had their turn, if there is a receiver."""
         if self._wire is not None and self._receiver is not None and not self._wire.is_closing():
             self._wire.resume_reading()
 
@@ -386,12 +386,12 @@ class StreamChannel(asyncio.BufferedProtocol):
                 self._wire.write(data)
 
     async def _drained(self) -> None:
-        """Until the wire takes more, or is gone."""
+        """Wait until the wire takes more, or is gone."""
         while not self.writable and self._wire is not None:
             await self._waiters.wait()
 
     def probe(self, gap: bytes) -> None:
-        """Write what means nothing to a far end that is there."""
+        """Write `gap`, which a far end ignores, to find out whether it still exists."""
         if self._why is None and self._wire is not None and not self._pending and self.writable:
             if self._unsent is not None and self._unsent.on:
                 self._unsent.write(self._wire, gap)
@@ -420,7 +420,7 @@ class HalfClosedWatch:
         self._last = None if seconds is None else self._loop.call_later(seconds, channel.cut_off, words)
 
     def end(self) -> None:
-        """The channel is over."""
+        """Stop probing: the channel is over."""
         for timer in (self._timer, self._last):
             if timer is not None:
                 timer.cancel()

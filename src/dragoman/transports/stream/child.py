@@ -1,4 +1,4 @@
-"""Child processes as channels; the rules stand in `stdio`."""
+"""Child processes as channels; `stdio` has the rules."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def start(command: Sequence[str], options: Options) -> Channel:
     words = command_name(command)
     wire = framing(options.framing or "newline", options.limits)
     try:
-        process = subprocess.Popen(  # noqa: ASYNC220  # it is a millisecond, and gives all we need to watch it ourselves
+        process = subprocess.Popen(  # noqa: ASYNC220  # it takes a millisecond, and lets us watch the process ourselves
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -88,13 +88,13 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._words = words
-        self._errors = _Lines(_keep(process.stderr.fileno()), words, stderr)
-        self._why: ChannelError | None = None  # said instead of the exit status
+        self._errors = _Lines(_own_copy(process.stderr.fileno()), words, stderr)
+        self._why: ChannelError | None = None  # reported instead of the exit status
         self._exited = False
         self._ending = False  # by us
         self._done = False  # nothing of it is left, and its number may be another's
         self._timer: asyncio.TimerHandle | None = None
-        self._pipe = Pipe(channel, self, _keep(process.stdout.fileno()), _keep(process.stdin.fileno()))
+        self._pipe = Pipe(channel, self, _own_copy(process.stdout.fileno()), _own_copy(process.stdin.fileno()))
         for stream in (process.stdin, process.stdout, process.stderr):
             stream.close()
         self._watch_exit()
@@ -190,22 +190,22 @@ class Child:
         if self._why is None or not self._ending:
             self._why = (EndedUnread if unread else Ended)(self._farewell(status))
         if self._ending and self._timer is not None:
-            self._rest()  # the timer goes on to SIGTERM and SIGKILL for them
+            self._await_group()  # the timer goes on to SIGTERM and SIGKILL for them
         else:
             self._over()
 
-    def _rest(self) -> None:
-        """Wait for the rest of the group, until a timer has had enough of it."""
+    def _await_group(self) -> None:
+        """Wait for the rest of the group, until the timer kills it."""
         try:
             os.killpg(self._process.pid, 0)
         except OSError:
             self._over()
         else:
-            self._loop.call_later(_GROUP, self._rest_if_any)
+            self._loop.call_later(_GROUP, self._await_group_again)
 
-    def _rest_if_any(self) -> None:
+    def _await_group_again(self) -> None:
         if self._timer is not None:
-            self._rest()
+            self._await_group()
 
     def _over(self) -> None:
         self._done = True
@@ -224,12 +224,12 @@ class Child:
         lines = list(self._errors.last)
         cause = cause_of(lines) if status != 0 else ""
         last = " / ".join(line for line in lines[-_LAST_WORDS:] if line not in cause)
-        said = f": {cause}" if cause else ""
-        return f"{self._words} {how}{said}" + (f"; its last words: {printable(last, 600)}" if last else "")
+        why = f": {cause}" if cause else ""
+        return f"{self._words} {how}{why}" + (f"; its last words: {printable(last, 600)}" if last else "")
 
 
-def _keep(fd: int) -> int:
-    """A copy of our own, not blocking."""
+def _own_copy(fd: int) -> int:
+    """Return a copy of a descriptor that belongs to us and does not block."""
     copy = os.dup(fd)
     os.set_blocking(copy, False)
     return copy
@@ -250,7 +250,7 @@ class _Lines:
         self._loop.add_reader(fd, self._read)
 
     def read_now(self) -> None:
-        """Take what is there without waiting."""
+        """Read what has been written, without waiting."""
         for _ in range(64):  # a grandchild may write without end
             if not self._read():
                 break

@@ -1,9 +1,9 @@
-"""TCP, TLS and Unix sockets: dialling and listening. The channel itself is in `stream_channel`.
+"""TCP, TLS and Unix sockets: dialling and listening. The channel itself is in `channel`.
 
 Rules:
 
-- An accepted channel is served at once, unless `limits.channels` are there; TLS handshakes count among them. Where a
-  guard stands (`admission`), it is served once that has admitted it.
+- An accepted channel is served at once, unless there are `limits.channels` already; TLS handshakes count among them.
+  With a guard (`admission`) it is served once the guard has admitted it.
 - What a peer can cause at will (a handshake that fails, one channel too many) is one escaped line at debug level.
 - A closed listener removes its socket file, if that is still its own.
 """
@@ -41,7 +41,7 @@ from .channel import StreamChannel, StreamWire
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
-_NOBODY = Caller()
+_NOT_KNOWN_YET = Caller()
 
 
 # -- dialling -------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ async def dial(url: str, options: Options) -> Channel:
 
 
 def framing_name(url: Url, options: Options) -> FramingName:
-    """The framing that was chosen. LocalError for an unknown one, and for anything else that a query says."""
+    """Return the framing that was chosen. Raises LocalError for an unknown one, and for anything else in the query."""
     for name in url.query:
         if name != "framing":
             raise LocalError(f"{url.shown}: ?{printable(name)}= means nothing here; there is ?framing=")
@@ -96,13 +96,14 @@ class StreamListener:
         self._channels: set[StreamChannel] = set()
         self._partial = PartialMessages(options.limits)
         self._open = True
-        self._counting = False  # limits.channels is looked at when a connection is accepted
+        self._counting = False  # limits.channels is checked when a connection is accepted
         self._guard: Admissions | None = None
         self._load_board: LoadBoard | None = options.load_board
         self._left = Waiters()
 
     async def start(self, url: Url, mode: int, given: list[socket.socket], guard: Guard | None) -> None:
-        """Open it, on sockets that are shared with others where some are given."""
+        """Open it, on the sockets that are `given`, which other processes share, or on new ones. Raises
+        CannotListen."""
         unix = url.scheme == "unix"
         bound = given
         if unix and not given:
@@ -151,7 +152,7 @@ class StreamListener:
         self._partial.close()
 
     def _arrive(self) -> StreamChannel:
-        return StreamChannel(framing(self._framing, self._limits), self._limits, _NOBODY, self)
+        return StreamChannel(framing(self._framing, self._limits), self._limits, _NOT_KNOWN_YET, self)
 
     def admit(self, channel: StreamChannel, wire: StreamWire) -> None:
         """Serve a channel whose wire has come, unless there are too many."""
@@ -176,7 +177,7 @@ class StreamListener:
         self._partial.kept(channel, size, message)
 
     def left(self, channel: StreamChannel) -> None:
-        """A channel is over."""
+        """Forget a channel that is over."""
         self._partial.kept(channel, 0, 0)
         if self._guard is not None:
             self._guard.left(channel)
@@ -184,7 +185,7 @@ class StreamListener:
         self._left.wake()
 
     def _full(self) -> bool:
-        """As many channels and handshakes as the limit allows are there."""
+        """Return whether there are as many channels and handshakes as the limit allows."""
         arriving = sum(len(acceptor.arriving) for acceptor in self._acceptors) if self._counting else 0
         return len(self._channels) + arriving >= self._limits.channels
 

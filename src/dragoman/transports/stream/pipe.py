@@ -39,7 +39,7 @@ class PipeOwner(Protocol):
         """All is written and the output is closed: see to the rest and then call `Pipe.over`."""
 
     def aborting(self) -> None:
-        """The same at once, although not all is written."""
+        """As `closing`, but at once, although not all is written."""
 
 
 def watchable(fd: int) -> bool:
@@ -87,9 +87,9 @@ class Pipe:
         self._written = 0
 
     def start(self) -> None:
-        """Introduce itself to the protocol."""
+        """Connect to the protocol, and read if that does not pause it."""
         self._reading = True
-        self._protocol.connection_made(self)  # type: ignore[arg-type]  # what the channel needs of one it has
+        self._protocol.connection_made(self)  # type: ignore[arg-type]  # it has what the channel needs of a transport
         if self._reading:
             self._read_on()
 
@@ -109,8 +109,8 @@ class Pipe:
         return self._reading
 
     def read_now(self, *, whole: bool) -> None:
-        """Take what is there without waiting: the last words of a child that has ended. `whole`: they are not cut
-        off."""
+        """Read without waiting what a child that has ended has written last. `whole`: it was not cut off in the middle
+        of a message."""
         left = 8 * 1024 * 1024  # a grandchild may write without end
         with contextlib.suppress(OSError):
             while self._input is not None and left > 0 and (data := os.read(self._input, _CHUNK)):
@@ -120,7 +120,7 @@ class Pipe:
             self._protocol.rest_received()
 
     def end_input(self) -> None:
-        """The far end says no more: report it to the protocol, and close if it wants that."""
+        """Report to the protocol that the far end sends no more, and close if the protocol wants that."""
         self.stop_reading()
         if not self._reported and not self._protocol.eof_received():
             self.close()
@@ -188,7 +188,7 @@ class Pipe:
         return written
 
     def unread(self) -> bool:
-        """Whether the far end has read nothing of what was written, as far as the system can say so."""
+        """Return whether the far end has read nothing of what was written, as far as the system knows."""
         if self._output is None:
             return not self._written
         try:
@@ -206,7 +206,7 @@ class Pipe:
         self._pause_if_full()
 
     def can_write_eof(self) -> bool:
-        """No: closing does it, and what follows is the owner's business."""
+        """Return False: closing does it, and the owner decides what follows."""
         return False
 
     def write_eof(self) -> None:
@@ -274,9 +274,9 @@ class Pipe:
         self._reported = self._closing = True
         self._close_output()
         self.stop_reading()
-        self._loop.call_soon(self._say_over, why, then)
+        self._loop.call_soon(self._report_end, why, then)
 
-    def _say_over(self, why: Exception | None, then: Callable[[], None] | None) -> None:
+    def _report_end(self, why: Exception | None, then: Callable[[], None] | None) -> None:
         try:
             self._protocol.connection_lost(why)
         finally:

@@ -2,10 +2,10 @@
 
 Rules for our own:
 
-- The wire is kept for the wire: while the channel lives, and while `keep` holds, what prints (this program,
-  a library in C, a child) prints to standard error, and what reads standard input finds it empty. Both come back
-  when it is over.
-- It ends at end of file, and when the parent has died, for then end of file may never come.
+- They are kept for the wire alone: while the channel lives, and while `keep` holds, what prints (this program, a
+  library in C, a child) prints to standard error, and what reads standard input finds it empty. Both are restored at
+  the end.
+- The channel ends at end of file, and when the parent has died, because end of file may then never come.
 
 Rules for a child:
 
@@ -81,9 +81,9 @@ _holders: list[object] = []
 
 
 def keep() -> Callable[[], None]:
-    """Keep standard input and output for the wire, also before there is one and after it, so that nothing which runs
-    then prints there. Returns the function that releases them; the last one gives them back. LocalError where there
-    are none."""
+    """Keep standard input and output for the wire, also before the channel exists and after its end, so that nothing
+    prints there meanwhile. Return the function that releases them; when all who keep them have done so, they are
+    restored. Raises LocalError where there are none."""
     if not _kept:
         _kept.append(_Kept())
     holder = object()
@@ -145,7 +145,7 @@ class _Own:
 
 
 def _private(fd: int, mode: int) -> int:
-    """A descriptor of the same thing for the wire alone, not blocking where it can be watched.
+    """Return a descriptor of the same file for the wire alone, which does not block where it can be watched.
 
     Whether a descriptor blocks is shared with every process that has inherited it, such as the shell that waits
     behind a terminal. So a pipe or a terminal is opened once more, where the system lets us.
@@ -169,7 +169,7 @@ def _take(url: str, options: Options) -> StreamChannel:
 
 
 async def dial(url: str, options: Options) -> Channel:
-    """A channel to the process that started this one (`stdio:`). Raises LocalError where it is taken."""
+    """A channel to the process that started this one (`stdio:`). Raises LocalError where another channel has it."""
     return _take(url, options)
 
 

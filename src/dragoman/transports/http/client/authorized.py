@@ -1,7 +1,7 @@
-"""Requests that need a token: each goes out with one, and goes out again after a 401 or 403 that something can be done
-about. A value of `Options.auth` says where the token comes from; this module knows no OAuth.
+"""Requests that need a token: each is sent with one, and sent again after a 401 or 403 where another token may help. A
+value of `Options.auth` provides the token; this module knows no OAuth.
 
-A request that was refused so was not run, so it may be sent again, which nothing else here ever is.
+A request that was refused in this way was not run, so it may be sent again. No other request ever is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .pool import Pool
 from .posts import Posts
 
 MOST = 8
-"""Times that one request is sent: a nonce or two, a renewed token, a login, two logins for more scopes."""
+"""How often one request is sent at most: for a nonce or two, a renewed token, a login, two logins for more scopes."""
 
 
 class RequestAttempt(Protocol):
@@ -35,11 +35,11 @@ class RequestAuthorization(Protocol):
     """The authorization of the requests to one URL."""
 
     def begin(self, operation: str, patience: Callable[[], AbstractContextManager[object]]) -> RequestAttempt:
-        """A request begins. `operation`: what it does, in a text; `patience`: a context in which it does not time
+        """Begin a request. `operation`: what it does, in words; `patience`: makes a context in which it does not time
         out."""
 
     async def close(self) -> None:
-        """No request will come any more."""
+        """Release what it holds: no request will come any more."""
 
 
 class RequestSender(Protocol):
@@ -67,7 +67,7 @@ class AuthorizedPool:
         self, pool: Pool, where: Url, authorization: RequestAuthorization, operation: Callable[[bytes], str]
     ) -> None:
         self.posts: Posts | None = None
-        """Whose calls wait without a time-out while a person logs in."""
+        """The POSTs whose calls wait without a time-out while a person logs in."""
         self.on_token: Callable[[], object] = _nothing
         """Called before a request that has another token than the one before it."""
         self._sent: str | None = None
@@ -96,7 +96,7 @@ class AuthorizedPool:
                 self.on_token()
             reply = await self._pool.ask(method, body, {**(headers or {}), **fields}, target=target, timeout=timeout)
             try:
-                # the end of a session is worth no login: a window would open when the program is left
+                # no login for a DELETE, which ends a session: a window would open when the program ends
                 again = method != "DELETE" and await attempt.again(reply.status, reply.headers)
             except BaseException:
                 reply.close()
@@ -128,15 +128,15 @@ class AuthorizedPool:
 
 
 def _nothing() -> None:
-    """No one needs to know of another token."""
+    """Do nothing, where nothing is to be done about a new token."""
 
 
-def _by_method(body: bytes) -> str:
+def _post(body: bytes) -> str:
     return "POST"
 
 
 def requests_to(
-    where: Url, options: Options, accept: str, operation: Callable[[bytes], str] = _by_method
+    where: Url, options: Options, accept: str, operation: Callable[[bytes], str] = _post
 ) -> Pool | AuthorizedPool:
     """A pool for a server, whose requests are authorized if `options.auth` says how to."""
     pool = Pool(where, options, accept)

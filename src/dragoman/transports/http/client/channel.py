@@ -82,7 +82,7 @@ class _HttpChannel:
         why: Exception | None
         try:
             reply, body = await self._exchange(post)
-            why = _refused_note(post, reply, body) if call is None else _unusable(post, reply, body)
+            why = _not_accepted(post, reply, body) if call is None else _unusable(post, reply, body)
         except (BadAnswer, Broken) as error:
             why = error
         if call is None:
@@ -139,7 +139,7 @@ class _Named(Struct):
 
 
 def _answered(post: PendingPost, reply: ClientReply) -> str:
-    """The status that came back, behind the request and its URL."""
+    """Return the beginning of an error text: the request, its URL and the status that came back."""
     batch = post.message.startswith(b"[")
     method = "a batch" if batch else msgspec.json.decode(post.message, type=_Named).method
     return f"{printable(method)}: POST {post.posts.name} answered {reply.line}"
@@ -158,17 +158,17 @@ def _unusable(post: PendingPost, reply: ClientReply, body: bytes) -> Broken | Ba
         return None
     if status in (401, 403):
         challenge = printable(reply.headers.get("www-authenticate", ""))
-        said = excerpt(body)
-        parts = [_answered(post, reply), said, challenge and f"it asks for {challenge}"]
+        detail = excerpt(body)
+        parts = [_answered(post, reply), detail, challenge and f"it asks for {challenge}"]
         return NotAdmitted(": ".join(part for part in parts if part), status, reply.headers.get("www-authenticate", ""))
     if 300 <= status < 400:
-        said = f"it redirects to {printable(reply.headers.get('location', 'nowhere'))}, which is not followed; connect there"
+        detail = f"it redirects to {printable(reply.headers.get('location', 'nowhere'))}, which is not followed; connect there"
     else:
-        said = excerpt(body)
-    return Broken(f"{_answered(post, reply)}: {said}" if said else _answered(post, reply))
+        detail = excerpt(body)
+    return Broken(f"{_answered(post, reply)}: {detail}" if detail else _answered(post, reply))
 
 
-def _refused_note(post: PendingPost, reply: ClientReply, body: bytes) -> Exception | None:
+def _not_accepted(post: PendingPost, reply: ClientReply, body: bytes) -> Exception | None:
     """Why a notification was not accepted, or None."""
     if body and (error := orphan(body)) is not None:
         return error

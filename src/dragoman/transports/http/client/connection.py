@@ -104,7 +104,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._fail(Broken(f"{self.where} did not answer within {timeout:g} s"))
 
     def _fail(self, why: Broken | BadAnswer) -> None:
-        """The current request fails."""
+        """Fail the current request and close the connection."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(why)
         elif self._reply is not None:
@@ -128,35 +128,35 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             self._parser.feed_data(read_buffer()[:count])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._nonsense(error, bytes(read_buffer()[: min(count, 200)]))
+            self._fail_parsing(error, bytes(read_buffer()[: min(count, 200)]))
             return
         if self._reply is None and self._waiter is not None and self._fed > self._head_limit:
-            self._fail(self._big())
+            self._fail(self._head_too_large())
         take_turns(self._transport, count, self._read_on)
 
     def _read_on(self) -> None:
-        """The others had their turn."""
+        """Read on after the others had their turn, unless the reply holds the reading."""
         held = self._reply is not None and self._reply.held
         if self._transport is not None and not held and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def _big(self) -> BadAnswer:
+    def _head_too_large(self) -> BadAnswer:
         refusal = too_large("header_size", self._head_limit, None)
         return BadAnswer(f"the head of what {self.where} answers: {refusal.reason}")
 
-    def _nonsense(self, error: Exception, came: bytes) -> None:
-        said = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+    def _fail_parsing(self, error: Exception, came: bytes) -> None:
+        fault = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
         if self._reply is not None:
-            self._fail(Broken(printable(f"the answer of {self.where} broke off: {said}")))
-        elif isinstance(said, BadAnswer):
-            self._fail(said)
+            self._fail(Broken(printable(f"the answer of {self.where} broke off: {fault}")))
+        elif isinstance(fault, BadAnswer):
+            self._fail(fault)
         else:
             guess = recognise_stranger(came, "http") if self._unknown else None
-            why = guess or f"{said}; the server, or a proxy before it, must send a head as RFC 9112 has it"
+            why = guess or f"{fault}; the server, or a proxy before it, must send a head as RFC 9112 has it"
             self._fail(BadAnswer(printable(f"what {self.where} answers is not HTTP: {why}")))
 
     def eof_received(self) -> bool:
-        self.usable = False  # the transport closes from now on, and says so a turn of the loop later
+        self.usable = False  # the transport closes now, and reports it a turn of the loop later
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -172,8 +172,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             if reply is not None:
                 why = Broken(printable(f"the answer of {self.where} broke off{how}"))
             else:
-                said = f"{self.where} closed the connection without an answer{how}"
-                why = Broken(printable(said)).because(_reason(error))
+                words = f"{self.where} closed the connection without an answer{how}"
+                why = Broken(printable(words)).because(_reason(error))
             self._fail(why)
         self._lost(self)
 
@@ -194,7 +194,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         text = value.decode("latin-1").strip()
         self._size += len(name) + len(value) + 4  # ": " and the line
         if self._size > self._head_limit:
-            raise self._big()
+            raise self._head_too_large()
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
@@ -277,7 +277,7 @@ class ClientReply:
 
     @property
     def line(self) -> str:
-        """The status as text."""
+        """The status line as text, for errors."""
         return printable(f"HTTP {self.status} {self._reason.decode('latin-1')}".rstrip())
 
     @property
@@ -375,5 +375,5 @@ class ClientReply:
 
 
 def _reason(error: Exception | None) -> Reason:
-    """Why a connection was closed that owes an answer."""
+    """Return why a connection was closed before the answer."""
     return "certificate_wanted" if error is not None and reason_of(error) == "certificate_wanted" else "hung_up"

@@ -5,8 +5,8 @@ Rules:
 - Connections are kept alive and reused, one request at a time each; the caller (`posts`) bounds their number.
   A connection that was idle for `KEEPALIVE` is not reused, because servers close idle ones and a POST could be lost.
 - A POST is never repeated, and a redirect never followed: only the caller knows whether a request may run twice. A GET
-  or a DELETE goes out once more where a connection that was kept open is closed in place of an answer; a POST fails,
-  by "connection refused" where the server is not there any more.
+  or a DELETE goes out once more where a connection that was kept open is closed instead of answering; a POST fails,
+  with "connection refused" where the server does not exist any more.
 - A failure is `Broken`; a reply that is not HTTP or is too large is `BadAnswer`, both in one line that is safe to
   print.
 - No cookies, no proxy or netrc from the environment; compression is not requested, but gzip and deflate are understood.
@@ -56,7 +56,7 @@ class Pool:
 
     def __init__(self, where: Url, options: Options, accept: str, *, address: str | None = None) -> None:
         """`accept`: the media types that are understood. `options`: limits, tls, headers, auth. `address`: the IP
-        address to connect to, whatever the host's name resolves to by then; certificates are checked for the name.
+        address to connect to, without resolving the host's name again; certificates are checked for the name.
         LocalError for what `fields` refuses, and for other schemes."""
         if where.plain != "http":
             raise LocalError(f"{where}: this wire takes http:// and https://")
@@ -92,21 +92,21 @@ class Pool:
         `timeout`: seconds from when there is a connection to the end of the body. Raises Broken, BadAnswer.
         """
         head = self._head(method, self._target if target is None else _target(target), body, headers)
-        wire = self._unused()
-        if wire is None:
+        connection = self._idle_connection()
+        if connection is None:
             reply = await (await self._connect()).ask(head, body or b"", timeout)
         else:
             try:
-                reply = await wire.ask(head, body or b"", timeout)
+                reply = await connection.ask(head, body or b"", timeout)
             except Broken as why:
                 if why.reason != "hung_up":
                     raise
                 # the far end closed what it had kept open: is it there at all?
-                wire = await self._connect()
+                connection = await self._connect()
                 if method == "POST":
-                    wire.abort()
+                    connection.abort()
                     raise
-                reply = await wire.ask(head, body or b"", timeout)
+                reply = await connection.ask(head, body or b"", timeout)
         self._spoken = True
         return reply
 
@@ -134,13 +134,13 @@ class Pool:
 
     # -- connections ------------------------------------------------------------------------------
 
-    def _unused(self) -> ClientConnection | None:
-        """The connection that was used last, so that few stay open if few are needed."""
+    def _idle_connection(self) -> ClientConnection | None:
+        """Take the idle connection that was used last, so that few stay open if few are needed; None without one."""
         while self._idle:
-            since, wire = self._idle.pop()
-            if wire.usable and self._loop.time() - since < KEEPALIVE:
-                return wire
-            wire.abort()
+            since, connection = self._idle.pop()
+            if connection.usable and self._loop.time() - since < KEEPALIVE:
+                return connection
+            connection.abort()
         return None
 
     async def _connect(self) -> ClientConnection:
@@ -152,24 +152,24 @@ class Pool:
         )
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                _, wire = await open_connection(make, where, self._tls, self._address)
+                _, connection = await open_connection(make, where, self._tls, self._address)
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             raise cannot_dial(where, error) from error
-        self._live.add(wire)
-        return wire
+        self._live.add(connection)
+        return connection
 
-    def _free(self, wire: ClientConnection) -> None:
-        """A connection can be reused."""
+    def _free(self, connection: ClientConnection) -> None:
+        """Keep a connection that can be reused."""
         if self._emptied is not None:
-            wire.abort()
+            connection.abort()
             return
-        self._idle.append((self._loop.time(), wire))
+        self._idle.append((self._loop.time(), connection))
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(KEEPALIVE, self._sweep)
 
-    def _lost(self, wire: ClientConnection) -> None:
-        """A connection has ended."""
-        self._live.discard(wire)
+    def _lost(self, connection: ClientConnection) -> None:
+        """Forget a connection that has ended."""
+        self._live.discard(connection)
         if self._emptied is not None and not self._live and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -177,11 +177,11 @@ class Pool:
         """Close connections that were idle for long."""
         old = self._loop.time() - KEEPALIVE
         kept = []
-        for since, wire in self._idle:
-            if since <= old or not wire.usable:
-                wire.abort()
+        for since, connection in self._idle:
+            if since <= old or not connection.usable:
+                connection.abort()
             else:
-                kept.append((since, wire))
+                kept.append((since, connection))
         self._idle = kept
         self._sweeping = self._loop.call_at(kept[0][0] + KEEPALIVE, self._sweep) if kept else None
 
@@ -192,8 +192,8 @@ class Pool:
             self._sweeping = None
         if self._emptied is None:
             self._emptied = self._loop.create_future()
-            for wire in list(self._live):
-                wire.abort()
+            for connection in list(self._live):
+                connection.abort()
             if not self._live:
                 self._emptied.set_result(None)
         await asyncio.shield(self._emptied)

@@ -45,7 +45,7 @@ class PendingPost:
         """The time until which a notification waits to be sent."""
 
     def abandon(self) -> None:
-        """Stop: the connection is closed, by which the server notices."""
+        """Stop it: its connection is closed, so that the server notices."""
         if self.task is not None:
             self.task.cancel()
         else:
@@ -96,7 +96,7 @@ class Posts:
         self._writable = writable
         self._release = release
         self._loop = asyncio.get_running_loop()
-        self._told = False
+        self._reported = False
         self._closing: asyncio.Task[None] | None = None
         self._unsent = 0
         self._full = False
@@ -115,7 +115,7 @@ class Posts:
             self._notes.setdefault(post.sender, set()).add(post)
         else:
             call.abandon = post.abandon
-        if not lane.waiting and self._free(lane):
+        if not lane.waiting and self._may_start(lane):
             self._start(post)
         else:
             lane.waiting[post] = None
@@ -193,20 +193,20 @@ class Posts:
         return [post.task for lane in self._lanes for post in lane.running if post.task is not None]
 
     def _end(self) -> None:
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             self._waiters.wake()
             if self.receiver is not None and self.ending is not None:
                 self.receiver.ended(self.ending)
 
-    def _free(self, lane: Lane) -> bool:
+    def _may_start(self, lane: Lane) -> bool:
         """Whether another POST of this lane may start."""
         if not lane.running:
             return True
         return len(lane.running) < lane.share and sum(len(one.running) for one in self._lanes) < lane.most
 
     def _late(self, post: PendingPost, timeout: float) -> None:
-        """A notification could not be sent in time."""
+        """Fail a notification that could not be sent in time."""
         self._settle(post, Broken(f"{self.name}: a notification waited {timeout:g} s for its turn (limit connections)"))
         self.forget(post)
 
@@ -230,15 +230,15 @@ class Posts:
         """Remove a waiting message; it is never sent."""
         if post in post.lane.waiting:
             self._unqueue(post)
-            self._cut(post)
+            self._settle_aborted(post)
 
     def over(self, post: PendingPost) -> None:
-        """A POST has ended: start the next waiting ones, by precedence of their lanes."""
+        """Start the next waiting POSTs after one has ended, by precedence of their lanes."""
         post.lane.running.discard(post)
         if post.taken is not None:
-            self._cut(post)
+            self._settle_aborted(post)
         for lane in self._lanes:
-            while lane.waiting and self._free(lane):
+            while lane.waiting and self._may_start(lane):
                 following = next(iter(lane.waiting))
                 self._unqueue(following)
                 self._start(following)
@@ -255,7 +255,7 @@ class Posts:
             self._loop.call_soon(self._resumed)
 
     def _resumed(self) -> None:
-        if not self._full and not self._told and self.receiver is not None:
+        if not self._full and not self._reported and self.receiver is not None:
             self.receiver.resumed()
 
     def _settle(self, post: PendingPost, why: Exception | None) -> None:
@@ -268,7 +268,7 @@ class Posts:
             del self._notes[post.sender]
         post.taken.set_result(why)
 
-    def _cut(self, post: PendingPost) -> None:
-        """The end of a POST; a notification without an outcome was aborted."""
+    def _settle_aborted(self, post: PendingPost) -> None:
+        """Settle a notification whose POST has ended without an outcome: it was aborted."""
         if post.taken is not None and not post.taken.done():
             self._settle(post, self.ending or Broken(f"{self.name}: the notification was cut off"))
