@@ -85,7 +85,7 @@ async def test_callers_that_give_up_stop_their_handlers() -> None:
 
 @pytest.mark.slow
 async def test_a_thousand_far_ends_that_send_a_byte_a_second_are_cut_off_and_do_no_harm() -> None:
-    limits = Limits(header_timeout=2.0, body_timeout=2.0, idle_timeout=2.0)
+    limits = Limits(header_timeout=2.0, body_timeout=2.0)
     async with serve(faulty(), urls=["http://127.0.0.1:0"], limits=limits) as serving:
         port = port_of(serving.urls[0])
         cut: list[bytes] = []
