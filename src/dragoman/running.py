@@ -25,8 +25,9 @@ def run_app(
 
     Without URLs a Service is served at http://127.0.0.1:8000, an MCP server on standard input and output.
     `transport`: "stdio", "http" (or "streamable-http"), "tcp", "ws", ...; `host` and `port`: where it
-    listens, by default http, 127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for a Service and
-    /mcp for an MCP server. For further options write `asyncio.run(serve(app, urls=...))`. Raises LocalError for URLs
-    together with these options, for a path on a wire without paths, and for what `serve` refuses.
+    listens, by default http, 127.0.0.1 and 8000; `path`: of the endpoint on http and ws, by default / for
+    a Service and /mcp for an MCP server. For further options write `asyncio.run(serve(app, urls=...))`.
+    Raises LocalError for URLs together with these options, for a path on a wire without paths, and for what
+    `serve` refuses.
     """
     serve_app(self, urls, transport=transport, host=host, port=port, path=path)  # noqa: F821  (the package sets it)
