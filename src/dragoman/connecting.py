@@ -228,12 +228,12 @@ class Connecting:
             v1=wanted.v1,
         )
         if wanted.timeout is not UNSET:
-            peer.timeout = wanted.timeout
+            peer._timeout = wanted.timeout
         peer.idempotent = frozenset(wanted.idempotent)
         peer.alone = True
         peer.on_state = wanted.on_state
         if wanted.reconnect:
-            peer.on_lost = lambda why: self._lost(peer)
+            peer._on_lost = lambda why: self._lost(peer)
         return peer
 
     def _lost(self, peer: ChannelPeer) -> bool:

@@ -23,7 +23,7 @@ def take_batch(
 ) -> bool:
     """Take several messages at once; returns whether an answer is owed. `stream` sends a message ahead of the answers,
     `respond` all answers, `accept` that there are none."""
-    service = peer.runner.service
+    service = peer._runner.service
     watch = service._watch
     observed = watch is not None and not answers_only(batch)
     whole = watch.came_in(batch, peer, caller, nothing, raw) if watch is not None and observed else None

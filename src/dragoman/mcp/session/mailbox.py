@@ -71,7 +71,7 @@ class MailboxSessions:
             self._drop(gone)
         peer, home = self._server.peer(), MailboxHome(caller)
         peer.attach(home)
-        peer.conversation.last_id = int.from_bytes(
+        peer._conversation.last_id = int.from_bytes(
             os.urandom(6), "big"
         )  # far below 2^53, which every JSON number holds
         self._peers[where] = peer, home
@@ -84,7 +84,7 @@ class MailboxSessions:
             found[1].abort(Closed("the session was forgotten"))
 
     def _gone(self, peer: ChannelPeer, id: Any) -> None:
-        run = peer.conversation.inbound.get(id)
+        run = peer._conversation.inbound.get(id)
         if run is not None:
             run.end(None)
 

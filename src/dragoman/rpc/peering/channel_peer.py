@@ -1,7 +1,8 @@
-"""The peer of a channel: what `connect` and serving make, a `Peer` for those who use it.
+"""The peer of a channel: what `connect` and serving make, a `Peer` that takes calls too.
 
-`ChannelEnd` takes calls; this module makes them, and handles loss, reconnection and close. Pending calls belong to
-the peer, not to its channel.
+What comes in is run, answered, or passed to our own calls; this never waits for a handler or for a write. Answers are
+never dropped; progress is, when the far end reads too slowly. The `Conversation` decides which calls are in flight, and
+when the channel may close. Pending calls belong to the peer, not to its channel, which may be lost and made anew.
 """
 
 from __future__ import annotations
@@ -9,41 +10,41 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
-from ...channel import LIMITS, Broken, Channel, ChannelError, Closed, Ended, again
-from ...jsonrpc.codec import CallMessage
-from ...jsonrpc.errors import LSP, CallTimeout, Dialect, LocalError, RpcError
+from ...channel import LIMITS, Broken, Caller, Channel, ChannelError, Closed, Ended, Outgoing, again
+from ...jsonrpc.codec import CallMessage, failure, key, read
+from ...jsonrpc.conversation import nameless
+from ...jsonrpc.errors import INVALID_REQUEST, LSP, BadAnswer, Dialect, Refusal, RpcError
+from ...jsonrpc.framing import NO_HEADER
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
-from ...jsonrpc.messages import ErrorObject
+from ...jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message, Notification, Request, Result, Single
 from ...jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
-from ..binding.results import encode_call, to_json
-from ..method import ERROR
-from ..middleware import Call, Middleware, Next, chain
-from ..notifications import Notifications
-from ..observing import Departure, ServiceWatch, Speak
-from ..outbound import OutboundCall, OutgoingBatch, decoder_of, of_other_loop
+from ...net.strangers import recognise_stranger
+from ...repeats import Repeats
+from ..binding.results import to_json
+from ..declared import UNDECLARED, ErrorRegistry
+from ..dispatch import MessageOrigin
+from ..method import ERROR, Method
+from ..middleware import Middleware
+from ..observing import Arrival, Deliver, Speak, nothing, numbers
+from ..outbound import IS_MCP, Note, Notes, OutboundCall, fail_only, of_mcp
 from ..peer import Peer
-from ..proxy import proxy
 from ..runner import InboundCall, Runner
-from .channel_end import LAPSED, UNDONE, ChannelEnd, OlderCalls
 
-running_loop: Final = asyncio._get_running_loop
-"""The running loop, or None; `asyncio.get_running_loop` raises where there is none, as under trio."""
-
-T = TypeVar("T")
 State: TypeAlias = Literal["connected", "lost", "closed"]
 OnState: TypeAlias = Callable[[State, ChannelError | None], object]
 
 logger: logging.Logger = logging.getLogger("dragoman")
+repeats: Repeats = Repeats(logger)
 
-BROADCAST: Any = ("broadcast",)
-"""The options of a broadcast notification on its way through middleware."""
-
+UNREAD = 10_000
+"""Answers that a far end may be sent while it reads none; then its channel is broken."""
+GUESSED = frozenset(("tcp", "tls", "unix", "stdio"))
+"""The wires on which another protocol may be at the far end: bytes that nothing has framed before us."""
 
 PEER: Final = {
     "limits": LIMITS | NONE,
@@ -57,31 +58,22 @@ PEER: Final = {
 """The rules of the options of a Peer."""
 
 
-class ChannelPeer(ChannelEnd):
-    """A `Peer`, and in `dir` nothing but that. `connect` makes one, and serving one for each channel.
+class ChannelPeer(Peer):
+    """The `Peer` that `connect` makes, and serving for each channel; in `dir` a Peer and nothing more.
 
-    `attach` gives it its channel. `timeout`: seconds for a call that names none; None: for ever. `v1`: it writes
-    JSON-RPC 1.0. `middleware` is around each of its calls.
+    It is the `Receiver` of its channel, which `attach` gives it, and the `MessageAcceptor` of what comes in on it.
+    `timeout`: seconds for a call that names none; None: for ever. `v1`: it writes JSON-RPC 1.0. `middleware` is around
+    each of its calls. `lenient`: what is taken beyond the specification.
     After an outage the calls of `idempotent` methods are sent again. `on_state` receives "connected", "lost" and
-    "closed". `on_lost` and `redialling` are the library's, for connecting again.
+    "closed". `redialling` is for connecting again.
     """
 
     __slots__ = (
-        "_chain",
-        "_ending",
-        "_online",
-        "_outside",
-        "_why",
-        "idempotent",
-        "middleware",
-        "on_lost",
-        "on_state",
-        "parting",
-        "redialling",
+        "_ending", "_errors", "_idle", "_malformed_in_a_row", "_older", "_pumping", "_tasks", "_understood", "_unread",
+        "alone", "dropped", "idempotent", "lenient", "mute", "on_state", "origin", "parting", "redialling", "refusing",
         "state",
-        "timeout",
-        "v1",
-    )
+    )  # fmt: skip
+    _runner: Runner
 
     def __init__(
         self,
@@ -97,67 +89,520 @@ class ChannelPeer(ChannelEnd):
     ) -> None:
         check("Peer", PEER, locals())
         service = runner.service
-        super().__init__(runner, limits or service.limits, lenient or service._lenient, dialect, errors)
-        self.timeout: float | None = timeout if timeout is not None else self.limits.call_timeout
-        self.v1: bool = v1
-        self._why: ChannelError | None = None
-        self.middleware: tuple[Middleware, ...] = tuple(middleware)
-        self._chain = chain(self.middleware, self.unchained) if middleware else None
-        self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
+        limits = limits or service.limits
+        runner.bind()
+        timeout = limits.call_timeout if timeout is None else timeout
+        super().__init__(runner, limits, timeout=timeout, dialect=dialect, middleware=middleware, v1=v1)
+        self.lenient: Leniency = lenient or service._lenient
+        self.origin: MessageOrigin = MessageOrigin(Caller(), self)
+        """The origin of messages on the channel."""
         self.idempotent: frozenset[str] = frozenset()
-        self.on_lost: Callable[[ChannelError], bool] | None = None
         self.on_state: OnState | None = None
         self.state: Any = None
         """For the maker of this peer: the state of a protocol on top."""
         self.redialling: asyncio.Task[Any] | None = None
-        self._online: asyncio.Future[None] | None = None
-        """Done when it has another channel; None while calls are taken on the one it has, and where none will come."""
-        self._outside = (
-            False  # its channel leaves the process: what comes from another loop is refused before it is sent
-        )
+        self.dropped: int = 0
+        """Progress notifications that were not sent because the far end reads too slowly."""
+        self.refusing: Refusal = _DRAINING
+        """The refusal of calls that come while it drains."""
+        self.mute: bool = False
+        """No incoming message is answered: for a protocol in which this end only sends requests."""
+        self.alone: bool = False
+        """No other peer uses this one's runner, which is released with the peer."""
         self.parting: bool = False
         """Whether it closes because its server drains."""
+        self._errors = ErrorRegistry(errors) if errors else UNDECLARED
+        self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
+        self._idle: asyncio.Future[None] | None = None
+        self._older: OlderCalls | None = None
+        self._tasks: set[asyncio.Task[Any]] | None = None
+        self._pumping = False
+        self._unread = 0
+        self._malformed_in_a_row = 0
+        self._understood = False  # a message has come on this channel: it speaks JSON-RPC
 
-    # -- life
+    def __dir__(self) -> list[str]:
+        return dir(Peer)
+
+    acknowledges = True
+    """On a channel nothing waits for a notification."""
+
+    # -- the channel's Receiver
+
+    def received(self, raw: bytes, call: Outgoing | None = None) -> None:
+        """A complete message has come, in the exchange of `call` where it came in one. Raises nothing: a fault of ours
+        becomes the answer."""
+        service = self._runner.service
+        wire = None
+        try:
+            if service._quick and call is None:
+                owed, channel = self._conversation, self._channel
+                calm = channel is not None and channel.writable and not owed.draining
+                if calm and not (owed.inbound or owed.waiting):
+                    found = service._answer_inline(raw, self.lenient)
+                    if isinstance(found, bytes):
+                        self._malformed_in_a_row = 0
+                        self.answer(found)
+                        return
+                    wire = found
+            message = read(raw, self._limits, self.lenient, wire)
+            if call is not None:
+                self._replied(message, call, raw)
+            elif type(message) is Malformed:
+                self._unreadable(message, raw)
+            else:
+                self._malformed_in_a_row = 0
+                self._understood = True
+                service._dispatcher.dispatch(message, self, self.origin, self.answer, raw)
+        except Exception as error:
+            if service._watch is not None:
+                service._watch.faulty(self.caller.path, self.caller, raw, error)
+            service._answers.faulty(raw, error, self.answer, self._dialect)
+
+    def take(
+        self,
+        message: Single,
+        deliver: Deliver,
+        reply_stream: Speak,
+        caller: Caller,
+        raw: bytes = b"",
+        batch: Arrival | None = None,
+    ) -> None:
+        """A message that did not come on the channel: `deliver` takes its answer (None: there is none), `reply_stream`
+        what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an element. Raises
+        nothing, as `received`."""
+        origin = MessageOrigin(caller, self, reply_stream)
+        self._runner.service._dispatcher.dispatch(message, self, origin, deliver, raw, batch)
+
+    def resumed(self) -> None:
+        """The wire takes more: start waiting calls."""
+        self._unread = 0
+        self._pump()
+
+    def finished(self) -> None:
+        """The far end sends nothing more: our calls get no answer, but we still owe answers."""
+        if self._online is not None:  # it moves: they wait for the next channel
+            return
+        self._conversation.half_closed = True
+        if self._notes is not None:
+            self._notes.claim()
+        for pending in self._conversation.abandon():
+            why = f"the far end closed its sending side before it answered{self._meanwhile(pending)}"
+            pending.fail(Ended(why).because("hung_up"))
+        self.end_standing(None)  # they could not be cancelled any more
+        self._settled()
+
+    # -- what is not a message
+
+    def _unreadable(self, malformed: Malformed, raw: bytes) -> None:
+        """A malformed message has come. Two peers that answer each other's errors with errors would do so for ever."""
+        channel = self._channel
+        if nameless(malformed.id) and malformed.spoils is None:
+            guessing = self.alone and not self._understood and self.caller.scheme in GUESSED
+            if (
+                guessing
+                and channel is not None
+                and (other := recognise_stranger(raw[:200], self.caller.scheme)) is not None
+            ):
+                channel.abort(Broken(f"{self._remote} does not send JSON-RPC as it is expected here; {other}"))
+                return
+            self._malformed_in_a_row += 1
+            words = "%s wrote what is not a message: %.200r (%s)"
+            if self.alone and self.caller.scheme == "stdio":
+                words = "%s wrote what is not a message to its standard output: %.200r (%s); print to stderr there"
+                level = logging.WARNING
+            else:
+                level = logging.DEBUG
+            repeats.log(level, words, self._remote, raw[:200].decode("utf-8", "backslashreplace"), malformed.reason)
+            count, last = self._malformed_in_a_row, malformed.reason
+            if self.alone and self.caller.scheme in ("http", "https"):  # events of a stream, which end nothing
+                count = 0
+            if count > self._limits.malformed_in_a_row and channel is not None:
+                why = f"{count} messages in a row were not JSON-RPC (limit malformed_in_a_row); the last: {last}"
+                channel.abort(Broken(why))
+                return
+        self.refused(malformed, raw)
+
+    def refused(self, malformed: Malformed, raw: bytes = b"") -> None:
+        """Answer what is not a message, where that can be; a senseless response fails its call at once."""
+        answer = None
+        if not self.malformed(malformed, raw):
+            expected = malformed.kind == "too_large" or malformed.reason == NO_HEADER
+            if expected and self.alone and nameless(malformed.id):
+                # to the end that dialled it is an answer in all likelihood
+                fail_only(self._conversation, BadAnswer(malformed.reason), self._remote)
+            answer = self._runner.service._answers.malformed(malformed, self._dialect)
+        if (watch := self._watch) is not None:
+            watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
+        if answer is not None:
+            self._conversation.notified = True
+        self.answer(answer)
+
+    def _fail_answered(self, id: Any, malformed: Malformed) -> bool:
+        """Fail the call that an unreadable response with this id was for, or those of a batch; False if it was for
+        none."""
+        conversation = self._conversation
+        if malformed.batch:
+            found = conversation.resolve_batch(id)
+        else:
+            pending = conversation.resolve(id)
+            found = [] if pending is None else [pending]
+        for one in found:
+            one.fail(BadAnswer(malformed.reason))
+        return bool(found)
+
+    def malformed(self, malformed: Malformed, raw: bytes = b"") -> bool:
+        """A malformed message has come. True when it is handled; False if it must be answered."""
+        if self._fail_answered(malformed.spoils, malformed):
+            return True
+        if malformed.answerable:
+            if malformed.kind != "too_large" and nameless(malformed.id):  # it may have been meant for an answer
+                text = f": {_shown(raw)}" if raw else ""
+                self._note(Note(f"what could not be read came ({malformed.reason}){text}"))
+            return False
+        if malformed.id is UNSET:
+            repeats.warning("a notification from %s was dropped: %s", self._remote, malformed.reason)
+            return True
+        logger.debug("senseless response from %s: %s", self._remote, malformed.reason)
+        if self._fail_answered(malformed.id, malformed):
+            pass
+        elif nameless(malformed.id) and malformed.kind == "too_large":
+            fail_only(self._conversation, BadAnswer(malformed.reason), self._remote)
+        elif nameless(malformed.id):
+            self._note(Note(f"an answer without an id came ({malformed.reason})"), logging.WARNING)
+        return True
+
+    # -- what came in the exchange of one call
+
+    def _replied(self, message: Message, call: Outgoing, raw: bytes) -> None:
+        """Take what the exchange of a call brought: its answers belong to this call alone, and no fault of it to
+        another."""
+        service, kind = self._runner.service, type(message)
+        elements = message.messages if isinstance(message, Batch) else (message,)
+        kept = tuple(one for one in elements if self._of_exchange(one, call, raw))
+        if not kept:
+            return
+        if kind is Batch:
+            message = Batch(kept)
+        service._dispatcher.dispatch(message, self, self.origin, self.answer, raw)
+
+    def _of_exchange(self, message: Single, call: Outgoing, raw: bytes) -> bool:
+        """Whether a message of an exchange is dispatched as one of a channel is."""
+        if isinstance(message, Result | Failure):
+            if not call.awaits(message.id):
+                words = "an answer came that is not this call's"
+                if isinstance(message, Failure) and nameless(message.id):
+                    words = f"an error without an id came: {message.error.message}"
+                self._note(Note(words, call=call))
+                return False
+            return True
+        if not isinstance(message, Malformed):
+            return True
+        id = message.id if message.spoils is None else message.spoils
+        if call.awaits(id):
+            self._fail_answered(id, message)
+        elif message.answerable and not nameless(message.id) and self._channel is not None and self._channel.duplex:
+            return True  # a request, which gets its error
+        else:
+            self._note(Note(f"what makes no sense came ({message.reason}): {_shown(raw)}", call=call))
+        if (watch := self._watch) is not None:
+            watch.refused(message, self, self.caller, None, message.refusal, raw)
+        return False
+
+    # -- calls and notifications
+
+    def takes_inline(self, message: Request | Notification) -> bool:
+        """Whether a method that never waits may run in place now."""
+        channel = self._channel
+        if channel is None or not channel.writable or self._conversation.draining:
+            return False
+        return self._conversation.takes_inline(UNSET if type(message) is Notification else message.id)
+
+    def start(
+        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
+    ) -> None:
+        """Start a call, queue it, or refuse it."""
+        channel, call_limit, conversation = self._channel, self._runner.call_limit, self._conversation
+        id, is_notification = None, type(message) is Notification
+        if not is_notification:
+            id = message.id  # type: ignore[union-attr]
+            if type(id) is not int:
+                id = key(id)
+        answers = deliver
+        if is_notification:
+            answers = deliver.work_alone() if type(deliver) is Arrival else nothing
+        call = InboundCall(self._runner, method, message, self, origin, answers, size, id)
+        # a conversation drains by itself, later than the exchanges of its server
+        refusal = call_limit.enter(origin.already_accepted or not conversation.draining, size)
+        if refusal is None:
+            try:
+                paused = channel is None or not channel.writable
+                verdict = conversation.accept(id, call, paused=paused, already_accepted=origin.already_accepted)
+            except BaseException:
+                call_limit.leave(size)
+                raise
+            if verdict == "start" or verdict == "wait":
+                if verdict == "start":
+                    call.start()
+                if is_notification:
+                    deliver(None)
+                return
+            call_limit.leave(size)
+            if verdict == "duplicate":
+                reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
+                null = None if self._dialect.null_id else UNSET  # its own id would settle the first call at the caller
+                deliver(failure(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
+                return
+            refusal = self._full() if verdict == "busy" else self.refusing
+        if is_notification:
+            if call.seen is not None:
+                call.seen.over(None, refusal)
+            # this end closes: that is expected
+            level = logging.DEBUG if refusal.kind == "draining" else logging.WARNING
+            repeats.log(level, "notification %r from %s dropped: %s", message.method, self._remote, refusal.kind)
+        deliver(call.refused(refusal), refusal)
+
+    def _full(self) -> Refusal:
+        limits = self._limits
+        data = {
+            "limit": "calls_per_channel",
+            "allowed": limits.calls_per_channel,
+            "waiting": limits.waiting_per_channel,
+            "retry_after": 1,
+        }
+        text = f"Busy: {limits.calls_per_channel} calls run and {limits.waiting_per_channel} wait on this channel"
+        return Refusal("busy", text, data)
+
+    def consumes(self, message: Notification) -> bool:
+        """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
+        dialect, conversation = self._dialect, self._conversation
+        if message.method == dialect.cancel and (run := conversation.cancelled(message, dialect)) is not None:
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("a call of %s was cancelled by it: %.300r", self._remote, bytes(message.params))
+            self._end(run, _CANCELLED if dialect.cancelled_answer else None)
+            self._settled()
+            return True
+        if message.method == dialect.progress and (reported := conversation.progressed(message, dialect)) is not None:
+            pending, value = reported
+            pending.progressed(value, self._longest)
+            return True
+        if message.method == dialect.closing:
+            self._move()
+            return True
+        for listener in self._listeners:
+            listener.put(message)
+        return False
+
+    def settle(self, call: InboundCall) -> None:
+        """A call has its answer, which is delivered next."""
+        if call.key is not None:
+            self._conversation.settle(call.key, call)
+
+    def release(self, call: InboundCall) -> None:
+        """A call's work has ended, or is not counted: its slot is free."""
+        self._runner.call_limit.leave(call.size)
+        conversation = self._conversation
+        conversation.release()
+        if conversation.waiting:
+            self._pump()
+        if self._idle is not None or conversation.half_closed or self._older is not None:
+            self._settled()
+
+    def _pump(self) -> None:
+        """Start waiting calls while there are slots and the wire takes their answers."""
+        if self._pumping:
+            return
+        self._pumping = True
+        conversation = self._conversation
+        while self._channel is not None and self._channel.writable and (run := conversation.next()) is not None:
+            run.start()
+        self._pumping = False
+
+    def _settled(self) -> None:
+        """An answer was settled, or work has ended."""
+        if self._idle is not None and not self._idle.done() and self._conversation.idle:
+            self._idle.set_result(None)
+        if self._older is not None:
+            self._older.look(self)
+        if self._channel is not None and self._conversation.leaves():
+            self.later(self._channel.close())
+
+    def turn_away(self, refusal: Refusal) -> None:
+        """Refuse all calls that are owed an answer: waiting ones are never started, running ones are stopped."""
+        conversation = self._conversation
+        for run in (*conversation.waiting, *conversation.inbound.values()):
+            self._end(run, refusal)
+        self._settled()
+
+    def end_standing(self, refusal: Refusal | None) -> None:
+        """End the calls that have no end of their own; None: with no answer."""
+        for run in [run for run in self._conversation.inbound.values() if run.method.stream]:
+            self._end(run, refusal)
+
+    def begin_again(self, of: Callable[[Request | Notification], bool], refusal: Refusal) -> None:
+        """The far end begins anew on the same channel: its calls in flight for whose message `of` is true are refused,
+        and ours, which it has forgotten, fail."""
+        conversation = self._conversation
+        for run in (*conversation.waiting, *conversation.inbound.values()):
+            if of(run.message) and not run.is_here:
+                self._end(run, refusal)
+        for pending in conversation.abandon():
+            pending.fail(Ended("the far end began anew on this channel before it answered").because("hung_up"))
+        self._settled()
+
+    def _end(self, run: InboundCall, refusal: Refusal | None) -> None:
+        if self._conversation.withdraw(run):
+            self._runner.call_limit.leave(run.size)
+        run.end(refusal)
+
+    def batched(self, origin: MessageOrigin) -> MessageOrigin:
+        """The origin of the elements of a batch, which were accepted with it."""
+        return MessageOrigin(origin.caller, self, origin.reply_stream, not self._conversation.draining)
+
+    # -- answers to our calls
+
+    def responded(self, message: Result | Failure) -> None:
+        """A response has come. An exception that it causes ends its call."""
+        pending = self._conversation.resolve(message.id)
+        try:
+            if type(message) is Result:
+                if pending is not None:
+                    pending.settle(message.result)
+                elif nameless(message.id):
+                    self._note(Note("an answer without an id came"), logging.WARNING)
+                else:
+                    logger.debug("an answer that no call waits for, from %s", self._remote)
+                return
+            error = self._errors.raised_by(message)
+            if pending is not None:
+                if not self._put_back(pending, message.error):
+                    if self.alone and self.caller.scheme in ("http", "https") and of_mcp(error):
+                        error.add_note(IS_MCP)
+                    pending.fail(error)
+            elif nameless(message.id):
+                self._note(Note(f"an error without an id came: {error}", error), logging.WARNING)
+        except Exception as error:
+            if pending is None:
+                raise
+            pending.fail(error)
+
+    def _note(self, note: Note, level: int = logging.DEBUG) -> None:
+        """Keep what came that may be about a call in flight, and names none."""
+        if self._notes is None:
+            self._notes = Notes(self._conversation, self._loop)
+        self._notes.keep(note, level, self._remote)
+
+    # -- what is sent
 
     @property
-    def closed(self) -> bool:
-        """True when nothing more can ever be sent."""
-        return self.channel is None and self._why is not None and self._online is None
+    def _remote(self) -> str:
+        """The far end's address, for logs."""
+        return self._channel.caller.remote if self._channel is not None else "a lost channel"
 
-    @property
-    def ending(self) -> ChannelError | None:
-        """How the channel was lost; None when we closed it, or while it lives."""
-        return None if isinstance(self._why, Closed) else self._why
+    def answer(self, answer: bytes | None, refusal: Refusal | None = None, /, *, count: int = 1) -> None:
+        """Send an answer, if there is one and a far end; `count`: the number of a batch's answers in it."""
+        channel = self._channel
+        if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
+            return
+        if not channel.writable:
+            self._unread += count
+            if self._unread > UNREAD:
+                channel.abort(Broken(f"the far end was sent {UNREAD} answers and reads none"))
+                return
+        try:
+            channel.send(answer)
+        except ChannelError:
+            logger.debug("an answer could not be sent: %s is over", self._remote)
+
+    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+        """Deliver the answers to a batch, `count` in one text."""
+        if answer is not None and origin.reply_stream is None:
+            self.answer(answer, count=count)
+        else:
+            deliver(answer)
+
+    def send_progress(self, id: Any, value: Any) -> bool:
+        """Report the progress of a call to the far end; dropped, and counted, while it reads too slowly."""
+        dialect = self._dialect
+        if dialect.progress is None or dialect.progress_value is None:
+            return False
+        params = {dialect.progress_key: id, dialect.progress_value: value}
+        return self.send_droppable(to_json(CallMessage(dialect.progress, params)), dialect.progress)
+
+    def send_droppable(self, raw: bytes, method: str) -> bool:
+        """Send a notification that the far end can do without; dropped, and counted, while it reads too slowly."""
+        sent = self._sent(raw)
+        if (watch := self._watch) is not None:
+            watch.notified(self, method, raw, sent)
+        return sent
+
+    def _sent(self, raw: bytes) -> bool:
+        channel = self._channel
+        if channel is None or not channel.duplex:
+            return False
+        if not channel.writable:
+            self.dropped += 1
+            return False
+        self._conversation.notified = True
+        try:
+            channel.send(raw)
+        except ChannelError:
+            return False
+        return True
+
+    # -- its life
 
     @property
     def closing(self) -> bool:
         """Whether we are closing it."""
-        return self.conversation.closing
+        return self._conversation.closing
 
     def attach(self, channel: Channel) -> None:
         """Use a channel, also for the calls that wait for one."""
         self._why = None
         self._outside = channel.caller.scheme != "memory"
-        self.runner.peers.add(self)
-        self.open(channel)
-        if self.runner.call_limit.draining:
+        self._runner.peers.add(self)
+        self._channel = channel
+        self._number = next(numbers)
+        self.origin = MessageOrigin(channel.caller, self)
+        self._conversation.opened()
+        self._unread = self._malformed_in_a_row = 0
+        self._understood = False
+        if self._notes is not None:
+            self._notes.clear()
+        if self._runner.call_limit.draining:
             self.later(self.part(set(), 0))  # it was on its way in
         channel.open(self)
         self._say("connected", None)
         if self._online is not None:
             self._online.set_result(None)
             self._online = None
-            for pending in list(self.conversation.outbound.values()):
+            for pending in list(self._conversation.outbound.values()):
                 pending.untaken = False
                 try:
-                    self.transmit(pending.message, pending)
+                    self._transmit(pending.message, pending)
                 except ChannelError:  # over already: its end is on its way
                     return
 
+    def idle(self) -> asyncio.Future[None]:
+        """Done when no answer is owed and no call runs."""
+        if self._idle is None or self._idle.done():
+            self._idle = self._loop.create_future()
+        self._settled()
+        return self._idle
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine as a task; `close` waits for it."""
+        if self._tasks is None:
+            self._tasks = set()
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def drain(self) -> None:
         """Refuse new calls from now on."""
-        self.conversation.draining = True
+        self._conversation.draining = True
 
     async def part(self, older: set[InboundCall], patience: float) -> None:
         """Close once this conversation is idle, without waiting for other channels: its server drains.
@@ -165,19 +610,24 @@ class ChannelPeer(ChannelEnd):
         While calls of before (`older`) are in flight, at most `patience` seconds, new ones are taken too: to the far
         end it is one channel still. After that they are refused, which does not last, as all that is in flight was sent
         by one who waits for nothing older."""
-        conversation = self.conversation
+        conversation = self._conversation
         self.parting = True
         self.end_standing(self.refusing)
         older |= set(conversation.waiting)
         if older:
-            self._older = OlderCalls(older, self.loop.create_future())
+            self._older = OlderCalls(older, self._loop.create_future())
             await asyncio.wait([self._older.over], timeout=patience)
             self._older = None
         self.drain()
         self.end_standing(self.refusing)
-        if self.channel is not None and not conversation.idle:
+        if self._channel is not None and not conversation.idle:
             await asyncio.wait([self.idle()])
         await self._close(0)
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the admission of the far end has expired."""
+        return self.refusing is LAPSED
 
     def lapse(self) -> None:
         """The far end's admission has expired: end what stands (subscriptions), then `close`."""
@@ -189,7 +639,7 @@ class ChannelPeer(ChannelEnd):
     async def close(self, drain: float | None = None) -> None:
         """Refuse new calls, let those that came in end within `drain` seconds, send what is queued, close."""
         self.drain()
-        if any(run.is_here for run in self.runner.runs if run.peer is self):
+        if any(run.is_here for run in self._runner.runs if run.peer is self):
             self.later(self._close(drain))
         else:
             await self._close(drain)
@@ -199,36 +649,36 @@ class ChannelPeer(ChannelEnd):
         for all."""
         if self._tasks is not None and (task := asyncio.current_task()) is not None:
             self._tasks.discard(task)  # what waits for the end is not waited for by it
-        self.conversation.closing = True
+        self._conversation.closing = True
         if self.redialling is not None:
             self.redialling.cancel()
-        waited = self._online is not None and self.channel is None
+        waited = self._online is not None and self._channel is None
         self._give_up(Closed("the peer was closed"))
-        seconds = self.limits.drain_timeout if drain is None else drain
-        if self._ending is None and self.channel is not None and not self.conversation.idle and seconds:
+        seconds = self._limits.drain_timeout if drain is None else drain
+        if self._ending is None and self._channel is not None and not self._conversation.idle and seconds:
             await asyncio.wait([self.idle()], timeout=seconds)
-        if self._ending is None or (self._ending.done() and self.channel is not None):  # it got another channel since
-            self._ending = self.loop.create_task(self._closed(waited))
+        if self._ending is None or (self._ending.done() and self._channel is not None):  # it got another channel since
+            self._ending = self._loop.create_task(self._closed(waited))
         await asyncio.shield(self._ending)
 
     async def _closed(self, waited: bool) -> None:
-        channel = self.channel
+        channel = self._channel
         if channel is not None:
             self.turn_away(LAPSED if self.lapsed else UNDONE)
-            for pending in list(self.conversation.outbound.values()):
-                self.abandon(pending)
+            for pending in list(self._conversation.outbound.values()):
+                self._abandon(pending)
                 pending.fail(Closed("the peer was closed"))
-            if self.parting and self.dialect.closing is not None and channel.caller.scheme != "stdio":
-                self._notify_closing(channel, self.dialect.closing)
+            if self.parting and self._dialect.closing is not None and channel.caller.scheme != "stdio":
+                self._notify_closing(channel, self._dialect.closing)
             await channel.close()
-        if self._why is None or self.channel is not None or waited:
+        if self._why is None or self._channel is not None or waited:
             self.ended(Closed("the peer was closed"))
-        for pending in self.conversation.abandon():
+        for pending in self._conversation.abandon():
             pending.fail(Closed("the peer was closed"))
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self.alone:
-            self.runner.release()
+            self._runner.release()
 
     def _notify_closing(self, channel: Channel, method: str) -> None:
         """All calls that were taken are answered: what the far end has sent since is not taken, and may be sent to
@@ -238,70 +688,61 @@ class ChannelPeer(ChannelEnd):
         except ChannelError:
             logger.debug("%s was gone before it was notified of the end", self.caller.remote)
 
-    async def __aenter__(self) -> ChannelPeer:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def __dir__(self) -> list[str]:
-        return dir(Peer)
-
-    def __repr__(self) -> str:
-        where = f"{self.caller.scheme}:{self.caller.remote}" if self.channel is not None else f"over: {self._why}"
-        return f"<Peer {where}>"
-
     def ended(self, why: ChannelError) -> None:
         """The channel is over: drop unanswered calls, and fail our own calls that used it."""
-        if self.conversation.followed and isinstance(why, Closed):
+        conversation = self._conversation
+        if conversation.followed and isinstance(why, Closed):
             why = Ended("the far end closed the channel").because("hung_up")
-        self._over(why)
-        self._why = why
+        self._why, self._channel = why, None
+        for run in list(conversation.waiting):
+            conversation.withdraw(run)
+            self._runner.call_limit.leave(run.size)
+            run.drop(f"{why}")
+        for run in list(conversation.inbound.values()):
+            run.drop(f"{why}")
+        conversation.inbound.clear()
         moving = self._online is not None
-        self._fail_noted()
-        back = self.on_lost is not None and not isinstance(why, Closed) and self.on_lost(why)
+        if self._notes is not None:
+            self._notes.claim()
+        back = self._on_lost is not None and not isinstance(why, Closed) and self._on_lost(why)
         if back and not moving:
-            self._online = self.loop.create_future()
+            self._online = self._loop.create_future()
         self._say("lost" if back else "closed", why)
-        for pending in list(self.conversation.outbound.values()):
+        for pending in list(conversation.outbound.values()):
             if not (back and (moving or pending.untaken or pending.method in self.idempotent)):
-                self.conversation.forget(pending.id)
+                conversation.forget(pending.id)
                 pending.fail(self._ending_of(pending, why))
         if not back:
-            self.runner.peers.discard(self)
-            for listener in tuple(self.listeners):
+            self._runner.peers.discard(self)
+            for listener in tuple(self._listeners):
                 listener.end(self.ending)
         self._settled()
 
-    def moving(self) -> None:
-        if self.on_lost is None or self._online is not None or self.channel is None:
+    def _move(self) -> None:
+        """The far end has answered all that it took and takes nothing more: go on with the next channel."""
+        if self._on_lost is None or self._online is not None or self._channel is None:
             return
-        self._online = self.loop.create_future()  # what was not answered waits for the next channel
-        self.conversation.half_closed = self.conversation.departing = True
-        self.later(self.channel.close())
+        self._online = self._loop.create_future()  # what was not answered waits for the next channel
+        self._conversation.half_closed = self._conversation.departing = True
+        self.later(self._channel.close())
 
-    def finished(self) -> None:
-        if self._online is None:
-            super().finished()
-
-    def put_back(self, pending: OutboundCall, error: ErrorObject) -> bool:
-        if self.on_lost is None or not self._says_draining(error):
+    def _put_back(self, pending: OutboundCall, error: ErrorObject) -> bool:
+        """Whether a call that was refused waits for another channel."""
+        if self._on_lost is None or not self._says_draining(error):
             return False
         pending.untaken = True
-        self.conversation.outbound[pending.id] = pending
+        self._conversation.outbound[pending.id] = pending
         return True
 
     def _says_draining(self, error: ErrorObject) -> bool:
         """Whether the error is dragoman's for a call that was not begun, since its server is closing."""
-        if error.code != self.dialect.codes["draining"] or not isinstance(error.data, Raw):
+        if error.code != self._dialect.codes["draining"] or not isinstance(error.data, Raw):
             return False
         return error.message.startswith("Draining") and b'"retry_after"' in bytes(error.data)
 
     def _ending_of(self, pending: OutboundCall, why: ChannelError) -> ChannelError:
         """Why a call gets no answer, with what came that may have been one."""
-        words = self.noted(pending)
+        words = self._meanwhile(pending)
         return type(why)(f"{why}{words}").because(why.reason) if words and type(why) in (Ended, Broken) else again(why)
 
     def given_up(self, why: ChannelError) -> None:
@@ -311,7 +752,7 @@ class ChannelPeer(ChannelEnd):
 
     def _give_up(self, why: ChannelError) -> None:
         """Fail the calls that wait for another channel."""
-        self.on_lost = None
+        self._on_lost = None
         online, self._online = self._online, None
         if online is not None and not online.done():
             online.set_exception(why)
@@ -325,216 +766,31 @@ class ChannelPeer(ChannelEnd):
         except Exception:
             logger.exception("on_state failed")
 
-    # -- what goes out
 
-    def call(
-        self,
-        method: str,
-        params: Any = UNSET,
-        *,
-        result: Any = Any,
-        timeout: float | UnsetType | None = UNSET,
-        total: float | None = None,
-        on_progress: Callable[[Any], object] | None = None,
-        extra: Any = None,
-        reply_stream: Speak | None = None,
-    ) -> Coroutine[Any, Any, Any]:
-        """Call a method of the far end: await it for the result, decoded as `result`. `Peer.call` has the options."""
-        if self._chain is not None:
-            options = (result, timeout, total, on_progress, extra, reply_stream)
-            return self._chained(self._chain, Call(method, params, UNSET, self, options))
-        watch = self.runner.service._watch
-        if watch is not None:
-            return self._watched(watch, method, params, result, timeout, total, on_progress, extra, reply_stream)
-        return self._call(None, method, params, result, timeout, total, on_progress, extra, reply_stream)
+class OlderCalls:
+    """The calls of a channel that were in flight at one moment; `over` is done when they have ended."""
 
-    async def _chained(self, handler: Next, call: Call) -> Any:
-        return await handler(call)
+    __slots__ = ("calls", "over")
 
-    async def unchained(self, call: Call) -> Any:
-        """Make a call or send a notification past the middleware. Raises what `call` and `notify` raise."""
-        if call.options is None or call.options is BROADCAST:
-            return await self._notify(call.method, call.params, call.options is BROADCAST)
-        watch = self.runner.service._watch
-        if watch is not None:
-            return await self._watched(watch, call.method, call.params, *call.options)
-        return await self._call(None, call.method, call.params, *call.options)
+    def __init__(self, calls: set[InboundCall], over: asyncio.Future[None]) -> None:
+        self.calls: set[InboundCall] = calls
+        self.over: asyncio.Future[None] = over
 
-    async def _watched(self, watch: ServiceWatch, method: str, *call: Any) -> Any:
-        """Make a call of which observers are notified, also where something keeps it from being sent."""
-        with watch.calling(self, method) as seen:
-            return await self._call(seen, method, *call)
+    def look(self, peer: ChannelPeer) -> None:
+        """Whether they have ended by now, or the channel is idle."""
+        runs, waiting = peer._runner.runs, peer._conversation.waiting
+        self.calls = {call for call in self.calls if call in runs or call in waiting}
+        if not self.over.done() and (not self.calls or peer._conversation.idle):
+            self.over.set_result(None)
 
-    async def _call(
-        self,
-        seen: Departure | None,
-        method: str,
-        params: Any,
-        result: Any,
-        timeout: Any,
-        total: float | None,
-        on_progress: Any,
-        extra: Any,
-        reply_stream: Speak | None,
-    ) -> Any:
-        if timeout is UNSET:
-            timeout = self.timeout
-        elif type(timeout) is not float or not timeout > 0:
-            check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
-        if self._outside and running_loop() is not self.loop:
-            raise of_other_loop(method)
-        pending = OutboundCall(self, method, decoder_of(result), timeout, on_progress, extra, reply_stream)
-        if total is not None:
-            pending.until = self.loop.time() + total
-        channel = self.channel
-        if channel is None or not channel.writable:
-            await self.ready(total if timeout is None or (total is not None and total < timeout) else timeout)
-        if seen is not None:
-            pending.seen, pending.extra = seen, seen.with_headers(extra)
-        self.register(pending, params)
-        if seen is not None:
-            seen.goes(pending.message)
-        try:
-            self.transmit(pending.message, pending)
-            if pending.result is not UNSET:
-                return pending.result
-            waiting = pending.future
-            pending.wait(timeout)
-            return await waiting
-        except BaseException as error:  # after a result there is nothing to clean up
-            if isinstance(error, asyncio.CancelledError):
-                self.abandon(pending)
-            self.conversation.forget(pending.id)
-            self.clock.drop(pending)
-            if type(error) is RuntimeError and running_loop() is not self.loop:
-                raise of_other_loop(method) from None
-            raise
 
-    def register(self, pending: OutboundCall, params: Any) -> None:
-        """Give a call its id and its text. Raises LocalError for params that are not JSON."""
-        pending.id = self.conversation.expect(pending)
-        try:
-            if callable(params):
-                params = params(pending.id)
-            if pending.seen is not None:
-                pending.message = pending.seen.encoded(self.encode, params, pending.id)
-            else:
-                pending.message = encode_call(pending.method, params, pending.id, v1=self.v1, limits=self.limits)
-        except BaseException:
-            self.conversation.forget(pending.id)
-            raise
+def _shown(raw: bytes) -> str:
+    """The beginning of a far end's text, as one line that is safe to print."""
+    return repr(raw[:100])[1:] + ("..." if len(raw) > 100 else "")
 
-    def encode(self, method: str, params: Any, id: Any) -> bytes:
-        """The text of a call, or of a notification where `id` is UNSET. Raises LocalError."""
-        return encode_call(method, params, id, v1=self.v1, limits=self.limits)
 
-    def transmit(self, raw: bytes, call: Any) -> None:
-        """Send the text of a call, on its reply stream where it has one. Raises ChannelError without a channel."""
-        if call is not None and call.reply_stream is not None and call.reply_stream(raw):
-            return
-        channel = self.channel
-        if channel is None:
-            raise self._gone()
-        if call is None:
-            self.conversation.notified = True
-        elif self.conversation.half_closed:
-            if self._online is not None:
-                return
-            raise Ended("the far end closed its sending side: it can answer nothing more").because("hung_up")
-        try:
-            channel.send(raw, call)
-        except ChannelError:
-            if self.on_lost is None or not channel.duplex or not isinstance(call, OutboundCall):
-                raise
-            call.untaken = True  # it is over, and `ended` is called next
-
-    def _gone(self) -> ChannelError:
-        return again(self._why) if self._why is not None else Closed("the peer has no channel")
-
-    async def ready(self, timeout: float | None) -> Channel:
-        """The channel, once it is connected and takes more."""
-        try:
-            async with asyncio.timeout(timeout):
-                while self.channel is None or not self.channel.writable or self._online is not None:
-                    if self._online is not None:
-                        await asyncio.shield(self._online)
-                    elif self.channel is None:
-                        raise self._gone()
-                    else:
-                        await self.channel.flush()
-        except TimeoutError:
-            what = "not connected" if self.channel is None else "the far end does not read"
-            raise CallTimeout(f"nothing could be sent within {timeout} s: {what}") from None
-        return self.channel
-
-    def abandon(self, pending: OutboundCall) -> None:
-        """Tell the far end that the call does not wait for its answer any more."""
-        if not self.conversation.forget(pending.id):
-            return
-        if pending.abandon is not None:
-            pending.abandon()
-        channel = self.channel
-        dialect = self.dialect
-        if channel is None or not channel.duplex or dialect.cancel is None or self.v1:
-            return
-        if pending.method not in dialect.uncancellable:
-            message = to_json(CallMessage(dialect.cancel, {dialect.cancel_key: pending.id}))
-            sent = pending.reply_stream is not None and pending.reply_stream(message)
-            if not sent:
-                self.conversation.notified = True
-                try:
-                    channel.send(message)
-                    sent = True
-                except ChannelError:
-                    logger.debug("a cancel could not be sent: %s is over", self.caller.remote)
-            if (watch := self.watch) is not None:
-                watch.notified(self, dialect.cancel, message, sent)
-
-    async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
-        """Send a notification; returns when the wire has taken it."""
-        if self._chain is not None:
-            await self._chain(Call(method, params, UNSET, self, BROADCAST if broadcast else None))
-        else:
-            await self._notify(method, params, broadcast)
-
-    async def _notify(self, method: str, params: Any, broadcast: bool = False) -> None:
-        watch = self.watch
-        if watch is None:
-            await self._send_note(method, params, broadcast, None)
-            return
-        with watch.notifying(self, method) as seen:
-            await self._send_note(method, params, broadcast, seen)
-
-    async def _send_note(self, method: str, params: Any, broadcast: bool, seen: Departure | None) -> None:
-        if running_loop() is not self.loop:
-            raise of_other_loop(method)
-        if self.channel is None or not self.channel.writable or self._online is not None:
-            await self.ready(self.timeout)
-        if seen is None:
-            raw = self.encode(method, params, UNSET)
-        else:
-            raw = seen.encoded(self.encode, params, UNSET)
-            seen.goes(raw)
-        if not broadcast:
-            self.transmit(raw, None)
-        elif (send := getattr(self.channel, "broadcast", None)) is not None:
-            send(raw)
-        else:
-            raise LocalError(f"{method}: {self.caller.scheme or 'this wire'} has one far end and no broadcast")
-        if seen is not None:
-            seen.end("notified")
-        channel = self.channel
-        if channel is not None and (not channel.writable or not channel.duplex):
-            await channel.flush()
-
-    def batch(self, *, timeout: float | UnsetType | None = UNSET) -> OutgoingBatch:
-        """Return a batch, which sends several calls in one message."""
-        return OutgoingBatch(self, self.timeout if timeout is UNSET else timeout)
-
-    def proxy(self, protocol: Any = None, *, prefix: str = "") -> Any:
-        """Return the far end as an object whose attributes are methods."""
-        return proxy(self.call, protocol, prefix)
-
-    def notifications(self, method: str | None = None) -> Notifications:
-        """Return an iterator over the far end's notifications from now on."""
-        return Notifications(self, method)
+LAPSED: Refusal = Refusal("forbidden", "Forbidden: the admission has expired, connect anew", {"error": "invalid_token"})
+"""With the error of RFC 6750 section 3.1: "The access token provided is expired, revoked, malformed, or invalid"."""
+UNDONE: Refusal = Refusal("draining", "Draining: the peer closed before the call was done")
+_CANCELLED = Refusal("cancelled", "Request cancelled")
+_DRAINING = Refusal("draining", "Draining: this peer is closing and takes no new calls", {"retry_after": 1})
