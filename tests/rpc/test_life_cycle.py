@@ -13,6 +13,7 @@ import pytest
 
 from dragoman import BadAnswer, Context, Limits, LocalError, RpcError, Service
 from dragoman.channel import Caller, Exchange
+from dragoman.jsonrpc.codec import FailedAnswer, text_of
 from dragoman.jsonrpc.errors import Refusal
 from dragoman.rpc.deadlines import DeadlineClock
 from dragoman.rpc.method import Method, method_of
@@ -32,9 +33,9 @@ class Once:
         self.answers: list[bytes | None] = []
         self.refusals: list[Refusal | None] = []
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        self.answers.append(answer)
-        self.refusals.append(refusal)
+    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+        self.answers.append(text_of(answer))
+        self.refusals.append(answer.refusal if isinstance(answer, FailedAnswer) else None)
 
     def stream(self, message: bytes) -> bool:
         return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from .condensed import LONG, condensed
 from .dropped import overlong
-from .errors import STRING_CODES, LocalError, RpcError, too_large
+from .errors import STRING_CODES, LocalError, Refusal, RpcError, too_large
 from .leniency import STRICT, Leniency
 from .limits import SERVER, Limits
 from .messages import (
@@ -47,6 +47,7 @@ class _Error(Struct, forbid_unknown_fields=True, gc=False):
     data: Raw | UnsetType = UNSET
 
 
+@final
 class PlainMessage(Struct, forbid_unknown_fields=True, gc=False):
     """A 2.0 message in its usual shape; ids that Python would change (1.0, null) are excluded."""
 
@@ -509,19 +510,47 @@ def result(id: Any, value: Any, version: Version = "2.0") -> bytes:
 
 def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:
     """The response to a request that failed. Raises LocalError when `error.data` cannot be written as JSON."""
-    data = UNSET if error.data is None else error.data
-    return encode(Failure(ErrorObject(error.code, error.message, data), id, version))
+    return encode(Failure(_error_member(error), id, version))
 
 
-def error_code(answer: bytes) -> int | None:
-    """The code of an answer that `failure` wrote; None for any other."""
-    if not answer.startswith(_FAILED):
-        return None
-    head = next(head for head in _FAILED if answer.startswith(head))
-    return int(answer[len(head) : answer.index(b",", len(head))])
+def _error_member(error: RpcError) -> ErrorObject:
+    return ErrorObject(error.code, error.message, UNSET if error.data is None else error.data)
 
 
-_FAILED = (b'{"jsonrpc":"2.0","error":{"code":', b'{"result":null,"error":{"code":')
+@final
+class FailedAnswer(Struct, frozen=True, eq=False):
+    """An answer that is an error: its text, and what that says, so that nobody reads it again."""
+
+    text: bytes | None
+    """As `failure` wrote it; None: its caller waits for no answer (a notification)."""
+    error: ErrorObject
+    refusal: Refusal | None = None
+    """Why nothing of the call was begun, if it is our own refusal."""
+    ended: Refusal | None = None
+    """Why the call was ended while it ran."""
+
+
+def fail(
+    id: Any,
+    error: RpcError,
+    version: Version = "2.0",
+    *,
+    refusal: Refusal | None = None,
+    ended: Refusal | None = None,
+) -> FailedAnswer:
+    """The answer to a request that failed. Raises LocalError when `error.data` cannot be written as JSON."""
+    inner = _error_member(error)
+    return FailedAnswer(encode(Failure(inner, id, version)), inner, refusal, ended)
+
+
+def unanswered(error: RpcError, refusal: Refusal | None) -> FailedAnswer:
+    """A failure of which its caller hears nothing: of a notification, or of what may not be answered."""
+    return FailedAnswer(None, _error_member(error), refusal)
+
+
+def text_of(answer: bytes | FailedAnswer | None) -> bytes | None:
+    """The text of an answer; None where none is owed."""
+    return answer.text if type(answer) is FailedAnswer else answer
 
 
 def join(answers: Iterable[bytes]) -> bytes:

@@ -18,7 +18,7 @@ def take_batch(
     peer: ChannelPeer,
     caller: Caller,
     stream: Callable[[bytes], bool],
-    respond: Callable[[bytes | None], None],
+    respond: Deliver,
     accept: Callable[[], None],
 ) -> bool:
     """Take several messages at once; returns whether an answer is owed. `stream` sends a message ahead of the answers,

@@ -1,4 +1,4 @@
-"""Why a session refuses a message, and which answers are errors."""
+"""Why a session refuses a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..protocol.dialect import MCP
 
 TURNED_AWAY: Final = frozenset({"busy", "draining", "rate_limited", "too_large", "forbidden"})
 """Refusals for which each wire has its own form, where nothing was sent yet."""
-FAILED: Final = b'{"jsonrpc":"2.0","error":'
 
 
 class SessionRefusal(Struct, frozen=True):
@@ -43,8 +42,3 @@ def too_much(refusal: Refusal) -> SessionRefusal:
 def too_many_sessions(sessions: int) -> SessionRefusal:
     """Refuse a session because the limit is reached."""
     return SessionRefusal("full", MCP.error(busy("sessions", sessions)))
-
-
-def is_error(answer: bytes) -> bool:
-    """Return whether an answer is an error."""
-    return answer.startswith(FAILED)

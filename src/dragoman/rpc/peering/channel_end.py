@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...channel import Broken, Caller, Channel, ChannelError, Ended, Outgoing
-from ...jsonrpc.codec import CallMessage, failure, key, read
+from ...jsonrpc.codec import CallMessage, FailedAnswer, PlainMessage, fail, key, read
 from ...jsonrpc.conversation import Conversation, nameless
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ...jsonrpc.framing import NO_HEADER
@@ -151,7 +151,7 @@ class ChannelEnd:
                 calm = channel is not None and channel.writable and not owed.draining
                 if calm and not (owed.inbound or owed.waiting):
                     found = service._answer_inline(raw, self.lenient)
-                    if isinstance(found, bytes):
+                    if found is not None and type(found) is not PlainMessage:
                         self._malformed_in_a_row = 0
                         self.answer(found)
                         return
@@ -259,7 +259,7 @@ class ChannelEnd:
             answer = self.runner.service._answers.malformed(malformed, self.dialect)
         if (watch := self.watch) is not None:
             watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
-        if answer is not None:
+        if answer is not None and answer.text is not None:
             self.conversation.notified = True
         self.answer(answer)
 
@@ -378,7 +378,7 @@ class ChannelEnd:
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
                 null = None if self.dialect.null_id else UNSET  # its own id would settle the first call at the caller
-                deliver(failure(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
+                deliver(fail(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
         if is_notification:
@@ -387,7 +387,7 @@ class ChannelEnd:
             # this end closes: that is expected
             level = logging.DEBUG if refusal.kind == "draining" else logging.WARNING
             repeats.log(level, "notification %r from %s dropped: %s", message.method, self._remote, refusal.kind)
-        deliver(call.refused(refusal), refusal)
+        deliver(call.refused(refusal))
 
     def _full(self) -> Refusal:
         limits = self.limits
@@ -566,9 +566,11 @@ class ChannelEnd:
         """The far end's address, for logs."""
         return self.channel.caller.remote if self.channel is not None else "a lost channel"
 
-    def answer(self, answer: bytes | None, refusal: Refusal | None = None, /, *, count: int = 1) -> None:
+    def answer(self, answer: bytes | FailedAnswer | None, /, *, count: int = 1) -> None:
         """Send an answer, if there is one and a far end; `count`: the number of a batch's answers in it."""
         channel = self.channel
+        if type(answer) is FailedAnswer:
+            answer = answer.text
         if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
             return
         if not channel.writable:
@@ -581,7 +583,9 @@ class ChannelEnd:
         except ChannelError:
             logger.debug("an answer could not be sent: %s is over", self._remote)
 
-    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(
+        self, origin: MessageOrigin, answer: bytes | FailedAnswer | None, count: int, deliver: Deliver
+    ) -> None:
         """Deliver the answers to a batch, `count` in one text."""
         if answer is not None and origin.reply_stream is None:
             self.answer(answer, count=count)

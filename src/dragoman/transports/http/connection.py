@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from ...channel import Admitted, Caller, Identity, exchanged
-from ...jsonrpc.errors import Refusal
+from ...jsonrpc.codec import FailedAnswer
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch
 from ...net.sockets import remote_name
@@ -692,10 +692,12 @@ class RpcExchange(Struct, eq=False):
         """Whether a notification is answered when it was accepted."""
         return not self.front.app.options.await_notifications
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: bytes | FailedAnswer | None) -> None:
         if self.over:
             return
-        front, head = self.front, self.head
+        front, head, refusal = self.front, self.head, None
+        if type(answer) is FailedAnswer:
+            refusal, answer = answer.refusal, answer.text
         if refusal is None and head.plain and not front.retiring and not self.more:
             self.out = front.app.nothing if answer is None else JSON_LINES.ok % (len(answer), answer)
         else:
