@@ -14,7 +14,7 @@ from bench.mcp_load import big, body
 from bench.worker import offer_async
 from dragoman import http_app, serve
 from dragoman.channel import Caller
-from dragoman.jsonrpc.codec import FailedAnswer, text_of
+from dragoman.jsonrpc.codec import AnyAnswer, text_of
 from dragoman.mcp import Client, HttpOptions, Server, TextContent
 
 CALL = {"minuend": 42, "subtrahend": 23}
@@ -90,7 +90,7 @@ class Bytes:
         self.gone: Callable[[], None] | None = None
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         """The end."""
         self.answer.set_result(text_of(answer))
 

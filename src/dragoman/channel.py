@@ -41,7 +41,7 @@ from .doors import public_dir
 from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
 from .jsonrpc.budget import Budget
 from .jsonrpc.call_limit import CallLimit
-from .jsonrpc.codec import FailedAnswer, decode, fail
+from .jsonrpc.codec import AnyAnswer, decode, fail
 from .jsonrpc.errors import InternalError, LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import Limits
@@ -356,7 +356,7 @@ class Exchange(Protocol):
     gone: Callable[[], None] | None
     """Set by the served object: called once, on the loop, when the caller went away before the answer."""
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         """End the exchange: with the text of a result or of a batch, with an error, or with None when no answer is
         owed. HTTP turns refusals into statuses ("busy" and "draining" into 503, "rate_limited" into 429, "too_large"
         into 413). A broker's delivery is acknowledged once the answer is confirmed."""

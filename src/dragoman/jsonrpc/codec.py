@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -530,6 +530,10 @@ class FailedAnswer(Struct, frozen=True, eq=False):
     """Why the call was ended while it ran."""
 
 
+AnyAnswer: TypeAlias = bytes | FailedAnswer | None
+"""The text of a result, or of the answers to a batch; an error; None when no answer is owed."""
+
+
 def fail(
     id: Any,
     error: RpcError,
@@ -548,7 +552,7 @@ def unanswered(error: RpcError, refusal: Refusal | None) -> FailedAnswer:
     return FailedAnswer(None, _error_member(error), refusal)
 
 
-def text_of(answer: bytes | FailedAnswer | None) -> bytes | None:
+def text_of(answer: AnyAnswer) -> bytes | None:
     """The text of an answer; None where none is owed."""
     return answer.text if type(answer) is FailedAnswer else answer
 

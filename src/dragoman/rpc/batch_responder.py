@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ..jsonrpc.codec import FailedAnswer, text_of
+from ..jsonrpc.codec import AnyAnswer, text_of
 from ..jsonrpc.messages import Notification, Single
 from .observing import Deliver
 
@@ -29,7 +29,7 @@ class BatchResponder(Struct, eq=False):
     messages: Sequence[Single]
     start: Start
     done: Callable[[list[bytes], int], None]
-    fault: Callable[[Single, Exception], bytes | FailedAnswer | None]
+    fault: Callable[[Single, Exception], AnyAnswer]
     width: int
     allowed: int
     acknowledges: bool = False
@@ -76,7 +76,7 @@ class BatchResponder(Struct, eq=False):
             faults = [answer for answer in found if answer is not None]
             self.done(faults, sum(map(len, faults)) + len(faults) + 1)
 
-    def _delivered(self, index: int, answer: bytes | FailedAnswer | None) -> None:
+    def _delivered(self, index: int, answer: AnyAnswer) -> None:
         if self.answers[index] is not UNSET:
             return
         text = text_of(answer)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller
-from ..jsonrpc.codec import CallMessage, FailedAnswer, PlainMessage, ResultMessage, read, text_of
+from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, ResultMessage, read, text_of
 from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError, no_way
 from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.limits import Limits
@@ -91,9 +91,7 @@ class MessageAcceptor(Protocol):
     def batched(self, origin: MessageOrigin) -> MessageOrigin:
         """The origin of the elements of an accepted batch."""
 
-    def deliver_batch(
-        self, origin: MessageOrigin, answer: bytes | FailedAnswer | None, count: int, deliver: Deliver
-    ) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
 
 
@@ -339,7 +337,7 @@ class Dispatcher:
 
     def run_inline(
         self, method: Method, message: Request | Notification, origin: MessageOrigin, seen: Arrival | None = None
-    ) -> bytes | FailedAnswer | None:
+    ) -> AnyAnswer:
         """Run a method that does not wait, in place: its answer, or None for a notification."""
         binding, call, context = method.binding, None, None
         try:
@@ -362,9 +360,7 @@ class Dispatcher:
             if call is not None:
                 call.over = True
 
-    def written(
-        self, binding: MethodHandler, message: Request | Notification, value: Any
-    ) -> bytes | FailedAnswer | None:
+    def written(self, binding: MethodHandler, message: Request | Notification, value: Any) -> AnyAnswer:
         """A method's result as the answer to a message of its version; None for a notification."""
         if type(message) is Notification:
             return None
@@ -623,7 +619,7 @@ class LooplessAcceptor:
             return
         dispatcher, answers = self._dispatcher, self._dispatcher.service._answers
 
-        async def work() -> bytes | FailedAnswer | None:
+        async def work() -> AnyAnswer:
             try:
                 site = InlineCall(origin, dispatcher.service, method.life)
                 return dispatcher.written(method.binding, message, await begin(method, message, site))
@@ -632,7 +628,7 @@ class LooplessAcceptor:
                     seen.raised(error)
                 return answers.failed(message, error)
 
-        answer: bytes | FailedAnswer | None = None
+        answer: AnyAnswer = None
         try:
             answer = drive(work()) if seen is None else seen.run(drive, work())
         except LocalError as error:
@@ -650,7 +646,5 @@ class LooplessAcceptor:
     def batched(self, origin: MessageOrigin) -> MessageOrigin:
         return origin
 
-    def deliver_batch(
-        self, origin: MessageOrigin, answer: bytes | FailedAnswer | None, count: int, deliver: Deliver
-    ) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         deliver(answer)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller, ChannelError
-from ..jsonrpc.codec import FailedAnswer
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer
 from ..jsonrpc.errors import INTERNAL_ERROR, CallTimeout, Dialect, Refusal, RpcError
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
 from ..observer import Additions, Kind, Observation, Observer, Outcome, Rejection, SeesRemovals
@@ -48,8 +48,8 @@ Speak: TypeAlias = Callable[[bytes], bool]
 """Sends one message ahead of an answer; False when it was dropped."""
 
 
-Deliver: TypeAlias = Callable[[bytes | FailedAnswer | None], object]
-"""Takes the answer to one message: the text of a result or of a batch, an error, or None when nothing is owed."""
+Deliver: TypeAlias = Callable[[AnyAnswer], object]
+"""Takes the answer to one message."""
 
 
 class MessageEndpoint(Protocol):
@@ -139,7 +139,7 @@ class ServiceWatch:
         message: Message,
         endpoint: MessageEndpoint,
         caller: Caller,
-        answer: bytes | FailedAnswer | None,
+        answer: AnyAnswer,
         refusal: Refusal | None,
         raw: bytes = b"",
     ) -> None:
@@ -265,7 +265,7 @@ class Arrival(Struct, eq=False):
     """The context variables with which the handler runs; None: those of the running code."""
     _alone: bool = False
 
-    def __call__(self, answer: bytes | FailedAnswer | None, /) -> None:
+    def __call__(self, answer: AnyAnswer, /) -> None:
         self.over(answer)
         self.deliver(answer)
 
@@ -287,7 +287,7 @@ class Arrival(Struct, eq=False):
         """Record what its handler raised."""
         self.seen.error = error
 
-    def over(self, answer: bytes | FailedAnswer | None, refusal: Refusal | None = None) -> None:
+    def over(self, answer: AnyAnswer, refusal: Refusal | None = None) -> None:
         """Report that it is answered, or that nothing is owed. `refusal`: why, if it is not answered with that."""
         seen = self.seen
         if seen.outcome is not None or self._alone:
@@ -466,7 +466,7 @@ def rejecting(observers: Sequence[Observer]) -> Callable[[Rejection], None] | No
     return ServiceWatch("", observers).rejected if observers else None
 
 
-def nothing(answer: bytes | FailedAnswer | None, /) -> None:
+def nothing(answer: AnyAnswer, /) -> None:
     """No answer is waited for."""
 
 

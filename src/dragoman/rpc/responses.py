@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, field
 
-from ..jsonrpc.codec import FailedAnswer, fail, join, requests, text_of, unanswered
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer, fail, join, requests, text_of, unanswered
 from ..jsonrpc.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -131,13 +131,14 @@ class ErrorAnswers(Struct, frozen=True):
         """
         if isinstance(error, KeyboardInterrupt):
             raise error
-        unfit = isinstance(error, UnfitCaller)
         ended: Refusal | None = None
+        if isinstance(error, CallRefused):
+            refusal = error.refusal
         if isinstance(error, UnfitCaller):
             repeats.error("method %r failed: %s", message.method, error, exc_info=error)
             error = error.answer
+            ended = error.refusal if isinstance(error, CallRefused) else None
         if isinstance(error, CallRefused):
-            refusal, ended = (refusal, error.refusal) if unfit else (error.refusal, None)
             error = (dialect or self.dialect).error(error.refusal)
         if not isinstance(error, RpcError):
             error = self._masked(message.method, error)
@@ -156,7 +157,7 @@ class ErrorAnswers(Struct, frozen=True):
         except LocalError as fault:
             return fail(id, self._masked(message.method, fault), message.version)
 
-    def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> bytes | FailedAnswer | None:
+    def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> AnyAnswer:
         """The answer to a message for which our own code raised; None if none is owed."""
         if isinstance(message, Batch):
             found = [self.failed(one, error, dialect).text for one in message.messages if isinstance(one, Request)]
@@ -170,7 +171,7 @@ class ErrorAnswers(Struct, frozen=True):
         self,
         raw: bytes,
         error: Exception,
-        respond: Callable[[bytes | FailedAnswer | None], object],
+        respond: Callable[[AnyAnswer], object],
         dialect: Dialect | None = None,
     ) -> None:
         """Answer the requests in a text for which our own code raised."""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from ..channel import Caller, CallLimit, Closed, Exchange
 from ..jsonrpc.call_limit import busy
-from ..jsonrpc.codec import CallMessage, FailedAnswer, PlainMessage, read, text_of
+from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, read
 from ..jsonrpc.errors import Dialect, LocalError, Refusal, no_way
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
@@ -188,7 +188,7 @@ class InboundCall:
 
     async def _work(self) -> None:
         self._begun = True
-        answer: bytes | FailedAnswer | None = None
+        answer: AnyAnswer = None
         if self._answered:  # ended before it began
             self._close(None)
             return
@@ -221,7 +221,7 @@ class InboundCall:
             return False
         return current is not None and self._task in (None, current)
 
-    def _close(self, answer: bytes | FailedAnswer | None) -> None:
+    def _close(self, answer: AnyAnswer) -> None:
         """The coroutine has ended. Its slot is released even if the wire fails to take the answer."""
         try:
             self._deliver_once(answer)
@@ -264,7 +264,7 @@ class InboundCall:
         self._slots = slots
         await self._work()
 
-    def _deliver_once(self, answer: bytes | FailedAnswer | None) -> None:
+    def _deliver_once(self, answer: AnyAnswer) -> None:
         if self._answered:
             return
         self._answered = True
@@ -748,9 +748,7 @@ class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
         for call in tuple(self.calls or ()):
             call.drop()
 
-    def deliver_batch(
-        self, origin: MessageOrigin, answer: bytes | FailedAnswer | None, count: int, deliver: Deliver
-    ) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         deliver(answer)
 
 
@@ -765,9 +763,9 @@ class _Plain:
         self.gone: Callable[[], None] | None = None
         self.future = future
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if not self.future.done():
-            self.future.set_result(text_of(answer))
+            self.future.set_result(answer.text if type(answer) is FailedAnswer else answer)
 
     def stream(self, message: bytes) -> bool:
         return False

@@ -21,7 +21,17 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ..channel import Caller
-from ..jsonrpc.codec import FailedAnswer, PlainMessage, ResultMessage, first_byte, plain, plain_batch, read, text_of
+from ..jsonrpc.codec import (
+    AnyAnswer,
+    FailedAnswer,
+    PlainMessage,
+    ResultMessage,
+    first_byte,
+    plain,
+    plain_batch,
+    read,
+    text_of,
+)
 from ..jsonrpc.errors import LocalError, Refusal, RpcError
 from ..jsonrpc.leniency import STRICT, Leniency, chosen
 from ..jsonrpc.limits import SERVER, Limits
@@ -648,7 +658,7 @@ class Service(Routed):
             or (type(id) is str and len(id) > self._limits.id_length)
         )
 
-    def _batch_inline(self, raw: bytes, lenient: Leniency) -> bytes | FailedAnswer | None:
+    def _batch_inline(self, raw: bytes, lenient: Leniency) -> AnyAnswer:
         wires = plain_batch(raw)
         quick = self._quick
         try:
@@ -695,7 +705,7 @@ class Service(Routed):
 
                 return run_behind(lambda: self._answer_in_background(raw, caller))
         acceptor = LooplessAcceptor(self._dispatcher)
-        answers: list[bytes | FailedAnswer | None] = []
+        answers: list[AnyAnswer] = []
         origin = HERE if caller is HERE.caller else MessageOrigin(caller)
         self._dispatcher.dispatch(message, acceptor, origin, answers.append, raw)
         if acceptor.error is not None:

@@ -18,7 +18,7 @@ from functools import partial
 from msgspec import Struct
 
 from ..channel import Caller, ChannelError, Closed, Outgoing, Receiver, Servable, again, exchanged
-from ..jsonrpc.codec import FailedAnswer
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer
 from .in_place import in_place
 
 _numbers = itertools.count(1)
@@ -97,7 +97,7 @@ class _Exchange(Struct, eq=False):
     over: bool = False
     acknowledges: bool = True
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.over:
             return
         self.over = True

@@ -38,7 +38,7 @@ from ..channel import (
     again,
     exchanged,
 )
-from ..jsonrpc.codec import FailedAnswer, failure, text_of
+from ..jsonrpc.codec import AnyAnswer, failure, text_of
 from ..jsonrpc.dropped import overlong
 from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
@@ -99,7 +99,7 @@ class Datagram:
         self._address = address
         self._answered = False
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self._answered:
             return
         text = text_of(answer)

@@ -18,7 +18,7 @@ import trustme
 from dragoman import RpcError, Service, connect, serve
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Admitted, Caller, ChannelError, Denied, Handshake, Identity
-from dragoman.jsonrpc.codec import FailedAnswer
+from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Client, Context, Server, ToolError
@@ -174,7 +174,7 @@ class Once:
         self.gone: Callable[[], None] | None = None
         self.answer: bytes | None = None
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         self.answer = answer.text if isinstance(answer, FailedAnswer) else answer
 
     def stream(self, message: bytes) -> bool:

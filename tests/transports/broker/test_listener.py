@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Admitted, Denied, Exchange, Handshake, Identity, Options
-from dragoman.jsonrpc.codec import FailedAnswer, fail, text_of, unanswered
+from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer, fail, text_of, unanswered
 from dragoman.jsonrpc.errors import Refusal, RpcError
 from dragoman.jsonrpc.limits import SERVER, Limits
 from dragoman.net.scheme import SCHEMES
@@ -117,7 +117,7 @@ class Script:
 class Answering(Held):
     """Served: answers every exchange with the same."""
 
-    def __init__(self, answer: bytes | FailedAnswer | None) -> None:
+    def __init__(self, answer: AnyAnswer) -> None:
         super().__init__()
         self._answer = answer
 
@@ -513,9 +513,7 @@ def fault(code: int, refusal: Refusal | None = None) -> FailedAnswer:
         (fault(-32602, Refusal("unfit", "no such method", {})), False),
     ],
 )
-async def test_only_the_answer_of_a_call_that_began_is_kept(
-    answer: bytes | FailedAnswer | None, kept: bool, shared: bool
-) -> None:
+async def test_only_the_answer_of_a_call_that_began_is_kept(answer: AnyAnswer, kept: bool, shared: bool) -> None:
     store = Recording() if shared else None
     async with scene(held=Answering(answer), store=store) as one:
         for _ in range(2):

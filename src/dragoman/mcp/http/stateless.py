@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from ...channel import Caller
-from ...jsonrpc.codec import FailedAnswer
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer
 from ...jsonrpc.errors import Refusal
 from ...transports.http.messages import JSON_LINES, STATUSES, Reply, retry_after
 from ...transports.http.sse import event
@@ -46,7 +46,7 @@ class StatelessExchange(Struct, eq=False):
             self.reply.finish() if self.sse is None else self.sse.finish()
             self.left()
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.over:
             return
         self.over = True

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from ...channel import Caller
-from ...jsonrpc.codec import FailedAnswer, read, text_of
+from ...jsonrpc.codec import AnyAnswer, read, text_of
 from ...jsonrpc.errors import RpcError
 from ...jsonrpc.leniency import STRICT
 from ...jsonrpc.messages import Failure, Result
@@ -41,7 +41,7 @@ class _Exchange:
         self.gone: Callable[[], None] | None = None
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if not self.answer.done():
             self.answer.set_result(text_of(answer) or b"")
 

@@ -32,7 +32,7 @@ from msgspec import UNSET, Struct
 from ...allowance import NoRoom, Owner, Places, owner_of
 from ...bus.contract import BusLost
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
-from ...jsonrpc.codec import FailedAnswer, text_of
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, text_of
 from ...jsonrpc.messages import Batch, Malformed, Message, Request, Single
 from ...rpc.dispatch import forbidden_batch
 from ...rpc.outbound import OutboundCall
@@ -489,7 +489,7 @@ class Session:
         else:
             if elsewhere is not None:
                 await elsewhere.forward(self, message, raw)
-            answers: list[bytes | FailedAnswer | None] = []  # nothing is owed: it is taken on, or not, at once
+            answers: list[AnyAnswer] = []  # nothing is owed: it is taken on, or not, at once
             peer.take(message, answers.append, self.say, caller, raw)
             refusals = [one.refusal for one in answers if type(one) is FailedAnswer and one.refusal is not None]
             self.rest()
@@ -558,7 +558,7 @@ class Responder(Struct, eq=False):
         if owed and not (session.options.json and self.reader.whole):
             self._open()
 
-    def deliver(self, answer: bytes | FailedAnswer | None, /) -> None:
+    def deliver(self, answer: AnyAnswer, /) -> None:
         """Send the answer; None when nothing is owed, or the call was cancelled."""
         if self.over:
             return
@@ -603,7 +603,7 @@ class Responder(Struct, eq=False):
             self.session.end(Closed("the session could not be kept"))
             self.reader.send_refusal(refusal, self.id)
 
-    async def _save(self, change: Delta, answer: bytes | FailedAnswer | None) -> None:
+    async def _save(self, change: Delta, answer: AnyAnswer) -> None:
         """Answer a request that changed the session, once every process can know the change."""
         try:
             assert self.session.table.elsewhere is not None
@@ -614,7 +614,7 @@ class Responder(Struct, eq=False):
                 return
         self._answer(answer)
 
-    def _answer(self, answer: bytes | FailedAnswer | None) -> None:
+    def _answer(self, answer: AnyAnswer) -> None:
         stream, reader = self.stream, self.reader
         failed = type(answer) is FailedAnswer
         if stream is not None:

@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...channel import Broken, Caller, Channel, ChannelError, Ended, Outgoing
-from ...jsonrpc.codec import CallMessage, FailedAnswer, PlainMessage, fail, key, read
+from ...jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, fail, key, read
 from ...jsonrpc.conversation import Conversation, nameless
 from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
 from ...jsonrpc.framing import NO_HEADER
@@ -566,7 +566,7 @@ class ChannelEnd:
         """The far end's address, for logs."""
         return self.channel.caller.remote if self.channel is not None else "a lost channel"
 
-    def answer(self, answer: bytes | FailedAnswer | None, /, *, count: int = 1) -> None:
+    def answer(self, answer: AnyAnswer, /, *, count: int = 1) -> None:
         """Send an answer, if there is one and a far end; `count`: the number of a batch's answers in it."""
         channel = self.channel
         if type(answer) is FailedAnswer:
@@ -583,9 +583,7 @@ class ChannelEnd:
         except ChannelError:
             logger.debug("an answer could not be sent: %s is over", self._remote)
 
-    def deliver_batch(
-        self, origin: MessageOrigin, answer: bytes | FailedAnswer | None, count: int, deliver: Deliver
-    ) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
         if answer is not None and origin.reply_stream is None:
             self.answer(answer, count=count)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from ...jsonrpc.codec import FailedAnswer, ResultMessage
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, ResultMessage
 from ...jsonrpc.errors import InternalError, LocalError, RpcError
 from ...jsonrpc.messages import Request
 from ...routes import RegisteredRoute, RouteExchange, RouteResponse
@@ -67,7 +67,7 @@ def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) 
     # of an exchange it uses `gone` alone
     origin = ExchangeOrigin(x.caller, None, x.stream, True, runner=runner, x=x)  # type: ignore[arg-type]
 
-    def done(answer: bytes | FailedAnswer | None) -> None:
+    def done(answer: AnyAnswer) -> None:
         if type(answer) is FailedAnswer:
             _fail(x, answer)
         elif answer is None or binding.response is None:  # it was cancelled from inside

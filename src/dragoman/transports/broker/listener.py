@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from ...access import Protection
 from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Options, Servable, exchanged
-from ...jsonrpc.codec import FailedAnswer, decode, fail, failure
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, decode, fail, failure
 from ...jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
 from ...jsonrpc.messages import NULL, Batch, Malformed, Request
 from ...net.guarding import decide, denial_error
@@ -138,7 +138,7 @@ class Delivery:
         self._ahead: deque[bytes] = deque()
         self._pump: asyncio.Task[None] | None = None
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self._over:
             return
         if type(answer) is FailedAnswer:
@@ -220,7 +220,7 @@ class Broadcast:
         self.caller: Caller = caller
         self.gone: Callable[[], None] | None = None
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         """The caller does not wait for it."""
 
     def stream(self, message: bytes) -> bool:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ...channel import Budget, Caller, Identity, Options
-from ...jsonrpc.codec import FailedAnswer, text_of
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, text_of
 from ...jsonrpc.limits import Limits
 from ...net.forwarded import FORWARDED, TrustedProxies
 from ...net.scheme import is_tls
@@ -173,7 +173,7 @@ class AsgiExchange:
     def caller(self, caller: Caller) -> None:
         self._caller = caller
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.answer is not None:
             return
         refusal = answer.refusal if type(answer) is FailedAnswer else None

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from ...channel import Admitted, Caller, Identity, exchanged
-from ...jsonrpc.codec import FailedAnswer
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch
 from ...net.sockets import remote_name
@@ -369,7 +369,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def refuse(self, answer: Answer, head: Head | None = None) -> None:
         """Answer a request that cannot be served, after the answers to the requests before it, and accept no further
         request."""
-        if answer.reason and head is not None and head.speaks_rpc:
+        if answer.plain and head is not None and head.speaks_rpc:
             answer = rpc_refusal(answer)
         log.debug("%s refused with %d: %s", self.remote, answer.status, printable(answer.body.decode("latin-1")))
         if self.waiting:
@@ -692,7 +692,7 @@ class RpcExchange(Struct, eq=False):
         """Whether a notification is answered when it was accepted."""
         return not self.front.app.options.await_notifications
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.over:
             return
         front, head, refusal = self.front, self.head, None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...channel import Caller, Document, Servable, exchanged
-from ...jsonrpc.codec import FailedAnswer
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer
 from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .messages import Endpoint, HttpRequest, Reply
 
@@ -47,7 +47,7 @@ class _Get:
         if self.gone is not None:
             self.gone()
 
-    def respond(self, answer: bytes | FailedAnswer | None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if type(answer) is FailedAnswer:
             known = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
             status = 503 if answer.refusal is not None else known.get(answer.error.code, 403)
