@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import logging
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -17,14 +18,15 @@ from pathlib import Path
 from types import FrameType
 
 import dragoman
-from bench.limits.http import Front
-from bench.limits.mcp import answer as bare_mcp
-from bench.mcp_load import INITIALIZE, INITIALIZED, body, head
+from bench.contestants.bare_http import Front
+from bench.contestants.bare_mcp import answer as bare_mcp
+from bench.contestants.ours import calculator
+from bench.contestants.ours_mcp import CALL, server
+from bench.messages import ABOUT, INITIALIZE, INITIALIZED, body, call, head, post
 from dragoman import Service, connect, serve
 from dragoman.auth import Static
-from dragoman.mcp import Client, Context, HttpOptions, Server
+from dragoman.mcp import Client, Context, Server
 
-ABOUT = {"name": "bare", "version": "1"}
 ROOM = str(Path(dragoman.__file__).parent)
 
 
@@ -70,42 +72,20 @@ async def measured(once: Callable[[], Awaitable[object]], settle: float = 0.05) 
 
 
 def api() -> Service:
-    """`subtract` four ways; `subtract` itself waits for a turn of the loop, as most `async def` do."""
-    service = Service("hops")
-
-    @service.method(inline=True)
-    def subtract_inline(minuend: int, subtrahend: int) -> int:
-        return minuend - subtrahend
+    """With a method that waits for a turn of the loop, as most `async def` do."""
+    service = calculator()
 
     @service.method
-    async def subtract(minuend: int, subtrahend: int) -> int:
+    async def subtract_waits(minuend: int, subtrahend: int) -> int:
         await asyncio.sleep(0)
-        return minuend - subtrahend
-
-    @service.method
-    async def subtract_ready(minuend: int, subtrahend: int) -> int:
-        return minuend - subtrahend
-
-    @service.method
-    def subtract_plain(minuend: int, subtrahend: int) -> int:
         return minuend - subtrahend
 
     return service
 
 
 def tools(auth: Static | None = None) -> Server:
-    """The same as tools, and one that asks."""
-    keys = ["a key that all replicas have"]
-    app = Server("hops", version="1.0.0", http=HttpOptions(json=True), keys=keys, auth=auth)
-
-    @app.tool(inline=True)
-    def subtract_inline(minuend: int, subtrahend: int) -> int:
-        return minuend - subtrahend
-
-    @app.tool
-    async def subtract(minuend: int, subtrahend: int) -> int:
-        await asyncio.sleep(0)
-        return minuend - subtrahend
+    """With a tool that asks."""
+    app = server(keys=["a key that all replicas have"], auth=auth)
 
     @app.tool
     async def ask(ctx: Context) -> str:
@@ -113,11 +93,6 @@ def tools(auth: Static | None = None) -> Server:
         return str(answer.action)
 
     return app
-
-
-def request(method: str) -> bytes:
-    """One JSON-RPC request."""
-    return b'{"jsonrpc":"2.0","method":"%s","params":[42,23],"id":1}' % method.encode()
 
 
 class Bare:
@@ -139,28 +114,17 @@ class Bare:
 
     async def post(self, lines: str, text: str) -> tuple[str, bytes]:
         """A POST and its answer: head and body; of a stream the body is its first chunk."""
-        self.writer.write(f"{lines}\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+        self.writer.write(post(lines, text))
         said = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         if "chunked" in said.lower():
-            size = int(await self.reader.readline(), 16)
-            return said, (await self.reader.readexactly(size + 2))[:-2]
-        return said, await self.reader.readexactly(length(said))
+            return said, await self.chunk()
+        length = re.search(r"\r\ncontent-length: *(\d+)", said, re.IGNORECASE)
+        return said, await self.reader.readexactly(int(length[1]) if length else 0)
 
-    async def chunks(self) -> bytes:
-        """The rest of a stream."""
-        found = b""
-        while size := int(await self.reader.readline(), 16):
-            found += (await self.reader.readexactly(size + 2))[:-2]
-        await self.reader.readline()
-        return found
-
-
-def length(said: str) -> int:
-    """The length that a head names."""
-    for line in said.lower().split("\r\n"):
-        if line.startswith("content-length:"):
-            return int(line.partition(":")[2])
-    return 0
+    async def chunk(self) -> bytes:
+        """The next part of a stream; nothing at its end."""
+        size = int(await self.reader.readline(), 16)
+        return (await self.reader.readexactly(size + 2))[:-2]
 
 
 # -- the ways -------------------------------------------------------------------------------------
@@ -170,13 +134,13 @@ async def tcp(ends: AsyncExitStack, method: str) -> Hops:
     """A bare line on TCP."""
     served = await ends.enter_async_context(serve(api(), urls="tcp://127.0.0.1:0"))
     bare = await Bare.dial(served.urls[0])
-    return await measured(lambda: bare.line(request(method)))
+    return await measured(lambda: bare.line(call(method, 1).encode()))
 
 
 async def answering(method: str) -> Hops:
     """`Service.answer`; no loop runs in its thread."""
     service = api()
-    raw = request(method)
+    raw = call(method, 1).encode()
     hops = Hops()
 
     def run() -> None:
@@ -193,14 +157,14 @@ async def peers(ends: AsyncExitStack) -> Hops:
     """`Peer.call` to another peer in memory."""
     await ends.enter_async_context(serve(api(), urls="memory:hops"))
     peer = await ends.enter_async_context(connect("memory:hops"))
-    return await measured(lambda: peer.call("subtract_ready", [42, 23]))
+    return await measured(lambda: peer.call("subtract_async", [42, 23]))
 
 
 async def mcp_tcp(ends: AsyncExitStack) -> Hops:
     """A bare `tools/call` of 2026-07-28 on TCP."""
     served = await ends.enter_async_context(serve(tools(), urls="tcp://127.0.0.1:0"))
     bare = await Bare.dial(served.urls[0])
-    raw = body("2026", "tools/call", "subtract", 7).encode()
+    raw = body("2026", "tools/call", "subtract_waits", 7).encode()
     return await measured(lambda: bare.line(raw))
 
 
@@ -236,21 +200,22 @@ async def elicitation(ends: AsyncExitStack, replicas: bool) -> Hops:
     port = int(served.urls[0].partition("://")[2].partition("/")[0].rpartition(":")[2])
     session = await begin(asking, port, '{"elicitation":{}}')
     lines = head(port, "2025", "tools/call", "ask", session)
-    call = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"ask","arguments":{}}}'
+    text = '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"ask","arguments":{}}}'
 
     async def once() -> None:
-        found = b""
-        _, found = await asking.post(lines, call)
+        _, found = await asking.post(lines, text)
         while b"elicitation/create" not in found:
-            size = int(await asking.reader.readline(), 16)
-            found += (await asking.reader.readexactly(size + 2))[:-2]
+            found += await asking.chunk()
         line = next(line for line in found.split(b"\n") if b"elicitation/create" in line)
         number = json.dumps(json.loads(line.partition(b":")[2])["id"])
         result = '{"action":"accept","content":{"value":"Rome"}}'
         await answering.post(
             head(port, "2025", "", "", session), f'{{"jsonrpc":"2.0","id":{number},"result":{result}}}'
         )
-        if b"accept" not in await asking.chunks():
+        rest = [found]
+        while rest[-1]:
+            rest.append(await asking.chunk())
+        if b"accept" not in b"".join(rest[1:]):
             raise RuntimeError("the tool was not answered")
 
     return await measured(once)
@@ -259,7 +224,7 @@ async def elicitation(ends: AsyncExitStack, replicas: bool) -> Hops:
 def bare_2025(raw: bytes) -> bytes:
     """What the least server of 2025-11-25 answers."""
     if b'"initialize"' in raw:
-        about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": ABOUT}
+        about = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": json.loads(ABOUT)}
         return json.dumps({"jsonrpc": "2.0", "id": json.loads(raw)["id"], "result": about}).encode()
     return bare_mcp(raw) if b'"tools/' in raw else b""
 
@@ -272,28 +237,30 @@ async def client(ends: AsyncExitStack, era: str) -> Hops:
     url = f"http://127.0.0.1:{bare.sockets[0].getsockname()[1]}/mcp"
     revision = "2026-07-28" if era == "2026" else "2025-11-25"
     one = await ends.enter_async_context(Client(url, revision=revision))
-    return await measured(lambda: one.call_tool("subtract", {"minuend": 42, "subtrahend": 23}))
+    return await measured(lambda: one.call_tool("subtract", CALL))
 
 
 async def mcp_memory(ends: AsyncExitStack) -> Hops:
     """Our client of a server in this process, both ends."""
     one = await ends.enter_async_context(Client(tools()))
-    return await measured(lambda: one.call_tool("subtract_inline", {"minuend": 42, "subtrahend": 23}))
+    return await measured(lambda: one.call_tool("subtract_inline", CALL))
 
 
 Way = Callable[[AsyncExitStack], Awaitable[Hops]]
 
 WAYS: dict[str, Way] = {
-    "TCP call, `async def`": lambda ends: tcp(ends, "subtract"),
-    "TCP call, inline": lambda ends: tcp(ends, "subtract_inline"),
-    "`Service.answer`, inline": lambda ends: answering("subtract_inline"),
+    "TCP call, `async def`": lambda ends: tcp(ends, "subtract_waits"),
+    "TCP call, inline": lambda ends: tcp(ends, "subtract"),
+    "`Service.answer`, inline": lambda ends: answering("subtract"),
     "`Service.answer`, plain": lambda ends: answering("subtract_plain"),
     "`Peer.call`, both ends": peers,
     "MCP `tools/call`, TCP": mcp_tcp,
-    "MCP, HTTP 2026-07-28, `async def`": lambda ends: mcp_http(ends, "2026", "subtract"),
-    "MCP, HTTP 2026-07-28, `async def`, with a token": lambda ends: mcp_http(ends, "2026", "subtract", "token-of-ada"),
+    "MCP, HTTP 2026-07-28, `async def`": lambda ends: mcp_http(ends, "2026", "subtract_waits"),
+    "MCP, HTTP 2026-07-28, `async def`, with a token": lambda ends: mcp_http(
+        ends, "2026", "subtract_waits", "token-of-ada"
+    ),
     "MCP, HTTP 2026-07-28, inline": lambda ends: mcp_http(ends, "2026", "subtract_inline"),
-    "MCP, HTTP 2025-11-25": lambda ends: mcp_http(ends, "2025", "subtract"),
+    "MCP, HTTP 2025-11-25": lambda ends: mcp_http(ends, "2025", "subtract_waits"),
     "MCP, HTTP 2025-11-25, with an elicitation": lambda ends: elicitation(ends, False),
     "the same on replicas": lambda ends: elicitation(ends, True),
     "MCP client to server in memory, inline": mcp_memory,

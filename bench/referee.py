@@ -1,7 +1,8 @@
-"""Starts contestants and the load, pins them to cores, and runs them in turn.
+"""Measures a row: starts its contestants and their loads, pins them to cores, and runs them in turn.
 
-Rules: the server's core does nothing else of ours; a contestant that cannot run is a figure without
-samples and with the reason; whatever was started is ended, and only that.
+Rules: the server's core does nothing else of ours; a contestant that cannot run has no samples, but the reason; whatever
+was started is ended, and only that. How a contestant is measured is the row's `Way`: it begins with the contestant, and
+gives a function that takes a sample: seconds or bytes of one call or thing.
 """
 
 from __future__ import annotations
@@ -14,17 +15,36 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from bench.environments import Environments, Missing
-from bench.figures import Figure
+from bench.environments import NODE, PYTHON, ROOT, Missing, command
+from bench.figures import Contestant, Row
 
-ROOT = Path(__file__).parent.parent
+T = TypeVar("T")
 START_TIME = 20.0
 """Seconds a server may take to listen."""
+SAMPLE = 0.2
+"""Seconds that the calls of one sample take, or nearly."""
+UNITS = {"us": 1e6, "ms": 1e3, "ms CPU": 1e3, "KiB": 1 / 1024, "MiB": 1 / 1024**2}
+
+
+class Failed(Exception):
+    """A contestant or the load said why it cannot go on."""
+
+
+TROUBLE = (Missing, Failed, OSError)
+Sampler = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a row's contestants are measured. `rounds`: how many of them, of those that were asked for."""
+
+    begin: Callable[[Race, Contestant], Sampler]
+    rounds: Callable[[int], int] = lambda asked: asked
 
 
 def cores() -> tuple[int | None, int | None]:
@@ -33,39 +53,110 @@ def cores() -> tuple[int | None, int | None]:
     return (mine[0], mine[1]) if len(mine) > 1 else (None, None)
 
 
-@dataclass
-class Contestant:
-    """A program to measure. `peer` names its environment; empty for our own interpreter.
-
-    In `argv` PORT and SOCKET are replaced. `calls` is how many make one sample. `mcp`: what the load calls there,
-    as `mcp_load` says; None: JSON-RPC's own `method` and `params`.
-    """
-
-    name: str
-    argv: Sequence[str]
-    calls: int
-    peer: str = ""
-    task: str = "single"
-    method: str = "subtract"
-    params: str = "[42,23]"
-    echo: bool = False
-    mcp: Mapping[str, Any] | None = None
-    pid: int = 0
-    figure: Figure = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.figure = Figure(self.name)
+SERVER_CORE, LOAD_CORE = cores()
 
 
-class Failed(Exception):
-    """A contestant or the load said why it cannot go on."""
+@dataclass(frozen=True)
+class Referee:
+    """One run of the benchmarks: how many rounds, how large a part of a sample's time, and whether with peers."""
+
+    rounds: int
+    scale: float
+    peers: bool
+
+    def measure(self, row: Row) -> None:
+        """Fill the figures of a row's contestants in interleaved rounds."""
+        with Race(self, row) as race:
+            samplers: dict[Contestant, Sampler] = {}
+            for one in row.contestants:
+                try:
+                    samplers[one] = row.way.begin(race, one)
+                except TROUBLE as why:
+                    one.missing = str(why)
+            for _ in range(row.way.rounds(self.rounds)):
+                for one, sample in list(samplers.items()):
+                    try:
+                        one.samples.append(sample() * UNITS[row.unit])
+                    except TROUBLE as why:
+                        one.missing = str(why)
+                        del samplers[one]
+
+
+class Race(contextlib.ExitStack):
+    """One row while it is measured: what was started ends with it."""
+
+    def __init__(self, referee: Referee, row: Row) -> None:
+        super().__init__()
+        self.referee, self.row = referee, row
+        self._shared: dict[str, Any] = {}
+
+    def command(self, one: Contestant, **places: object) -> tuple[list[str], dict[str, str]]:
+        """Its command line and environment variables. Raises Missing."""
+        text = one.command
+        for place, value in places.items():
+            text = text.replace(place, str(value))
+        if not self.referee.peers and set(text.split()[:2]) & (PYTHON.keys() | NODE.keys()):
+            raise Missing("peers were left out")
+        return command(text)
+
+    def talker(self, one: Contestant, core: int | None = SERVER_CORE, **places: object) -> Talker:
+        """A contestant that takes orders itself."""
+        argv, env = self.command(one, **places)
+        return self.enter_context(Talker(argv, core, env))
+
+    def load(self, core: int | None = LOAD_CORE) -> Talker:
+        """A load generator."""
+        return self.enter_context(Talker([sys.executable, "-m", "bench.load"], core, {}))
+
+    def server(self, one: Contestant, core: int | None = SERVER_CORE) -> tuple[int, list[Any]]:
+        """A contestant that listens: its process id and its address. Raises Missing or Failed."""
+        return self.enter_context(_served(self, one, core))
+
+    def shared(self, key: str, begin: Callable[[], contextlib.AbstractContextManager[T]]) -> T:
+        """What the contestants of the row have in common."""
+        if key not in self._shared:
+            self._shared[key] = self.enter_context(begin())
+        found: T = self._shared[key]
+        return found
+
+    def calls(self, run: Callable[[int], float], least: int = 1, seconds: float = SAMPLE) -> int:
+        """How many calls make a sample: found by making some, which warms up as well. `run` tells what they took."""
+        wanted, calls = seconds * self.referee.scale, least
+        while (spent := run(calls)) < wanted / 3:
+            calls *= min(8, max(2, int(wanted / 2 / max(spent, 1e-9))))
+        return max(least, round(calls * wanted / spent))
+
+    def many(self, count: int) -> int:
+        """So many of what is held, or fewer for a mere look; the row's title says how many it was."""
+        found = int(count * self.referee.scale)
+        if found < count:
+            self.row.title = self.row.title.replace(f"{count:,}", f"{found:,}")
+        return found
+
+
+@contextlib.contextmanager
+def _served(race: Race, one: Contestant, core: int | None) -> Iterator[tuple[int, list[Any]]]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, tempfile.TemporaryFile() as output:
+        path, port = str(Path(folder) / "s"), free_port()
+        argv, env = race.command(one, PORT=port, SOCKET=path)
+        address: list[Any] = [path] if "SOCKET" in one.command else ["127.0.0.1", port]
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **env}, cwd=ROOT
+        )
+        try:
+            if core is not None:
+                os.sched_setaffinity(child.pid, {core})
+            await_listening(child, address, output, ready=one.about.get("workers", 0))
+            yield child.pid, address
+        finally:
+            finish(child)
 
 
 class Talker:
     """A child process that takes one JSON order a line and answers with one."""
 
     def __init__(self, argv: Sequence[str], core: int | None, env: Mapping[str, str]) -> None:
-        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `__exit__`
         self.child = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env={**os.environ, **env}, cwd=ROOT
         )
@@ -83,13 +174,16 @@ class Talker:
         except BrokenPipeError:
             line = b""
         if not line:
-            raise Failed(last_words(self.errors))
+            raise Failed(_last_words(self.errors))
         report: dict[str, Any] = json.loads(line)
         if "error" in report:
             raise Failed(report["error"])
         return report
 
-    def end(self) -> None:
+    def __enter__(self) -> Talker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Close its stdin; kill it if that does not end it."""
         assert self.child.stdin is not None
         assert self.child.stdout is not None
@@ -111,8 +205,8 @@ def finish(child: subprocess.Popen[bytes], *, terminate: bool = True) -> None:
         child.wait()
 
 
-def last_words(errors: IO[bytes]) -> str:
-    """The last line a child wrote to its stderr."""
+def _last_words(errors: IO[bytes]) -> str:
+    """The last line a child wrote."""
     errors.seek(0)
     lines = errors.read().decode("utf-8", "replace").strip().splitlines()
     return lines[-1][:200] if lines else "it ended without a word"
@@ -126,147 +220,23 @@ def free_port() -> int:
         return port
 
 
-class Referee:
-    """One run of the benchmarks: how many rounds, how many calls, which environments."""
-
-    def __init__(self, environments: Environments, *, rounds: int, scale: float, peers: bool) -> None:
-        self.environments, self.rounds, self.scale, self.peers = environments, rounds, scale, peers
-        self.server_core, self.load_core = cores()
-
-    def calls(self, contestant: Contestant) -> int:
-        """How many calls make one of its samples in this run."""
-        return max(10, int(contestant.calls * self.scale))
-
-    def command(self, contestant: Contestant, **places: str) -> tuple[list[str], dict[str, str]]:
-        """Its command line and environment variables. Raises Missing."""
-        if contestant.peer and not self.peers:
-            raise Missing("peers were left out")
-        program, env = self.environments.program(contestant.peer)
-        argv = [places.get(word, word) for word in contestant.argv]
-        return [program, *argv], env
-
-    # -- in process -----------------------------------------------------------------------------
-
-    def in_process(self, contestants: Sequence[Contestant]) -> None:
-        """Fill the figures of workers, in microseconds of CPU for one unit of work."""
-        with contextlib.ExitStack() as ends:
-            talkers: dict[str, Talker] = {}
-            for one in contestants:
-                try:
-                    argv, env = self.command(one)
-                    talker = Talker(argv, self.server_core, env)
-                    ends.callback(talker.end)
-                    answer = talker.ask(task=one.task, calls=max(10, self.calls(one) // 2))["answer"]
-                    if "19" not in answer:
-                        raise Failed(f"answered {answer}")
-                    talkers[one.name] = talker
-                except (Missing, Failed, OSError) as error:
-                    one.figure.missing = str(error)
-            for _ in range(self.rounds):
-                for one in contestants:
-                    if one.name in talkers:
-                        calls = self.calls(one)
-                        try:
-                            spent = talkers[one.name].ask(task=one.task, calls=calls)["cpu"]
-                            one.figure.samples.append(spent / calls * 1e6)
-                        except Failed as error:
-                            one.figure.missing = str(error)
-                            del talkers[one.name]
-
-    # -- over a wire ----------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def generator(self, program: str = "bench.load") -> Iterator[Talker]:
-        """The load generator."""
-        load = Talker([sys.executable, "-m", program], self.load_core, {})
-        try:
-            yield load
-        finally:
-            load.end()
-
-    @contextlib.contextmanager
-    def server(self, contestant: Contestant, wire: str = "tcp") -> Iterator[tuple[int, list[Any]]]:
-        """A contestant that listens: its process id and its address. Raises Missing or Failed."""
-        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-            path, port = str(Path(folder) / "s"), free_port()
-            argv, env = self.command(contestant, PORT=str(port), SOCKET=path)
-            address: list[Any] = [path] if wire == "unix" else ["127.0.0.1", port]
-            with tempfile.TemporaryFile() as errors:
-                child = subprocess.Popen(
-                    argv, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env={**os.environ, **env}, cwd=ROOT
-                )
-                try:
-                    if self.server_core is not None:
-                        os.sched_setaffinity(child.pid, {self.server_core})
-                    await_listening(child, address, errors)
-                    yield child.pid, address
-                finally:
-                    finish(child)
-
-    def over_wire(
-        self,
-        contestants: Sequence[Contestant],
-        *,
-        framing: str,
-        wire: str = "tcp",
-        connections: int = 1,
-        window: int = 32,
-    ) -> None:
-        """Fill the figures of servers, in microseconds of the server's CPU for one call."""
-        with contextlib.ExitStack() as ends:
-            load = ends.enter_context(self.generator("bench.load" if contestants[0].mcp is None else "bench.mcp_load"))
-            opened: dict[str, dict[str, Any]] = {}
-            for one in contestants:
-                order: dict[str, Any] = {"do": "open", "name": one.name, "framing": framing, "connections": connections}
-                order |= {"echo": one.echo, "method": one.method, "params": one.params, "mcp": one.mcp}
-                try:
-                    if wire == "stdio":
-                        argv, env = self.command(one)
-                        order |= {"argv": argv, "env": env, "core": self.server_core}
-                    else:
-                        pid, address = ends.enter_context(self.server(one, wire))
-                        order |= {"pid": pid, "address": address}
-                    self.sample(load, one, order, window, warm=True)
-                    opened[one.name] = order
-                except (Missing, Failed, OSError) as error:
-                    one.figure.missing = str(error)
-            for _ in range(self.rounds):
-                for one in contestants:
-                    if one.name in opened:
-                        try:
-                            self.sample(load, one, opened[one.name], window)
-                        except Failed as error:
-                            one.figure.missing = str(error)
-                            del opened[one.name]
-
-    def sample(self, load: Talker, one: Contestant, order: dict[str, Any], window: int, *, warm: bool = False) -> None:
-        """One round of one contestant. A child on stdio stays open from the warm-up on; sockets are opened again."""
-        stays = "argv" in order
-        if warm or not stays:
-            load.ask(**order)
-        calls = self.calls(one)
-        report = load.ask(do="run", name=one.name, calls=calls, window=window)
-        if not warm:
-            one.figure.samples.append(report["cpu"] / calls * 1e6)
-        if not stays:
-            load.ask(do="close", name=one.name)
-
-
 def await_listening(
-    child: subprocess.Popen[bytes], address: list[Any], errors: IO[bytes], patience: float = START_TIME
+    child: subprocess.Popen[bytes],
+    address: list[Any],
+    output: IO[bytes],
+    patience: float = START_TIME,
+    ready: int = 0,
 ) -> None:
-    """Return once connections are accepted there."""
+    """Return once connections are accepted there, and the child has said of so many workers that they are ready."""
     deadline = time.monotonic() + patience
     while True:
-        probe = socket.socket(socket.AF_UNIX if len(address) == 1 else socket.AF_INET)
-        with probe:
-            try:
-                probe.connect(address[0] if len(address) == 1 else tuple(address))
-                return
-            except OSError:
-                pass
+        with socket.socket(socket.AF_UNIX if len(address) == 1 else socket.AF_INET) as probe:
+            listens = not probe.connect_ex(address[0] if len(address) == 1 else tuple(address))
+        output.seek(0)
+        if listens and output.read().count(b"is ready") >= ready:
+            return
         if child.poll() is not None:
-            raise Failed(last_words(errors))
+            raise Failed(_last_words(output))
         if time.monotonic() > deadline:
             raise Failed(f"does not listen after {patience:g} s")
         time.sleep(0.02)

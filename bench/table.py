@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from bench.environments import versions
-from bench.figures import Figure, Row, ratio
+from bench.figures import Contestant, Row, ratio
 
+JUDGED = ("measured", "met")
 HEADER = ("row", "dragoman", "limit", "ratio", "peers (their cost : ours)", "must reach", "verdict")
 
 
-def cost(figure: Figure, unit: str) -> str:
+def cost(figure: Contestant, unit: str) -> str:
     """A median with its spread, or why there is none."""
     if not figure.samples:
         return "not measured"
     return f"{figure.median:.3g} {unit} ±{figure.spread:.0%}"
 
 
-def beside(ours: Figure, other: Figure, unit: str) -> str:
+def beside(ours: Contestant, other: Contestant, unit: str) -> str:
     """Another figure with how many times ours it costs."""
     if not other.samples:
         return f"{other.name}: not measured"
@@ -35,7 +35,7 @@ def cells(row: Row) -> tuple[list[str], list[list[str]]]:
     limit = "" if row.limit is None else f"{row.limit.name} {cost(row.limit, row.unit)}"
     times = ratio(row.ours, row.limit)
     peers = [beside(row.ours, peer, row.unit) for peer in row.peers]
-    goals = [(goal.text, verdict(goal.met, goal.measured)) for goal in row.goals]
+    goals = [(goal.text, verdict(*goal.judge(row))) for goal in row.goals]
     lines = []
     for i in range(max(1, len(peers), len(goals))):
         goal = goals[i] if i < len(goals) else ("", "")
@@ -44,7 +44,7 @@ def cells(row: Row) -> tuple[list[str], list[list[str]]]:
     return lines[0], lines[1:]
 
 
-def verdict(met: bool | None, measured: str) -> str:
+def verdict(measured: str, met: bool | None) -> str:
     """met, missed, or neither, with the number."""
     return "not measured" if met is None else f"{'met' if met else 'MISSED'} ({measured})"
 
@@ -66,7 +66,7 @@ def text(rows: list[Row]) -> str:
 
 def reasons(rows: list[Row]) -> list[str]:
     """Why what was not measured was not."""
-    missing = [(row.key, one) for row in rows for one in row.every if one.missing]
+    missing = [(row.key, one) for row in rows for one in row.contestants if one.missing]
     return [f"not measured: {key}: {one.name}: {one.missing}" for key, one in missing]
 
 
@@ -91,7 +91,7 @@ def machine() -> dict[str, str]:
 def plain(rows: list[Row]) -> dict[str, Any]:
     """Everything, for JSON."""
 
-    def figure(one: Figure) -> dict[str, Any]:
+    def figure(one: Contestant) -> dict[str, Any]:
         known = {"median": one.median, "spread": one.spread, "samples": one.samples} if one.samples else {}
         return {"name": one.name, **known, **({"missing": one.missing} if one.missing else {})}
 
@@ -105,7 +105,7 @@ def plain(rows: list[Row]) -> dict[str, Any]:
             "ratio": ratio(row.ours, row.limit),
             "peers": [figure(peer) for peer in row.peers],
             "also": [figure(extra) for extra in row.also],
-            "goals": [{"text": goal.text, "measured": goal.measured, "met": goal.met} for goal in row.goals],
+            "goals": [{"text": goal.text} | dict(zip(JUDGED, goal.judge(row), strict=True)) for goal in row.goals],
         }
         for row in rows
     ]
@@ -117,14 +117,14 @@ def markdown(rows: list[Row]) -> str:
     about = machine()
     known = ", ".join(f"{name} {version}" for name, version in versions().items())
     out = [
-        "# Figures",
+        "# Contestants",
         "",
         "<!-- written by `python -m bench --write`; do not edit -->",
         "",
         f"Measured on {about['date']}: {about['machine']}, {about['system']}, {about['python']}.",
         f"Peers: {known or 'none'}; node where they need it.",
         "",
-        "Figures are medians of interleaved rounds: CPU time for one call (user and system, all threads of the server,",
+        "Contestants are medians of interleaved rounds: CPU time for one call (user and system, all threads of the server,",
         "which has a core to itself while the load has another). `±` is half the distance between the quarters. A ratio",
         "is the median of the rounds' own ratios. What a peer's figure has in brackets is how many times ours it costs.",
         "`make bench` makes them anew.",
@@ -186,8 +186,3 @@ def filled(page: str, table: str) -> str:
     before, _, rest = page.partition("<!-- figures -->\n")
     _, _, after = rest.partition("<!-- /figures -->")
     return f"{before}<!-- figures -->\n{table}\n<!-- /figures -->{after}"
-
-
-def progress(words: str) -> None:
-    """One line to stderr, so that a waiting person sees what is measured."""
-    print(words, file=sys.stderr, flush=True)

@@ -63,23 +63,30 @@ def variables() -> dict[str, str]:
 
 def python(peer: str) -> str:
     """The interpreter of a Python peer."""
-    folder = CACHE / peer
-    interpreter = folder / "bin" / "python"
-    with made(folder, PYTHON[peer]) as missing:
-        if missing:
-            venv.create(folder, with_pip=False)
-            pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "install", "--quiet"]
-            run([*pip, "--disable-pip-version-check", *PYTHON[peer]])
-    return str(interpreter)
+    return made_python(CACHE / peer, PYTHON[peer])
 
 
 def node() -> str:
     """node, with the node peers installed."""
+    return made_node(CACHE / "node", [package for peer in NODE.values() for package in peer])
+
+
+def made_python(folder: Path, packages: list[str]) -> str:
+    """The interpreter of a virtual environment with these packages. Raises Missing."""
+    interpreter = folder / "bin" / "python"
+    with made(folder, packages) as missing:
+        if missing:
+            venv.create(folder, with_pip=False)
+            pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "install", "--quiet"]
+            run([*pip, "--disable-pip-version-check", *packages])
+    return str(interpreter)
+
+
+def made_node(folder: Path, packages: list[str]) -> str:
+    """node, with these packages in a folder. Raises Missing."""
     found, npm = shutil.which("node"), shutil.which("npm")
     if found is None or npm is None:
         raise Missing("node and npm are not on the PATH")
-    folder = CACHE / "node"
-    packages = [package for peer in NODE.values() for package in peer]
     with made(folder, packages) as missing:
         if missing:
             folder.mkdir()
@@ -91,9 +98,9 @@ def node() -> str:
 @contextmanager
 def made(folder: Path, packages: list[str]) -> Iterator[bool]:
     """Whether the folder has to be made (True: it is gone now); marked as ready at the end, for these packages."""
-    CACHE.mkdir(exist_ok=True)
+    folder.parent.mkdir(exist_ok=True)
     ready = folder / f".ready-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:16]}"
-    with (CACHE / f"{folder.name}.lock").open("w") as lock:
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if ready.exists():
             yield False

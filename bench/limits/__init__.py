@@ -1,1 +1,0 @@
-"""What the machine can do at best: the same work on the same wire with nothing around it."""

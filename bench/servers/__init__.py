@@ -1,1 +1,0 @@
-"""dragoman as a contestant, by its public face alone."""
