@@ -1,8 +1,7 @@
 """The options of a `Server`, of its decorators and its `add_` methods: types, rules and defaults. Pure.
 
-An option is a parameter of `Server`, or a key of the TypedDict that a decorator unpacks. Its rule stands in the table
-beside it. What registers a function gets all its options as one dict, from `options_of`.
-"""
+An option is a parameter of `Server`, or a key of the TypedDict that a decorator unpacks. Its rule is in the table
+beside it. The code that registers a function gets all its options as one dict, from `options_of`."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ from ..protocol.revisions import NEWEST, Revision
 from ..protocol.types import Annotations, Icon, Implementation, ToolAnnotations
 
 EntryKind: TypeAlias = Literal["tool", "resource", "prompt"]
-"""Of what is switched: a template is a resource."""
+"""The kinds of entries that are enabled and disabled: a template counts as a resource."""
 FINITE: Final = Rule(lambda value: SECONDS.fits(value) and value < float("inf"), SECONDS.words)
 """server/utilities/caching: "Servers MUST provide a `ttlMs` value that is `>= 0`"."""
 SCOPE: Final = one_of("private", "public")
@@ -75,7 +74,7 @@ RESOURCE: Final = PROMPT | {
     "cache_scope": SCOPE | NONE,
     "any_path": FLAG,
 }
-"""What the options may be."""
+"""The rules of the options, by kind of entry."""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "icons": (),
     "tags": (),
@@ -85,7 +84,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "scopes": (),
     "roles": (),
 }
-"""Of the options whose default is not None."""
+"""The options whose default is not None, with it."""
 
 
 def options_of(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> Any:
@@ -130,11 +129,11 @@ SERVER_OPTIONS: Final = {
     "debug": FLAG,
     "auth": AUTH,
 }
-"""What the options of a Server may be."""
+"""The rules of the options of a `Server`."""
 
 
 class RunOptions(TypedDict, total=False):
-    """How a function runs; `Server.tool` describes them."""
+    """The options of how a function runs; `Server.tool` describes them."""
 
     inline: bool
     timeout: float | UnsetType | None
@@ -143,7 +142,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class CallOptions(RunOptions, total=False):
-    """How a function runs, and who may call it; `Server.tool` describes them."""
+    """The options of how a function runs and who may call it; `Server.tool` describes them."""
 
     scopes: str | Collection[str]
     roles: str | Collection[str]
@@ -151,7 +150,7 @@ class CallOptions(RunOptions, total=False):
 
 
 class PromptOptions(CallOptions, total=False):
-    """Of a prompt; `Server.tool` describes them."""
+    """The options of a prompt; `Server.tool` describes them."""
 
     title: str | UnsetType | None
     description: str | UnsetType | None
@@ -163,7 +162,7 @@ class PromptOptions(CallOptions, total=False):
 
 
 class ToolOptions(PromptOptions, total=False):
-    """Of a tool; `Server.tool` describes them."""
+    """The options of a tool; `Server.tool` describes them."""
 
     annotations: ToolAnnotations | UnsetType | None
     input_schema: Mapping[str, Any] | None
@@ -171,7 +170,7 @@ class ToolOptions(PromptOptions, total=False):
 
 
 class ResourceOptions(PromptOptions, total=False):
-    """Of a resource or a template; `Server.resource` describes them."""
+    """The options of a resource or a template; `Server.resource` describes them."""
 
     name: str | None
     mime_type: str | None
@@ -190,7 +189,7 @@ def info_of(
     icons: Sequence[Icon],
     website_url: str | None,
 ) -> Implementation:
-    """What a server says of itself. LocalError for what no client could read."""
+    """Return the description of a server for its clients. Raises LocalError for one that no client could decode."""
     info = Implementation(
         name,
         version,
@@ -207,8 +206,10 @@ def info_of(
 
 
 def revisions_of(given: Iterable[Revision]) -> tuple[Revision, ...]:
-    """The revisions that a user gave."""
+    """Return the revisions that a user gave. Raises LocalError for other values, and for none at all."""
     found = tuple(given)
-    if not found or not all(isinstance(one, Revision) for one in found):  # an iterator was taken on trust
+    if not found or not all(
+        isinstance(one, Revision) for one in found
+    ):  # the rule of the option does not check an iterator
         raise LocalError(f"revisions are records such as NEWEST, or REVISIONS['{NEWEST.date}'], and not {found!r}")
     return found
