@@ -16,7 +16,7 @@ from dragoman import Service, connect, serve
 from dragoman.mcp import Client, Server
 from dragoman.rpc import loop_watch
 
-from ..engines.wires import until
+from .test_peer import until
 
 LONG = 20.0
 """Seconds after which a test has failed."""
@@ -130,6 +130,14 @@ def test_a_loop_that_is_closed_is_watched_no_more() -> None:
     (one,) = loop_watch._watched
     loop_watch._look_at(one, stood=False)
     assert not loop_watch._watched
+
+
+async def test_a_sign_that_comes_during_the_warning_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that has ended its function owes nothing, or later functions would be blamed for it."""
+    one = loop_watch._Watched(asyncio.get_running_loop(), threading.get_ident(), since=time.monotonic() - LONG)
+    monkeypatch.setattr(loop_watch, "_warn", lambda held_up: held_up.sign())
+    loop_watch._look_at(one, stood=False)
+    assert one.since is None
 
 
 async def test_the_function_is_the_first_that_the_loop_called() -> None:

@@ -97,8 +97,7 @@ def _look_at(one: _Watched, stood: bool) -> None:
     now = monotonic()
     if one.since is not None and not stood:
         if now - one.since >= PATIENCE:
-            _warn(one)
-            one.since = now  # look again after as long
+            _warn(one)  # once for each function; what is asked of the loop already is its next sign
         return
     one.since = now
     try:
