@@ -21,11 +21,36 @@ if TYPE_CHECKING:
     from ..store.contract import Engine
 
 
-class ServableService:
+class ServesService:
+    """What a served object has of its service: the guard, and what keeps the values of callers."""
+
+    service: Service
+
+    @property
+    def auth(self) -> Any:
+        """The verifiers of tokens that the service was given; None without."""
+        return self.service._auth
+
+    @property
+    def demanded(self) -> frozenset[str] | None:
+        """The scopes that its methods demand of callers; None where none demands anything."""
+        return self.service._demanded
+
+    @property
+    def protection(self) -> Protection | None:
+        """The guard behind which it is served."""
+        return self.service._protection
+
+    def keep_in(self, engine: Engine | None) -> None:
+        """Keep `ctx.store` in this engine; None: in memory."""
+        self.service._kept_in = engine
+
+
+class ServableService(ServesService):
     """A `Service` that wires can serve. `limits`: others than the service's own."""
 
     def __init__(self, service: Service, *, limits: Limits | None = None) -> None:
-        self.service: Service = service if limits is None else service._within(limits)
+        self.service = service if limits is None else service._within(limits)
         service = self.service
         self.name: str = service.name
         self.runner: Runner = Runner(service)
@@ -45,24 +70,9 @@ class ServableService:
         self.call_limit.restrict(limits)
 
     @property
-    def auth(self) -> Any:
-        """The verifiers of tokens that the service was given; None without."""
-        return self.service._auth
-
-    @property
-    def demanded(self) -> frozenset[str] | None:
-        """The scopes that its methods demand of callers; None where none demands anything."""
-        return self.service._demanded
-
-    @property
     def lenient(self) -> Leniency:
         """The messages beyond the specification that its service accepts."""
         return self.service._lenient
-
-    @property
-    def protection(self) -> Protection | None:
-        """The guard behind which it is served."""
-        return self.service._protection
 
     def protect(self, protection: Protection) -> None:
         """Serve it behind this guard; behind another guard too, it is served as a copy of its own."""
@@ -111,10 +121,6 @@ class ServableService:
     def routes(self) -> Mapping[str, Document]:
         """`/openrpc.json`: the result of `rpc.discover`."""
         return {"/openrpc.json": Document("application/json", method="rpc.discover")}
-
-    def keep_in(self, engine: Engine | None) -> None:
-        """Keep `ctx.store` in this engine; None: in memory."""
-        self.service._kept_in = engine
 
     def http_routes(self) -> Sequence[Route]:
         """The routes of its service for HTTP, also those of what is included."""

@@ -16,6 +16,7 @@ from ...observer import Observer
 from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.routing.registering import http_routes
 from ...rpc.runner import Runner
+from ...rpc.servable import ServesService
 from ...secret import SECRET
 from ..asking.request_state import StateSeal
 from ..protocol.admission import Admitted, Offer
@@ -32,14 +33,12 @@ if TYPE_CHECKING:
     from ...channel import CallLimit
     from ...routes import RegisteredRoute, Route
     from ...rpc.lifespan import Lifespan
-    from ...rpc.service import Service
-    from ...store.contract import Engine
     from ..session.shared import Replica
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
-class ServedServer:
+class ServedServer(ServesService):
     """One serving of a `Server`: a `Servable`. `host` runs its calls; `options` are those of HTTP, `offered` the
     revisions that are spoken."""
 
@@ -53,7 +52,7 @@ class ServedServer:
         subscriptions: Subscriptions,
         replicas: Replicas,
     ) -> None:
-        self.service: Service = registry.surroundings.service
+        self.service = registry.surroundings.service
         self.name: str = self.service.name
         self.limits: Limits = self.service.limits
         self.catalog = registry
@@ -85,21 +84,6 @@ class ServedServer:
         return f"<mcp.Server {self.name} {self.service.version}>"
 
     # -- who may call
-
-    @property
-    def auth(self) -> Any:
-        """What finds out who is calling, as it was given."""
-        return self.service._auth
-
-    @property
-    def demanded(self) -> frozenset[str] | None:
-        """The scopes that its entries demand of callers; None where they demand nothing."""
-        return self.service._demanded
-
-    @property
-    def protection(self) -> Protection | None:
-        """The guard behind which it is served."""
-        return self.service._protection
 
     def protect(self, protection: Protection) -> None:
         """Serve it behind this guard."""
@@ -188,10 +172,6 @@ class ServedServer:
         """Join this bus as one of several replicas; `serve(bus=...)` calls it. Raises LocalError if replicas could not
         open one another's sealed states, BusLost if the engine is away."""
         await self._replicas.join(bus, self.seal, self.offered, self.subscriptions)
-
-    def keep_in(self, engine: Engine | None) -> None:
-        """Keep what functions store for their callers in this engine."""
-        self.service._kept_in = engine
 
     @property
     def life(self) -> Lifespan | None:
