@@ -1,1 +1,1 @@
-"""The server: what is registered, listed and called."""
+"""MCP's server: what users register with it, how clients list it, and how it is called."""

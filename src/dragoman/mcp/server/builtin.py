@@ -1,7 +1,7 @@
 """The methods that a server answers itself: the handshake, lists, log levels, subscriptions.
 
-Each is a `Method` like any other, whose function takes `(admitted, context)` and returns a result as
-JSON text. Tools, resources, prompts and completions have methods of their own (`handlers`).
+Each is a `Method` like any other, whose function takes `(admitted, context)` and returns a result as JSON text. Tools,
+resources, prompts and completions have methods of their own (`handlers`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def method(
     kind: Literal["inline", "async", "thread"] = "inline",
     **more: Any,
 ) -> Method:
-    """A method of the server's own."""
+    """Return one of the server's own methods. `more`: further fields of `Method`."""
     passed = Passed(function, "async" if kind == "async" else "plain", shallow=True)
     quick = kind == "inline"
     return Method(name, passed, kind, quick=quick, runs_inline=quick, **more)
 
 
 def error_method(name: str, error: RpcError) -> Method:
-    """A method of that name that answers with this error."""
+    """Return a method of this name that answers with this error."""
 
     def fail(admitted: Admitted, context: Context) -> Any:
         raise error
@@ -52,7 +52,7 @@ _NEW_SESSION: Final = Refusal("cancelled", "Request cancelled: `initialize` bega
 
 
 class _Builtin:
-    """What the server's own methods do."""
+    """The functions of the server's own methods."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class _Builtin:
         return finish(result, session.revision, self._stamp)
 
     def _begin_again(self, peer: Any) -> None:
-        """The client of a channel begins anew, as behind a bridge that keeps one server for many clients: nothing of
-        the session before is kept, and calls that wait for it are answered."""
+        """Forget the earlier session of a channel whose client begins anew, as behind a bridge that keeps one server
+        for many clients. Calls that still run in it are answered with a refusal."""
         before = peer.state
         self._subscriptions.leave(peer)
         peer.begin_again(lambda message: getattr(message.params, "session", None) is before, _NEW_SESSION)
@@ -150,7 +150,7 @@ def methods(
     subscriptions: Subscriptions,
     capabilities: Capabilities,
 ) -> dict[str, Method]:
-    """The server's own methods by name."""
+    """Return the server's own methods by name."""
     pong = finish(EmptyResult(), NEWEST_STATEFUL, surroundings.stamp)
     own = _Builtin(surroundings, registry, subscriptions, capabilities)
     found = (

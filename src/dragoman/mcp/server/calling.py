@@ -1,4 +1,4 @@
-"""Calls a server without a wire: a request of the newest revision, as it would come over HTTP, and its answer."""
+"""Calls a server without a wire, by a request of the newest revision like those that come over HTTP."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ async def request(
     result: type[T],
     version: str | None = None,
 ) -> T:
-    """The result of a request. `version`: of what it names. Raises RpcError for an error."""
+    """Make a request, and return its result as a `result`. `version`: the requested one of the tool or prompt. Raises
+    RpcError if the server answers with an error."""
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": _META | asking(version)}}
     exchange = _Exchange(to_json(message), caller)
     server.exchange(exchange)
@@ -75,7 +76,7 @@ async def request(
 
 
 async def list_all(server: ServedServer, caller: Caller) -> list[Tool]:
-    """The tools on all pages."""
+    """Return the tools of all pages. Raises RpcError."""
     found: list[Tool] = []
     params: dict[str, Any] = {}
     while True:

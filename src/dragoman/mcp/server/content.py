@@ -1,12 +1,11 @@
-"""Turns what a function returned into content: of a tool's result, of a resource, of a prompt.
+"""Turns the value that a function returned into content: of a tool's result, of a resource, of a prompt.
 
 Rules:
 
 - Text is a text block, an `Image` or `Audio` is its block, a `File` is an image, audio or an embedded resource,
   bytes are an embedded resource, content blocks stay as they are, lists of these are several blocks, None is no
   block. Any other value is its JSON text.
-- A path is its text. The content of a file is sent only for `File(path)`, `Image(path)` and
-  `Audio(path)`.
+- A path is sent as text. The content of a file is sent only for `File(path)`, `Image(path)` and `Audio(path)`.
 - Media types are given, or derived from a file's name or the first bytes; a type that cannot be derived is refused.
 - Files are read when the result is made: in the function's thread, or on the loop for `async def`.
 """
@@ -46,16 +45,16 @@ RESULT_URI: Final = "result:bytes"
 
 
 class _Media(Struct, frozen=True):
-    """What is sent as it is. `data`: bytes, or the path of a file; `annotations` and `meta`: those of the block."""
+    """An image or audio to send. `data`: bytes, or the path of a file; `annotations` and `meta`: those of the block."""
 
     data: bytes | bytearray | memoryview | str | os.PathLike[str]
     mime_type: str | None = None
-    """The media type; None: by the name of the file or the first bytes."""
+    """The media type; None: found by the name of the file or the first bytes."""
     annotations: Annotations | None = None
     meta: Mapping[str, Any] | None = None
 
     def read(self) -> bytes:
-        """The bytes. Raises OSError for a file that cannot be read."""
+        """Return the bytes. Raises OSError for a file that cannot be read."""
         return _bytes_of(self.data) if isinstance(self.data, str | os.PathLike) else bytes(self.data)
 
 
@@ -68,16 +67,16 @@ class Audio(_Media, frozen=True):
 
 
 class File(Struct, frozen=True):
-    """A file that is sent: as an image or audio, or otherwise as an embedded resource, text or blob by its media type.
+    """A file to send: as an image or audio, or otherwise as an embedded resource, text or blob by its media type.
 
-    If the media type is not given, the name determines it. The resource's URI for the client is `uri`, or by default
-    the file's own (`file:///...`, with its folders). Raises LocalError if it is not a file.
+    If the media type is not given, the name determines it. `uri`: the resource's URI for the client; by default the
+    file's own (`file:///...`, with its folders). A folder fails with LocalError when the result is made.
     """
 
     path: str | os.PathLike[str]
-    """Of the file, absolute or relative to the working directory."""
+    """The path, absolute or relative to the working directory."""
     mime_type: str | None = None
-    """The media type; None: by the file's name."""
+    """The media type; None: found by the file's name."""
     uri: str | None = None
 
 
@@ -112,7 +111,7 @@ _BEGINNINGS: Final = (
 
 
 def type_by_bytes(data: bytes) -> str | None:
-    """The media type of an image or audio, by its first bytes."""
+    """Return the media type of an image or audio, by its first bytes; None for other bytes."""
     if data[:4] == b"RIFF":
         return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(data[8:12])
     return next((kind for beginning, kind in _BEGINNINGS if data.startswith(beginning)), None)
@@ -130,7 +129,7 @@ def _uri_of(path: str | os.PathLike[str]) -> str:
 
 
 def type_by_name(name: str | os.PathLike[str]) -> str | None:
-    """The media type of a file, by its name."""
+    """Return the media type of a file, by its name; None for an unknown one."""
     from mimetypes import guess_type  # noqa: PLC0415  (start-up: files alone need it)
 
     kind, encoding = guess_type(str(name), strict=False)
@@ -138,7 +137,7 @@ def type_by_name(name: str | os.PathLike[str]) -> str | None:
 
 
 def is_text(kind: str) -> bool:
-    """Whether content of a media type is text."""
+    """Return whether content of a media type is text."""
     kind = kind.partition(";")[0].strip().lower()
     return kind.startswith("text/") or kind.endswith(("+json", "+xml")) or kind in _TEXTS
 
@@ -159,12 +158,13 @@ def _media_type(media: _Media, data: bytes, what: str) -> str:
 
 
 def base64(data: bytes | bytearray | memoryview) -> str:
-    """Bytes as base64."""
+    """Return bytes as base64."""
     return b2a_base64(data, newline=False).decode()
 
 
 def check_readable(value: S) -> S:
-    """Return a value of the protocol's types that a function made. Raises LocalError for what no client could read."""
+    """Return a value of the protocol's types that a function made. Raises LocalError for one that no client could
+    decode."""
     read_back(value)
     for held in _contents_in(value):
         if held.text is UNSET and held.blob is UNSET:
@@ -173,7 +173,7 @@ def check_readable(value: S) -> S:
 
 
 def _contents_in(value: Any) -> Iterator[ResourceContents]:
-    """The contents in a value of the protocol's types."""
+    """Yield the resource contents in a value of the protocol's types."""
     if isinstance(value, ResourceContents):
         yield value
     elif isinstance(value, list | tuple):
@@ -188,7 +188,8 @@ def _contents_in(value: Any) -> Iterator[ResourceContents]:
 
 
 def blocks(value: Any) -> list[Block]:
-    """The content blocks of any value."""
+    """Return the content blocks of any value. Raises LocalError for what cannot be sent, OSError for a file that cannot
+    be read."""
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         if any(isinstance(one, _MIXED) for one in value) or all(isinstance(one, str) for one in value):
             return [block for one in value for block in blocks(one)]
@@ -218,7 +219,7 @@ def _block(value: Any) -> Block:
 
 
 def text(value: Any) -> str:
-    """A value as text for people and models: itself, or its JSON."""
+    """Return a value as text for people and models: itself, or its JSON."""
     return value if isinstance(value, str) else write(value).decode()
 
 
@@ -240,7 +241,8 @@ def _file_block(file: File) -> Block:
 
 
 def _read(file: File, uri: str, kind: str | None) -> ResourceContents:
-    """The content of a file: text if its media type says so, or if the type is unknown and it can be read as text."""
+    """Return the content of a file: as text if its media type is one of text, or is unknown and the bytes are UTF-8;
+    otherwise as a blob."""
     try:
         data = _bytes_of(file.path)
     except IsADirectoryError:
@@ -257,11 +259,11 @@ def _read(file: File, uri: str, kind: str | None) -> ResourceContents:
 
 
 def contents(value: Any, uri: str, mime_type: str | None, meta: Free | UnsetType = UNSET) -> list[ResourceContents]:
-    """The contents of a resource: text, bytes, a file, JSON, or several of them. `meta`: the `_meta` of those that do
-    not come as `ResourceContents`.
+    """Return the contents of a resource: text, bytes, a file, JSON, or several of them. `meta`: the `_meta` of those
+    that the function did not return as `ResourceContents`.
 
-    Raises ResourceNotFound for None and for a file that is not there: "Servers MUST NOT return an empty
-    `contents` array for a non-existent resource" (server/resources).
+    Raises ResourceNotFound for None and for a file that does not exist: "Servers MUST NOT return an empty `contents`
+    array for a non-existent resource" (server/resources).
     """
     if isinstance(value, list | tuple) and any(isinstance(one, _MIXED) for one in value):
         return [part for one in value for part in contents(one, uri, mime_type, meta)]
@@ -305,8 +307,8 @@ def _contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContent
 
 
 def messages(value: Any) -> list[PromptMessage]:
-    """The messages of a prompt: text and content are the user's; a `PromptMessage`, or a dict with `role` and
-    `content`, states its role; a list is several messages. Raises LocalError for an unknown role."""
+    """Return the messages of a prompt: text and content are messages of the user; a `PromptMessage`, or a dict with
+    `role` and `content`, states its role; a list is several messages. Raises LocalError for an unknown role."""
     if isinstance(value, PromptMessage):
         return [check_readable(value)]
     if isinstance(value, dict) and value.keys() == {"role", "content"}:

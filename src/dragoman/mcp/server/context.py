@@ -1,9 +1,8 @@
 """The context of a call of a tool, a resource or a prompt, for parameters annotated `Context`.
 
-In `async def` its methods are awaited; in a plain function, which runs in a worker thread, they
-block. It is the same in both eras: where the server may not call the client, `ask` ends the first
-run and the handler runs again, from the top, with the answers. So: ask before you act.
-"""
+In `async def` its methods are awaited; in a plain function, which runs in a worker thread, they block. It is the same
+in both eras: where the server may not call the client, `ask` ends the first run, and the function runs again, from the
+top, with the answers. So: ask before you act."""
 
 from __future__ import annotations
 
@@ -53,22 +52,21 @@ _ELSEWHERE: Final = {
     "session": "elicit, sample and progress themselves",
     "list_roots": "roots()",
 }
-"""Names in other libraries, and what to write here."""
+"""Names in other libraries, with those to use here."""
 DEFAULT_LEVEL = "info"
-"""The least level that is sent where a stateful client never called `logging/setLevel`: it is the server's to
-choose."""
+"""The lowest level that is sent to a stateful client that never called `logging/setLevel`: the server may choose it."""
 _SAFE = 2**53
 """Larger integers are sent as a double."""
 
 
 class Context(Generic[State]):
-    """One call of a tool, a resource, a prompt or a completion, for its function. `Context[AppState]`
-    says of which type the value of the server's lifespan is."""
+    """One call of a tool, a resource, a prompt or a completion, for its function. `Context[AppState]` states the type
+    of the value of the server's lifespan."""
 
     __slots__ = ("_admitted", "_progress", "rpc")
 
     _context_of = "an MCP server's tools, resources and prompts", "from dragoman.mcp import Context"
-    """What has such a context, and how it is imported, for error texts."""
+    """Which functions have such a context, and how it is imported, for error texts."""
 
     def __init__(self, rpc: RpcContext, admitted: Admitted) -> None:
         self.rpc: RpcContext[Any] = rpc
@@ -83,12 +81,13 @@ class Context(Generic[State]):
 
     @property
     def revision(self) -> Revision:
-        """The revision this call is made in."""
+        """The revision of this call."""
         return self._admitted.revision
 
     @property
     def client(self) -> Implementation | None:
-        """The caller's software, as it names itself; for display and logs, not for decisions. None: it gave no name."""
+        """The name and version of the caller's software; for display and logs, not for decisions. None: it gave
+        none."""
         return self._admitted.client
 
     @property
@@ -98,19 +97,19 @@ class Context(Generic[State]):
 
     @property
     def identity(self) -> Identity | None:
-        """Who the caller is, as the guard found out; None without a guard."""
+        """The caller's identity, which the guard has verified; None without a guard."""
         return self.rpc.caller.identity
 
     @property
     def principal(self) -> str | None:
-        """Issuer, subject and client of `identity` in one text (`Identity.principal`): a key for what belongs to this
-        caller alone. None without a guard."""
+        """Issuer, subject and client of `identity` in one text (`Identity.principal`): a key for data that belong only
+        to this caller. None without a guard."""
         return self._admitted.principal
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The request's `_meta` as it came; {} when there is none. Raises InvalidParams for a number that no double
-        holds."""
+        """The request's `_meta` as it came; {} if there is none. Raises InvalidParams for a number that no double can
+        hold."""
         return {} if self._admitted.raw is UNSET else _read(self._admitted.raw, _Meta).meta
 
     @property
@@ -121,8 +120,8 @@ class Context(Generic[State]):
 
     @property
     def store(self) -> CallStore:
-        """What the function keeps for its caller between calls (docs/services.md); an anonymous caller has a store of
-        its session, on every replica."""
+        """The store in which the function keeps data for its caller between calls (docs/services.md); that of an
+        anonymous caller belongs to its session, on every replica."""
         session = self.rpc.headers.get("mcp-session-id", "") if self.rpc.caller.scheme in ("http", "https") else ""
         return store_of(self.rpc, session if self._admitted.session is not None else "")
 
@@ -132,7 +131,7 @@ class Context(Generic[State]):
 
     @property
     def caller(self) -> Caller:
-        """What the wire knows about the far end."""
+        """What the wire knows about the caller."""
         return self.rpc.caller
 
     @property
@@ -155,13 +154,13 @@ class Context(Generic[State]):
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(elsewhere("Context", "ctx", name, _ELSEWHERE))
 
-    # -- telling
+    # -- notifying
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Done:
-        """Report progress (basic/utilities/progress): `value` of `total`, and a text. Progress that grows begins the
-        call's time-out again, whether or not its caller requests it.
+        """Report progress (basic/utilities/progress): `value` of `total`, and a text. Progress that grows restarts the
+        call's time-out, whether or not its caller requests it.
 
-        Awaited in `async def`; elsewhere it is done at once. Returns False when nothing was sent: the caller did not
+        Awaited in `async def`; elsewhere it is done at once. Returns False if nothing was sent: the caller did not
         request progress or reads too slowly, or `value` has not grown ("The progress value MUST increase with each
         notification") or is not finite. Raises LocalError if it is not a number.
         """
@@ -187,7 +186,7 @@ class Context(Generic[State]):
         "error", "critical", "alert" or "emergency"; `data` any JSON value (other values are sent as their `repr`);
         `logger` a name.
 
-        Returns False when nothing was sent: the client wants no messages, or none of this level. Raises LocalError for
+        Returns False if nothing was sent: the client requests no messages, or none of this level. Raises LocalError for
         an unknown level. Do not log secrets and personal data.
         """
         weight = LEVELS.get(level)
@@ -230,8 +229,8 @@ class Context(Generic[State]):
         self._admitted.surroundings.notify_resource_updated(uri)
 
     def close_stream(self, retry: float | None = None) -> Done:
-        """Close the HTTP stream of this call's answer: the client polls for the rest, after `retry` seconds
-        (basic/transports of the revisions that prime their streams). False if that is not possible."""
+        """Close the HTTP stream of this call's answer, so that the client polls for the rest, after `retry` seconds
+        (basic/transports, in revisions whose streams begin with an id). Returns False if that is not possible."""
         from ..session.session import Responder  # noqa: PLC0415  (start-up: sessions)
 
         site: Any = self.rpc._site
@@ -267,11 +266,11 @@ class Context(Generic[State]):
         self, *questions: Question[Any], once: bool | None = ..., timeout: float | None = ...
     ) -> Answers[*tuple[Any, ...]]: ...
     def ask(self, *questions: Question[Any], once: bool | None = None, timeout: float | None = PATIENCE) -> Any:
-        """Ask the client several things together; returns a tuple of the answers, in order.
+        """Ask the client several questions together; returns a tuple of the answers, in order.
 
-        `timeout`: seconds, where the server calls (None: for ever). `once`: the state that carries the questions can be
-        used only once (default: the server's `once`). Raises CannotAsk if the client did not declare the capability,
-        QuestionFailed if it answered with an error, CallTimeout, BadAnswer, ChannelError.
+        `timeout`: seconds, where the server calls (None: for ever). `once`: whether the state that goes with the
+        questions can be used only once (None: as the server's `once`). Raises CannotAsk if the client did not declare
+        the capability, QuestionFailed if it answered with an error, CallTimeout, BadAnswer, ChannelError.
         """
         if self.rpc._where == "inline":
             raise LocalError(f"{self.rpc.method}: an inline function must not wait; register it without inline=True")
@@ -279,25 +278,26 @@ class Context(Generic[State]):
 
     @property
     def input_responses(self) -> dict[str, Any]:
-        """The answers to the questions that the function returned in an `InputRequiredResult`, by key, undecoded; {}
-        in its first run. The client may send an answer without a question: check its form. Raises InvalidParams as
-        `meta`."""
+        """The answers to the questions that the function returned in an `InputRequiredResult`, by key, as JSON values;
+        {} in its first run. A client may send answers to no question, so check their form. Raises InvalidParams, as
+        `meta` does."""
         given = getattr(self._admitted.params, "input_responses", UNSET)
         return {} if given is UNSET else {key: _read(one, Any) for key, one in given.items()}
 
     @property
     def request_state(self) -> str | None:
-        """The `request_state` of the `InputRequiredResult` that the function returned, on the retry; otherwise None. It
-        was sealed while it travelled, and is bound to this call and this principal."""
+        """The `request_state` of the `InputRequiredResult` that the function returned, on the retry; otherwise None.
+        The client got it sealed, and bound to this call and this principal."""
         return own_state(self)
 
     def require_url(self, *questions: ElicitUrl) -> NoReturn:
-        """End this call: the user must open these URLs first, and then the client calls again (client/elicitation)."""
+        """End this call, because the user must first open these URLs; then the client calls again (client/elicitation).
+        Raises CannotAsk if the client cannot do that."""
         require_url(self, *questions)
 
     def completed(self, elicitation_id: str) -> Awaitable[None]:
         """Notify the client that the user has finished at the URL of the `ElicitUrl` with this `id`."""
-        return cast("Awaitable[None]", completed(self, elicitation_id))  # in a plain function it is done, and None
+        return cast("Awaitable[None]", completed(self, elicitation_id))  # None in a plain function, where it is done
 
     def _one(self, question: Any) -> Any:
         answers = self.ask(question)
@@ -308,7 +308,7 @@ class Context(Generic[State]):
     @overload
     def elicit(self, message: str, schema: Any, *, key: str | None = None) -> Decision[Any]: ...
     def elicit(self, message: str, schema: Any, *, key: str | None = None) -> Any:
-        """Ask the user to fill in a form (client/elicitation); returns `Elicited`, whose `content` is a `schema`.
+        """Ask the user to fill in a form (client/elicitation); returns `Elicited`, with a `schema` as its `content`.
 
         `schema`: a Struct, dataclass, TypedDict or pydantic model of plain members, or a JSON Schema.
         """
@@ -335,9 +335,9 @@ class Context(Generic[State]):
         metadata: Free | None = None,
         key: str | None = None,
     ) -> Sampled:
-        """Ask the client's model (client/sampling); returns a `CreateMessageResult`, whose `text` is what the model
-        wrote. `messages`: a text, a SamplingMessage, or a list of both, texts being the user's; `max_tokens`: the most
-        tokens of the answer; `model_preferences`: also names of models, the best first."""
+        """Ask the client's model (client/sampling); returns a `CreateMessageResult`, whose `text` is the model's.
+        `messages`: a text, a SamplingMessage, or a list of both; a text is a message of the user. `max_tokens`: the
+        most tokens of the answer; `model_preferences`: also names of models, the best first."""
         sampled: Sampled = self._one(
             Sample(
                 messages=messages,
@@ -356,7 +356,7 @@ class Context(Generic[State]):
         return sampled
 
     def roots(self, *, key: str | None = None) -> Folders:
-        """The folders the client works in (client/roots): a list of `Root`."""
+        """Ask for the folders in which the client works (client/roots); returns a list of `Root`."""
         folders: Folders = self._one(Roots(key=key))
         return folders
 
@@ -366,7 +366,7 @@ async def _first(answers: Awaitable[Sequence[Any]]) -> Any:
 
 
 def _number(value: Any) -> float:
-    """A number of any type (numpy's, Decimal) for JSON. Raises LocalError if it is not a number."""
+    """Return a number of any type (numpy's, Decimal) for JSON. Raises LocalError if it is not a number."""
     if type(value) is float:
         return value
     try:
@@ -380,16 +380,17 @@ def _number(value: Any) -> float:
 
 
 def _loggable(data: object) -> Raw:
-    """`data` of a log message; a value that cannot be encoded must not fail the call."""
+    """Return the `data` of a log message as JSON; of a value that cannot be encoded its `repr`, so that the call does
+    not fail."""
     try:
         return Raw(to_json(data))
     except LocalError:
         pass
     try:
-        said = repr(data)
-    except Exception:  # a class of the user's may raise anything
-        said = object.__repr__(data)
-    return Raw(to_json(said.encode("utf-8", "replace").decode()))
+        text = repr(data)
+    except Exception:  # a user's class may raise anything
+        text = object.__repr__(data)
+    return Raw(to_json(text.encode("utf-8", "replace").decode()))
 
 
 class _Meta(msgspec.Struct):

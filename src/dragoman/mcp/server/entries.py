@@ -1,4 +1,4 @@
-"""A function as an entry of a server: what is listed of it, and the method that runs it."""
+"""Makes a function an entry of a server: its description in lists, and the method that runs it."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _ARGUMENT: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _HOSTS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-# as texts: they are compiled when a resource is first added
+# these patterns are texts, compiled when a resource is first added
 _BEFORE: Final = r"[A-Za-z][A-Za-z0-9+.-]*[:{]"
 _EXPLODED: Final = r"\{([A-Za-z0-9_.]+)\*\}"
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 
 def tool_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
-    """The entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be one."""
+    """Return the entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be a tool."""
     options = entry_options("@server.tool", f"tool {name}", TOOL, given | {"name": name})
     return _tool(server, name, tool_method(name, function, server, options), options)
 
 
 def method_entry(server: Surroundings, name: str, method: Method, tags: frozenset[str]) -> Entry:
-    """The entry of a tool that is a JSON-RPC method of a service; `tags`: besides the method's. Raises LocalError for
-    arguments without names."""
+    """Return the entry of a tool that is a JSON-RPC method of a service; `tags`: added to the method's. Raises
+    LocalError for arguments without names."""
     hints = ToolAnnotations(idempotent_hint=True) if method.idempotent else None
     options = {"annotations": hints, "tags": method.tags | tags}
     entry = _tool(server, name, included_method(name, method), dict.fromkeys(TOOL) | {**DEFAULTS} | options)
@@ -74,7 +74,7 @@ def _tool(server: Surroundings, name: str, made: ToolParts, options: Mapping[str
 
 
 def warn_of_name(name: str) -> None:
-    """Warn of a tool's name that a host refuses."""
+    """Log a warning for a tool's name that some hosts refuse."""
     if _NAME.fullmatch(name) is None:
         # server/tools, Tool Names: each rule is a SHOULD, so clients may still take it
         logger.warning("tool %r: names should have 1 to 128 of A-Z a-z 0-9 _ - and . alone", name)
@@ -83,7 +83,7 @@ def warn_of_name(name: str) -> None:
 
 
 def _warn_of_arguments(name: str, schema: Mapping[str, Any]) -> None:
-    """Warn of arguments whose names a host refuses, with each request that has such a tool."""
+    """Log a warning for arguments whose names some hosts refuse, together with all tools of the request."""
     named = schema.get("properties")
     odd = [one for one in named if _ARGUMENT.fullmatch(str(one)) is None] if isinstance(named, dict) else []
     if odd:
@@ -97,7 +97,7 @@ def _warn_of_arguments(name: str, schema: Mapping[str, Any]) -> None:
 
 
 def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any], **given: Any) -> Entry:
-    """The entry of a resource, or of a template where the URI has `{...}`, with `ResourceOptions`. Its key is the
+    """Return the entry of a resource, or of a template if the URI has `{...}`, with `ResourceOptions`. Its key is the
     normal form of the URI.
 
     Raises LocalError for a URI that is invalid, and for variables that the function does not take.
@@ -121,7 +121,7 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
 
 
 def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
-    """The entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
+    """Return the entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
     options = entry_options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
     made = prompt_method(name, function, server.dependencies, options)
     listed = Prompt(arguments=made.arguments or UNSET, **_presentation(name, options, made.documentation))
@@ -129,8 +129,8 @@ def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], 
 
 
 def completion_for(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
-    """The method that completes an argument, with `RunOptions`; `where`: of what. Raises LocalError for a function that
-    cannot."""
+    """Return the method that completes an argument, with `RunOptions`. `where`: the argument, for error texts. Raises
+    LocalError for a function that cannot complete one."""
     options = entry_options("@server.completion", f"completion of {where}", RUNNING, given)
     return completion_method(where, function, server.dependencies, options)
 
@@ -142,7 +142,7 @@ def _unset(value: Any) -> Any:
 def _common(
     server: Surroundings, name: str, options: Mapping[str, Any], template: Template | None = None
 ) -> dict[str, Any]:
-    """What every entry has besides what is listed of it."""
+    """Return the fields that every entry has beside its description."""
     return {
         "surroundings": msgspec.structs.replace(server, name=name, template=template),
         "visible": options["visible"],
@@ -152,7 +152,8 @@ def _common(
 
 
 def _presentation(name: str, options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
-    """What is shown of every entry; without a description what its function's documentation says."""
+    """Return the members of the description that every kind of entry has. Without the option `description` it is that
+    in the function's docstring."""
     description, meta = options["description"], options["meta"]
     return {
         "name": name,
@@ -167,7 +168,7 @@ def _presentation(name: str, options: Mapping[str, Any], documentation: str) -> 
 
 
 def _template(uri: str, any_path: bool) -> Template | None:
-    """The template that this is; None for a URI. Raises LocalError for what is neither."""
+    """Return the template in a text; None if it is a URI. Raises LocalError for what is neither."""
     if not is_template(uri):
         if re.fullmatch(_SCHEME, uri) is None:
             raise LocalError(f"{uri!r} is not a URI: a resource is called like file:///path or weather://beijing")

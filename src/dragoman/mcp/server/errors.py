@@ -2,17 +2,18 @@
 
 Rules:
 
-- A tool that fails reports it in its result (`isError`), for the model to read: `ToolError`, `ResourceNotFound` and a
-  question that the client answered with an error with their text, any other exception masked, with a reference that is
-  in the log beside the traceback.
-- A resource, a prompt or a completion fails by a JSON-RPC error: exceptions for the caller (`ToolError`,
+- A tool that fails reports it in its result (`isError`), for the model to read: a `ToolError`, a `ResourceNotFound` and
+  a question that the client answered with an error by their text, any other exception masked, with a reference that the
+  log has beside the traceback.
+- A resource, a prompt or a completion fails with a JSON-RPC error: exceptions for the caller (`ToolError`,
   `ResourceNotFound`) with their text, any other exception masked.
-- What a function needs of its caller and this one lacks (`UnfitCaller`) is reported in plain words, and logged in full.
+- If the caller lacks something that the function needs of it (`UnfitCaller`), the caller gets that in plain words, and
+  the log has it in full.
 - An `RpcError` is a JSON-RPC error from all of them, but not with a code that the protocol reserves.
 - Wrong arguments of a tool are a result too, in every revision unless `argument_errors` is "revision": a model must
   read them.
 - Wrong arguments are reported all at once, each with its field, what is wrong, and what was received.
-- A question that must go through the client is not a failure: it ends the call in `input_required`.
+- A question that is answered in another call is not a failure: it ends this call in `input_required`.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ FailureHandler: TypeAlias = Callable[[BaseException, Admitted, bool], Raw]
 
 
 class MalformedCall(InvalidParams):
-    """The request itself is invalid, for every function."""
+    """The request itself is invalid, whatever the function."""
 
 
 def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
-    """Return what makes a result of a tool's failure. `declared`: further errors that the model may read."""
+    """Return the function that makes a tool's failure a result. `declared`: further errors that the model may read."""
 
     def handle_failure(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         questions = _questions(error, admitted)
@@ -83,7 +84,7 @@ def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
         elif isinstance(error, UnfitCaller):
             repeats.error("tool %r failed: %s", name, error, exc_info=error)
             text = error.answer.message
-        elif isinstance(error, QuestionFailed):  # "User rejected sampling request": no failure of the server's
+        elif isinstance(error, QuestionFailed):  # "User rejected sampling request": the server has not failed
             text = error.message
         elif isinstance(error, RpcError):
             if not isinstance(error, declared):
@@ -97,8 +98,8 @@ def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
 
 
 def failures(what: str = "") -> FailureHandler:
-    """Return what raises a failure of a resource, a prompt or a completion: a JSON-RPC error, masked (-32603) for
-    others. `what`: its name in error texts; by default the entry's name or URI."""
+    """Return the function that raises a failure of a resource, a prompt or a completion as a JSON-RPC error; one that
+    is not for the caller is masked (-32603). `what`: the name in error texts; by default the entry's name or URI."""
 
     def handle_failure(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         questions = _questions(error, admitted)
@@ -124,13 +125,13 @@ def failures(what: str = "") -> FailureHandler:
 
 
 def missing_resource(uri: str, revision: Revision, why: str = "", near: str = "") -> RpcError:
-    """The error for an unknown resource (server/resources, Error Handling). `near`: a proposal."""
+    """Return the error for an unknown resource (server/resources, Error Handling). `near`: a proposal, for its text."""
     text = "; ".join(part for part in (f"Resource not found: {why}" if why else "Resource not found", near) if part)
     return RpcError.of(revision.missing_resource, text, {"uri": uri})
 
 
 def invalid_arguments(what: str, faults: list[dict[str, Any]]) -> InvalidParams:
-    """The error for wrong arguments."""
+    """Return the error for wrong arguments. `what`: the name of the tool or prompt."""
     return InvalidParams(f"Invalid arguments for {what}:\n{describe_faults(faults)}", {"errors": faults})
 
 
@@ -145,8 +146,8 @@ def describe_faults(faults: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _questions(error: BaseException, admitted: Admitted) -> Raw | None:
-    """The result with questions to the client, if the function ended so. Raises exceptions that are not failures of the
-    function."""
+    """Return the result with questions to the client, if the function ended with these; otherwise None. Raises
+    exceptions that are not failures of the function."""
     required = input_required(error)
     if required is not None:
         return finish(required.result(), admitted.revision, admitted.surroundings.stamp)
@@ -157,16 +158,16 @@ def _questions(error: BaseException, admitted: Admitted) -> Raw | None:
 
 
 def _only_error(error: BaseException) -> BaseException:
-    """The only error of a group: a handler's TaskGroup wraps every exception."""
+    """Return the only error in a group, or the error itself: a handler's TaskGroup wraps every exception."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _faults(error: BaseException) -> list[dict[str, Any]] | None:
-    """The faults of the arguments, if the error is one of reading them."""
+    """Return the faults of the arguments, if the error is one of decoding them; otherwise None."""
     if isinstance(error, ParseError):
-        return [{"field": "", "message": "There is a number that no computer's can hold"}]
+        return [{"field": "", "message": "There is a number that no double can hold"}]
     if isinstance(error, InvalidParams) and isinstance(error.data, dict):
         faults: list[dict[str, Any]] | None = error.data.get("errors")
         return faults
@@ -174,11 +175,11 @@ def _faults(error: BaseException) -> list[dict[str, Any]] | None:
 
 
 def _error_for_callers(error: RpcError, admitted: Admitted) -> RpcError:
-    """The error as it goes out. basic/index, Error Codes: "Implementations MUST NOT emit any code from this
+    """Return the error as it is sent. basic/index, Error Codes: "Implementations MUST NOT emit any code from this
     sub-range that is not defined by this specification and MUST use defined codes only with their specified
     meanings"."""
     if isinstance(error, CallRefused):
-        return error  # its code is the one that MCP has for it
+        return error  # its code is MCP's own
     code = error.code
     if code == PARSE_ERROR or (code in RESERVED_CODES and not _is_defined(code, admitted.revision)):
         repeats.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)

@@ -1,7 +1,7 @@
 """The server's side of extensions: the functions that answer their methods.
 
-What it declares is an `Extension`: the server's table of methods has its rows, its capabilities its settings.
-`outcomes` has what its functions may return.
+An extension is declared by an `Extension`: its rows are added to the server's table of methods, its settings to the
+server's capabilities. `outcomes` handles what its functions may return.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ServerExtension(Protocol):
 
 
 def declarations_of(given: Iterable[Extension | ServerExtension]) -> Extensions:
-    """The declarations of extensions. Raises LocalError for an invalid one, and for two that conflict."""
+    """Return the declarations of extensions. Raises LocalError for an invalid one, and for two that conflict."""
     found = []
     for one in given:
         if not isinstance(one, Extension | ServerExtension):
@@ -45,7 +45,8 @@ def declarations_of(given: Iterable[Extension | ServerExtension]) -> Extensions:
 
 
 def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:
-    """The method for an extension: `function(params, context)`, which returns the row's result."""
+    """Return a method of an extension. `function(params, context)` returns the row's result. Raises LocalError for
+    options that conflict."""
     kind: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
     handler = handler_of(function, kind, _params_and_context, result_writer(row), failures(row.name), Context)
     return method_for(row.name, kind, function, handler, options)

@@ -1,8 +1,8 @@
-"""A user's function as the `Method` of a tool, a resource, a prompt or a completion: the common parts.
+"""The common parts of making a user's function the `Method` of a tool, a resource, a prompt or a completion.
 
 Each such method's function takes `(admitted, context)` and returns the whole result as JSON text for the caller's
-revision. As much as possible is prepared at registration; the function's own `Binding` decodes the arguments.
-`errors` describes how functions fail, `output` what a tool's result becomes.
+revision. As much as possible is prepared at registration; the function's own `Binding` decodes the arguments. `errors`
+describes how functions fail, `output` how a tool's result is written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def bind_function(function: Callable[..., Any], dependencies: Dependencies, options: CallOptions) -> Binding:
-    """Return the binding of a function of this server: it takes arguments by name."""
+    """Return the binding of a function of a server, which takes its arguments by name. Raises LocalError for
+    annotations that cannot be decoded."""
     binding = bind(function, context_type=Context, by_position=False, result=False)
     if binding.injection is not None:
         if options["inline"]:
@@ -65,8 +66,9 @@ def method_for(
     wants_context: bool = True,
     arguments: Callable[[Admitted], Mapping[str, Any]] | None = None,
 ) -> Method:
-    """Return the method that runs a function through this handler, with these options. `arguments`: of a call, by their
-    names; by default its params alone. Raises LocalError for options that conflict."""
+    """Return the method that runs a function through this handler, with these options. `arguments`: returns the
+    arguments of a call by their names, for the option `allow`; None: its params. Raises LocalError for options that
+    conflict."""
     running = running_of(name, kind, options)
     return Method(
         name,
@@ -102,8 +104,8 @@ def handler_of(
     handle_failure: FailureHandler,
     make_context: ContextMaker | None,
 ) -> Handler:
-    """Return what reads the arguments, runs the function and makes the result. `make_context`: makes the context that
-    the function wants."""
+    """Return the handler that reads the arguments, runs the function and makes the result. `make_context`: makes the
+    context that the function takes; None: it takes none."""
 
     async def run_async(admitted: Admitted, rpc: RpcContext) -> Raw | LongResult:
         values = None
@@ -127,16 +129,16 @@ def handler_of(
 
 
 def restrict_result(binding: Binding, write_result: ResultWriter) -> ResultWriter:
-    """Return `write_result` for the members alone that the function's result type declares."""
+    """Return a `write_result` that writes only the members that the function's result type declares."""
     project = projection(result_tree(binding.result_type, "result", CONTENT), CONTENT)
     return write_result if project is None else lambda value, admitted: write_result(project(value), admitted)
 
 
 def context_maker(binding: Binding) -> ContextMaker | None:
-    """Return what makes the context that a function wants; None if it wants none."""
+    """Return what makes the context that a function takes; None if it takes none."""
     return Context if binding.wants_context else None
 
 
 def rpc_context(rpc: RpcContext, admitted: Admitted) -> Any:
-    """The context of a method of a service that became a tool: it keeps its own."""
+    """Return the context for a service's method that became a tool: the one that it has as a method."""
     return rpc

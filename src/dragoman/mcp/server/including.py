@@ -1,11 +1,11 @@
-"""Entries within a namespace: those of a server that another one includes, and of an instance, by its class's marks.
+"""Makes entries for a namespace: of a server that another one includes, and of an instance, by the marks of its class.
 
-An included entry is the same entry under another key: its function, its schemas and its arguments are not made again.
-It has the surroundings of the server that answers (its stamp, seal and extensions), and keeps its own middleware,
-lifespan, dependencies and caching. A call finds it in one step, as any other entry.
+An included entry is a copy under another key, with the same function, schemas and arguments. It has the surroundings of
+the server that answers (its stamp, seal and extensions), and keeps its own middleware, lifespan, dependencies and
+caching. A call finds it in one step, like any other entry.
 
 In a namespace `x` a tool or prompt is called `x_name`, and `notes://today` becomes `notes://x/today` (`a:b` becomes
-`a:x/b`). Its function sees its own URIs.
+`a:x/b`). Its function gets the URIs without the namespace.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .surroundings import Surroundings
 def included_entry(
     entry: Entry, outer: Surroundings, inner: Service, key: str, namespace: str, tags: frozenset[str]
 ) -> Entry:
-    """Return an entry of the server `inner` under its key in the server `outer`, with these tags besides its own.
+    """Return an entry of the server `inner` under its key in the server `outer`, with these tags added to its own.
 
-    Raises LocalError where it is guarded, and `outer` is not.
+    Raises LocalError if `inner` is guarded and `outer` is not.
     """
     template = None if entry.template is None else parse(key, any_path=entry.template.any_path)
     if entry.kind == "tool":
@@ -67,12 +67,12 @@ def included_entry(
 
 
 def _method_within(method: Method, inner: Service) -> Method:
-    """A method with what is around those of an included server: its middleware and its lifespan."""
+    """Return a method of an included server, with the middleware and the lifespan of that server."""
     return replace(method, middleware=inner.middleware + method.middleware, life=method.life or inner._lifespan)
 
 
 def _listed_within(entry: Entry, listed: Listed, key: str, namespace: str) -> Listed:
-    """The description of an entry under another key."""
+    """Return the description of an entry under another key."""
     name = key if listed.name == entry.key else listed.name
     if isinstance(listed, Resource):
         return replace(listed, uri=key, name=name)
@@ -91,10 +91,10 @@ _ENTRIES: Final[Mapping[str, Callable[..., Entry]]] = {
 def marked_entries(
     instance: object, outer: Surroundings, namespace: str, prefix: str, tags: frozenset[str]
 ) -> list[Entry]:
-    """The entries that the class of an instance marks, with these tags besides their own."""
-    name_there, found = joined("Server", namespace, prefix, "_"), []
+    """Return the entries that the class of an instance marks, with these tags added to their own."""
+    joined_name, found = joined("Server", namespace, prefix, "_"), []
     for mark, name, function in marked(instance, "Server", "tool", "resource", "prompt"):
-        key = joined_uri(str(mark.name), namespace) if mark.kind == "resource" else name_there(mark.name or name)
+        key = joined_uri(str(mark.name), namespace) if mark.kind == "resource" else joined_name(mark.name or name)
         entry = _ENTRIES[mark.kind](outer, key, function=function, **mark.options)
         entry.tags |= tags
         if entry.kind == "tool":
@@ -105,26 +105,26 @@ def marked_entries(
 
 
 _PAGES: Final = ("ui/resourceUri", "openai/outputTemplate")
-"""Members of a tool's `_meta` that name the resource of its page, beside `resourceUri` of "ui" (MCP Apps)."""
+"""Members of a tool's `_meta` with the URI of its page, a resource; another is `resourceUri` of "ui" (MCP Apps)."""
 
 
 def _with_page(listed: Listed, namespace: str) -> Listed:
-    """The description of a tool whose `_meta` names its page, a resource beside it, as it is called in a namespace."""
+    """Return the description of a tool for a namespace: the URI of its page in `_meta` gets the namespace, too."""
     meta = listed.meta
     if meta is UNSET or not namespace:
         return listed
-    there: dict[str, object] = {
+    renamed: dict[str, object] = {
         name: joined_uri(meta[name], namespace) for name in _PAGES if isinstance(meta.get(name), str)
     }
     page = meta.get("ui")
     if isinstance(page, Mapping) and isinstance(page.get("resourceUri"), str):
-        there["ui"] = {**page, "resourceUri": joined_uri(page["resourceUri"], namespace)}
-    return replace(listed, meta={**meta, **there}) if there else listed
+        renamed["ui"] = {**page, "resourceUri": joined_uri(page["resourceUri"], namespace)}
+    return replace(listed, meta={**meta, **renamed}) if renamed else listed
 
 
 def joined_uri(uri: str, namespace: str) -> str:
-    """Return a URI, or a template of URIs, within a namespace, in its normal form. LocalError for a template without a
-    scheme of its own."""
+    """Return a URI, or a template of URIs, within a namespace, in its normal form. Raises LocalError for a template
+    that does not begin with a scheme."""
     if not namespace:
         return uri
     scheme, colon, rest = uri.partition(":")
@@ -134,7 +134,7 @@ def joined_uri(uri: str, namespace: str) -> str:
 
 
 def own_uri(uri: str, namespace: str) -> str:
-    """Return the URI that `joined_uri` made this of."""
+    """Return the URI from which `joined_uri` made this one."""
     if not namespace:
         return uri
     scheme, _, rest = uri.partition(":")
@@ -143,6 +143,6 @@ def own_uri(uri: str, namespace: str) -> str:
 
 
 def _before(uri: str, namespace: str) -> str:
-    """Return what a URI of this scheme begins with in a namespace."""
+    """Return the beginning of URIs of this scheme in a namespace."""
     scheme, _, rest = uri.partition(":")
     return normal(f"{scheme}:{'//' if rest.startswith('//') else ''}{namespace}/")

@@ -5,11 +5,11 @@ Rules:
 - A list is in the order of registration: "Servers SHOULD return tools in a deterministic order" (server/tools).
 - A cursor names the last entry of the page before, so that it stays valid while entries are added and removed
   (server/utilities/pagination, "Provide stable cursors"); an unknown cursor is -32602.
-- A list is one page as far as `PAGE_BYTES` go, unless `page_size` says otherwise, since many hosts read no other.
-- Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible to some
-  callers only, a page is made for each caller, and its `cacheScope` is private.
-- Of an entry with versions the highest that is available to the caller is listed, at the position of the first that
-  was registered; its `_meta` names the others.
+- A list is one page up to `PAGE_BYTES`, unless `page_size` says otherwise, since many hosts read only the first page.
+- Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible only to some
+  callers, pages are made for each caller, and their `cacheScope` is private.
+- Of an entry with several versions the highest that is available to the caller is listed, at the position of the first
+  one that was registered; its `_meta` names the others.
 """
 
 from __future__ import annotations
@@ -48,47 +48,48 @@ LISTINGS: Final[Mapping[str, Listing]] = {
     "template": "templates",
     "prompt": "prompts",
 }
-"""The list of each kind of entry."""
+"""The name of the list of each kind of entry."""
 DEPTH: Final = Limits().depth - 8
-"""Levels of an entry's description: of the default limit for what peers send, without those of the answer around it."""
+"""Levels of nesting in an entry's description: the default limit of clients, without the levels of the answer around
+it."""
 PAGE_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of the entries on one page of a list, however many: a fifth of what our clients take as one message,
-and thousands of tools. An entry that is larger has a page of its own."""
+"""Bytes of the entries on one page of a list: a fifth of the longest message that our clients accept, and thousands of
+tools. A larger entry has a page of its own."""
 _MEMBER: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
-"""Of a list's result."""
+"""The member of a result that has the list."""
 _CURSOR: Final = r"([a-z]+)\.([1-9][0-9]{0,15})"
 
 
 class Entry(Struct, eq=False):
     """One entry that a server offers. `key`: its name, URI or template; `listed`: its description in a list.
 
-    `older`: what it says to peers without `structured_values`, where that differs. `marked`: a tool's arguments that go
-    into HTTP headers. `template`: where it is one. `completions`: by argument.
-    """
+    `older`: the description for peers without `structured_values`, where that differs. `marked`: a tool's arguments
+    that are sent as HTTP headers. `template`: the parsed template, if it is one. `completions`: the methods that
+    complete its arguments."""
 
     kind: Kind
     key: str
     listed: Listed
     method: Method
     surroundings: Surroundings
-    """What its functions find around them."""
+    """The settings of its server that its functions need."""
     number: int = 0
-    """Its number of registration."""
+    """Its position in the order of registration."""
     enabled: bool = True
     older: Listed | None = None
     marked: tuple[HeaderParam, ...] = ()
     template: Template | None = None
     completions: dict[str, Method] = {}
     visible: Callable[[Caller], bool] | None = None
-    """Whether a caller has it; None: every caller has it."""
+    """Decides whether it exists for a caller; None: it does for every caller."""
     tags: frozenset[str] = frozenset()
-    """By which it may be enabled and disabled, with others."""
+    """The tags by which it may be enabled and disabled, together with others."""
     version: str = ""
-    """Of several under one key; "": it is the only one."""
+    """Its version; "": it is the only entry of its key."""
     versions: tuple[Entry, ...] = ()
-    """All of its key, the highest first, where it has a version."""
+    """All versions of its key, the highest first; empty if it has no version."""
     texts: dict[tuple[int, tuple[str, ...]], bytes] = {}
-    """`listed` as JSON, by the order of each revision for which it was encoded, and the versions that it names."""
+    """`listed` as JSON, by the `order` of the revision for which it was encoded, and the versions that it names."""
 
     @property
     def id(self) -> tuple[Kind, str, str]:
@@ -101,31 +102,31 @@ class Entry(Struct, eq=False):
         return "resource" if self.kind == "template" else self.kind
 
     def available(self, caller: Caller) -> bool:
-        """Whether it is enabled, and visible to this caller."""
+        """Return whether it is enabled, and visible to this caller."""
         return self.enabled and (self.visible is None or self.visible(caller))
 
     def matches_version(self, wanted: Order | None) -> bool:
-        """Whether it is of the requested version; an entry without versions always is."""
+        """Return whether it is of the requested version; an entry without a version always is."""
         return wanted is None or not self.version or order(self.version) == wanted
 
     def listed_for(self, caller: Caller) -> bool:
-        """Whether lists show it to this caller."""
+        """Return whether lists show it to this caller."""
         access = self.method.access
         return self.available(caller) and (access is None or access.shown(caller))
 
     def permits(self, caller: Caller) -> bool:
-        """Whether this caller may have it."""
+        """Return whether this caller may call or read it."""
         access = self.method.access
         return self.available(caller) and (access is None or access.passed(caller))
 
     @property
     def personal(self) -> bool:
-        """Whether lists show it to some callers alone."""
+        """Whether lists show it only to some callers."""
         return self.shown_to is not None
 
     @property
     def shown_to(self) -> Callable[[Caller], bool] | None:
-        """Decides whether lists show it to a caller while it is enabled; None: they show it to every caller."""
+        """The function that decides whether lists show it to a caller; None: they show it to every caller."""
         visible, access = self.visible, self.method.access
         if access is None or not access.hides:
             return visible
@@ -133,7 +134,8 @@ class Entry(Struct, eq=False):
         return shown if visible is None else lambda caller: visible(caller) and shown(caller)
 
     def text(self, revision: Revision, versions: tuple[str, ...] = ()) -> bytes:
-        """Its description in a list, as JSON. `versions`: those that it names, if it has one."""
+        """Return its description in a list, as JSON. `versions`: those that it names, if it has one. Raises LocalError
+        for a description that is nested too deep."""
         found = self.texts.get((revision.order, versions))
         if found is None:
             older = self.older is not None and not revision.structured_values
@@ -148,13 +150,13 @@ class Entry(Struct, eq=False):
 
 
 def check_distinct(entries: list[Entry]) -> None:
-    """Raise LocalError if two of these have one name, and not each a version of its own."""
+    """Raise LocalError if two of these entries have the same key, and not each a version of its own."""
     found: dict[tuple[Kind, str], set[Order]] = {}
     for entry in entries:
-        there = found.setdefault((entry.kind, entry.key), set())
-        if there and (not entry.version or order(entry.version) in there or order("") in there):
+        versions = found.setdefault((entry.kind, entry.key), set())
+        if versions and (not entry.version or order(entry.version) in versions or order("") in versions):
             raise LocalError(f"{', '.join(entry.key for entry in entries)}: two of these have one name")
-        there.add(order(entry.version))
+        versions.add(order(entry.version))
 
 
 class Entries:
@@ -164,30 +166,29 @@ class Entries:
         self.name: Final = name
         self.page_size: Final = page_size
         self.by_key: dict[str, Entry] = {}
-        self._last = 0  # the number of the newest entry there ever was
+        self._last = 0  # the number of the last entry that was ever added
         self._lock = threading.Lock()
         self._visible: list[Entry] | None = None
         self.personal: bool = False
-        """Whether some are there for some callers alone; then a page is made for each caller, and no other keeps
-        it."""
+        """Whether some entries are listed only for some callers; then pages are made for each caller, and not kept."""
         self.guarded: bool = False
-        """Whether some may be called by some callers alone, or there was such a one."""
+        """Whether only some callers may call some entry, now or earlier."""
         self._pages: dict[tuple[int, int], Raw] = {}
         self._ends: set[int] = {0}
-        """Where pages begin that are kept: at the beginning, and where a kept one ends."""
+        """Where kept pages may begin: at the first entry, and where a kept page ends."""
 
     def free(self, key: str, version: str = "") -> None:
-        """Raise LocalError if there is such an entry."""
-        there = self.by_key.get(key)
-        if there is None:
+        """Raise LocalError if the key is taken: by an entry of the same version, or where one of the two has none."""
+        taken = self.by_key.get(key)
+        if taken is None:
             return
         kind = self.name[:-1]
-        if version and there.versions:
-            same = next((one.version for one in there.versions if order(one.version) == order(version)), None)
+        if version and taken.versions:
+            same = next((one.version for one in taken.versions if order(one.version) == order(version)), None)
             if same is not None:
                 raise LocalError(f"there is a {kind} {key!r} of version {same!r} already: give another version")
             return
-        if there.versions:
+        if taken.versions:
             raise LocalError(f'there is a {kind} {key!r} with versions already: give this a version, version="..."')
         other = ", or a version to both" if version else ""
         raise LocalError(
@@ -195,52 +196,52 @@ class Entries:
         )
 
     def all(self) -> Iterator[Entry]:
-        """Every entry, those of one key together, the highest version first."""
+        """Yield every entry, those of one key together, the highest version first."""
         for entry in list(self.by_key.values()):
             yield from entry.versions or (entry,)
 
     def of(self, key: str, version: str | None = None) -> tuple[Entry, ...]:
-        """Those of a key; `version`: that one alone."""
+        """Return the entries of a key; `version`: only that one."""
         entry = self.by_key.get(key)
         those = () if entry is None else entry.versions or (entry,)
         return those if version is None else tuple(one for one in those if one.version == version)
 
     def find(self, key: str, caller: Caller, admitted: Admitted | None = None) -> Entry | None:
-        """Return the highest version of this key that is available to a caller, or the one that a call requests. An
-        entry without versions answers every call."""
+        """Return the highest version of this key that is available to a caller, or the one that a call requests; None
+        if there is none. An entry without versions answers every call."""
         entry = self.by_key.get(key)
         if entry is None or not entry.versions:
             return entry if entry is not None and entry.available(caller) else None
         wanted = None if admitted is None else admitted.requested_version
-        there = [one for one in entry.versions if one.matches_version(wanted) and one.available(caller)]
-        # what demands more than the caller has is refused with what is missing, if no version is listed for it
-        return next((one for one in there if one.listed_for(caller)), there[0] if there else None)
+        available = [one for one in entry.versions if one.matches_version(wanted) and one.available(caller)]
+        # if no version is listed for the caller, the call is refused with the scopes that the first one demands
+        return next((one for one in available if one.listed_for(caller)), available[0] if available else None)
 
     def other_versions(self, key: str, caller: Caller) -> str:
-        """The end of an error text for a key of which a caller has other versions than the requested one."""
-        there = [one.version for one in self.of(key) if one.version and one.listed_for(caller)]
-        return f", in that version; there are {', '.join(there)}" if there else ""
+        """Return the end of an error text that names the other versions of a key; "" if there are none."""
+        others = [one.version for one in self.of(key) if one.version and one.listed_for(caller)]
+        return f", in that version; there are {', '.join(others)}" if others else ""
 
     def add(self, entry: Entry) -> None:
-        """Add it at the end, or to the others of its key. Raises LocalError when its key is taken."""
+        """Add an entry at the end, or to the other versions of its key. Raises LocalError if its key is taken."""
         with self._lock:
             self.free(entry.key, entry.version)
-            there = self.of(entry.key)
-            if not there:
+            others = self.of(entry.key)
+            if not others:
                 self._last += 1
-            entry.number = there[0].number if there else self._last
-            self._set_entries(entry.key, (*there, entry) if entry.version else (entry,))
+            entry.number = others[0].number if others else self._last
+            self._set_entries(entry.key, (*others, entry) if entry.version else (entry,))
             self.personal = self.personal or entry.personal
             self.guarded = self.guarded or entry.personal or entry.method.access is not None
 
     def remove(self, entry: Entry) -> None:
-        """Remove it."""
+        """Remove an entry."""
         with self._lock:
             self._set_entries(entry.key, tuple(one for one in self.of(entry.key) if one is not entry))
             self.personal = any(one.personal for one in self.all())
 
     def _set_entries(self, key: str, those: tuple[Entry, ...]) -> None:
-        """Have these alone under a key."""
+        """Replace the entries of a key by these."""
         those = tuple(sorted(those, key=lambda one: order(one.version), reverse=True))
         for one in those:
             one.versions = those if one.version else ()
@@ -252,7 +253,7 @@ class Entries:
         self._clear_pages()
 
     def switch(self, entry: Entry, on: bool) -> bool:
-        """Enable or disable it; False when that changes nothing."""
+        """Enable or disable an entry; return whether that changed anything."""
         with self._lock:
             changed = entry.enabled != on
             entry.enabled = on
@@ -261,13 +262,13 @@ class Entries:
         return changed
 
     def visible(self) -> list[Entry]:
-        """The enabled entries, in order, of each key the highest version."""
+        """Return the enabled entries, in order, of each key the highest version."""
         with self._lock:
             return list(self._enabled())
 
     def page(self, revision: Revision, cursor: str | UnsetType, prefix: bytes, caller: Caller) -> Raw:
-        """The result of a list method. `prefix`: its beginning in the stateless era, with its stamp and hints. Raises
-        InvalidParams for an unknown cursor."""
+        """Return the result of a list method, as JSON. `prefix`: its beginning in the stateless era, with the stamp and
+        the caching hints. Raises InvalidParams for an unknown cursor."""
         if self.personal:
             listed = (next((one for one in self.of(key) if one.listed_for(caller)), None) for key in list(self.by_key))
             shown = [entry for entry in listed if entry is not None]
@@ -278,7 +279,7 @@ class Entries:
             found = self._pages.get((revision.order, start))
             if found is None:
                 found, end = self._page(shown, start, revision, prefix, caller)
-                if start in self._ends:  # other pages begin at removed entries: too many to keep
+                if start in self._ends:  # pages that begin elsewhere, after removed entries, may be too many to keep
                     self._pages[revision.order, start] = found
                     self._ends.add(end)
         return found
@@ -302,7 +303,7 @@ class Entries:
     def _page(
         self, shown: list[Entry], start: int, revision: Revision, prefix: bytes, caller: Caller
     ) -> tuple[Raw, int]:
-        """A page, and the index of the entry after it."""
+        """Return a page, and the index of the entry after it."""
         texts: list[bytes] = []
         size, end = 0, start
         for one in shown[start:] if self.page_size is None else shown[start : start + self.page_size]:
@@ -321,7 +322,7 @@ class Entries:
         return urlsafe_b64encode(f"{self.name}.{number}".encode()).rstrip(b"=").decode()
 
     def _number_in(self, cursor: str) -> int:
-        """The number in a cursor."""
+        """Return the number in a cursor. Raises InvalidParams for one that was not issued for this list."""
         try:
             text = urlsafe_b64decode(cursor[:64].encode("ascii") + b"==").decode("ascii")
         except (Base64Error, ValueError):
@@ -334,7 +335,7 @@ class Entries:
 
 
 def demands_more(entry: Entry, other: Entry) -> bool:
-    """Whether an entry demands of its callers what another does not."""
+    """Return whether an entry demands something of its callers that the other does not."""
     access, its = entry.method.access, other.method.access
     if access is None or its is None:
         return access is not None
@@ -345,10 +346,10 @@ LISTEN: Final = "subscriptions/listen"
 
 
 def subscription_method(method: Method, entries: Iterable[Entry | None], caller: Caller) -> Method | None:
-    """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
+    """Return the method that subscribes to these resources, with the demands of all of them; None if they have none."""
     from ...access import together  # noqa: PLC0415  (start-up: for resources that are not for every caller)
 
     demanded = [one.method.access for one in entries if one is not None and one.method.access is not None]
-    if method.name == LISTEN:  # what roles or `allow` forbid is left out of what is agreed on
+    if method.name == LISTEN:  # resources that roles or `allow` forbid are left out of the acknowledged filter
         demanded = [one for one in demanded if one.shown(caller)]
     return structs.replace(method, access=together(demanded)) if demanded else None

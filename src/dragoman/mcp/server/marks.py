@@ -1,4 +1,4 @@
-"""Marks for the functions of a class whose instances are included in a server; see `rpc.including`."""
+"""Decorators that mark functions of a class, so that a server can include its instances; see `rpc.including`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Results of a call other than a function's own result: questions that it returned, an extension's result.
+"""Results of a call that are not the method's usual result: questions that a function returned, an extension's result.
 
 Rules (2026-07-28's basic/index, "ResultType"; basic/versioning, "Extension Negotiation"):
 
 - A client gets a result of an extension only if it declared the extension; otherwise the call is refused with -32021.
-- The stateful era has no `resultType`, so it has none of these.
+- The stateful era has no `resultType`, so it cannot have such results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def demand(admitted: Admitted, extension: Extension) -> None:
 
 
 def result_writer(row: Row) -> ResultWriter:
-    """Encodes the result of a method of an extension, by its row's type; a notification has none.
+    """Return a writer of an extension's results, which must be of the type of the method's row; a notification has
+    none.
 
     If the row is cacheable, a result without caching hints gets those of the server.
     """
@@ -65,7 +66,8 @@ def result_writer(row: Row) -> ResultWriter:
 
 
 def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
-    """The other results that a function may return, by type: questions of its own, and the results of extensions."""
+    """Return the writers of the other results that a function may return, by type: its own questions, and the results
+    of extensions."""
 
     def input_required(value: Any, admitted: Admitted) -> Raw:
         sealed = asker_of(admitted).seal_result(value, admitted)
@@ -88,8 +90,8 @@ def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
 
 
 def write_values(stamp: Stamp) -> Middleware:
-    """Return what runs around all middleware: a value that it returns in place of JSON text is written for the caller's
-    revision."""
+    """Return the outermost middleware, which writes a value that the others return in place of JSON text for the
+    caller's revision."""
 
     async def write_result(call: Call, next: Next) -> Any:
         value = await next(call)
@@ -101,7 +103,7 @@ def write_values(stamp: Stamp) -> Middleware:
 
 
 def answers_of(hint: Any, others: Iterable[type]) -> Any:
-    """A function's result type without those other results: the type for its output schema."""
+    """Return a function's result type without the types `others`: the type for its output schema."""
     members = getattr(hint, "__args__", ())
     given = tuple(others)
     kept = tuple(one for one in members if one not in given)

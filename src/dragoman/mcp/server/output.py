@@ -1,11 +1,11 @@
-"""The result of a tool: content, or structured content with its text.
+"""Writes the result of a tool: as content, or as structured content with its text.
 
 Rules (server/tools, Tool Result):
 
 - A function whose return type is data (a Struct, a dict, a list, a number, ...) has an output schema, and its
   results are checked against it: "Servers MUST provide structured results that conform to this schema".
 - Text, bytes, content, unannotated results and None are content only.
-- Structured content is repeated as text up to `LARGEST_TEXT`, for clients that read nothing else.
+- Structured content is repeated as text up to `LARGEST_TEXT`, for clients that read only text.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .schema import RESULT, Schema, is_object, is_structured, output_schema, wra
 
 LARGEST_TEXT: Final = 65_536
 """Bytes of JSON up to which structured content is repeated as text ("a tool that returns structured content SHOULD
-also return the serialized JSON in a TextContent block", for clients that read nothing else); above, clients whose
-revision has structured content only read that there is some."""
+also return the serialized JSON in a TextContent block"). Beyond that, the text only says that there is structured
+content, in revisions that have it."""
 
 _quoted = msgspec.json.Encoder().encode
 
@@ -44,7 +44,7 @@ class _Text(Struct, tag_field="type", tag="text", gc=False):
 
 
 class _LongText(LongResult):
-    """A text that is written where it stays in the answer, and not copied."""
+    """The result with a long text, which is encoded straight into the answer, without a copy."""
 
     content: list[_Text]
     meta: Raw | UnsetType = msgspec.field(default=UNSET, name="_meta")
@@ -52,9 +52,10 @@ class _LongText(LongResult):
 
 
 class ToolOutput(Struct, frozen=True, eq=False):
-    """The results of a tool. `schema`: None where results are content. `older`: to peers without `structured_values`,
-    of an object; `wrap`: by `{"result": ...}`. `faults`: what is wrong with a result's JSON text; `exact`: the class
-    whose instances have no faults, and nothing to escape in their text."""
+    """How the results of a tool are written. `schema`: its output schema; None: results are content. `older`: the
+    schema for peers without `structured_values`, one of an object; `wrap`: whether they get `{"result": ...}`.
+    `faults`: returns what is wrong with a result's JSON text; `exact`: the class whose instances are always right, and
+    whose JSON text has nothing to escape."""
 
     schema: Schema | None = None
     older: Schema | None = None
@@ -67,8 +68,8 @@ _CONTENT = ToolOutput()
 
 
 def tool_output(name: str, hint: Any, written: Mapping[str, Any] | None) -> ToolOutput:
-    """Return what the results of a function with this return type become. `written`: an output schema that takes
-    precedence."""
+    """Return how the results of a function with this return type are written. `written`: the user's output schema,
+    which takes precedence. Raises LocalError."""
     if written is not None:
         schema = dict(written)
         validate = validator(schema, where=f"{name}, output schema")
@@ -96,13 +97,13 @@ def _of_type(hint: Any) -> ToolOutput:
 
 
 def _refers_to_root(schema: Schema) -> bool:
-    """Whether a user's schema refers to its root, so that it cannot be put into another."""
+    """Return whether a user's schema refers to its root, so that it cannot be put into another."""
     refs = str(schema).split("'$ref': '#")[1:]
     return any(not ref.startswith(("/$defs/", "/definitions/")) for ref in refs)
 
 
 def _misfit_error(name: str, wrong: list[ValueFault], value: Any) -> LocalError:
-    """The error for a result that does not fit. A number that is not finite is named: as JSON it is null."""
+    """Return the error for a result that does not fit. It names a number that is not finite, which is null in JSON."""
     text = f"{name} returned what its output schema does not allow:\n{describe_faults(msgspec.to_builtins(wrong))}"
     if any(one.received is None for one in wrong) and (odd := _not_finite(value)) is not None:
         text += f"\nJSON has no {odd!r}, which is written as null: return None for it, or text"
@@ -110,7 +111,7 @@ def _misfit_error(name: str, wrong: list[ValueFault], value: Any) -> LocalError:
 
 
 def _not_finite(value: Any) -> float | None:
-    """A number in a value that JSON does not have; None without any."""
+    """Return a number in a value that is not finite, which JSON does not have; None if there is none."""
     try:
         left = [msgspec.to_builtins(value, enc_hook=str)]
     except (TypeError, ValueError, RecursionError):
@@ -124,8 +125,8 @@ def _not_finite(value: Any) -> float | None:
 
 
 def _checked_result(value: CallToolResult, result: ToolOutput, admitted: Admitted) -> CallToolResult:
-    """A whole result that a tool returned, for this revision. Raises LocalError for one that no client could read, and
-    for structured content that the output schema does not allow."""
+    """Return a whole result that a tool returned, as this revision has it. Raises LocalError for one that no client
+    could decode, and for structured content that the output schema does not allow."""
     check_readable(value)
     name, revision = admitted.surroundings.name, admitted.revision
     if result.schema is None or value.is_error is True:
@@ -145,9 +146,9 @@ _BETWEEN: Final = b'}],"structuredContent":'
 
 
 def result_encoder(result: ToolOutput) -> Callable[[Any, Admitted], Raw | LongResult]:
-    """Return what makes a tool's result of what its function returned.
+    """Return the function that makes a tool's result from the value of its function.
 
-    It raises LocalError for a value that its output schema does not allow.
+    That raises LocalError for a value that the output schema does not allow.
     """
     faults, wraps, exact = result.faults, result.wrap, result.exact
 

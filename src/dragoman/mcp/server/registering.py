@@ -1,8 +1,8 @@
 """The options of a `Server`, of its decorators and its `add_` methods: types, rules and defaults. Pure.
 
-An option is a parameter of `Server`, or a key of the TypedDict that a decorator unpacks. Its rule stands in the table
-beside it. What registers a function gets all its options as one dict, from `entry_options`; what serves gets those of
-the server as one `ServerOptions`.
+An option is a parameter of `Server`, or a key of the TypedDict that a decorator unpacks. Its rule is in the table
+beside it. The code that registers a function gets all its options as one dict, from `entry_options`; the code that
+serves gets those of the server as one `ServerOptions`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ..protocol.revisions import NEWEST, Revision
 from ..protocol.types import Annotations, Icon, Implementation, ToolAnnotations
 
 EntryKind: TypeAlias = Literal["tool", "resource", "prompt"]
-"""Of what is switched: a template is a resource."""
+"""The kinds of entries that are enabled and disabled: a template counts as a resource."""
 FINITE: Final = Rule(lambda value: SECONDS.fits(value) and value < float("inf"), SECONDS.words)
 """server/utilities/caching: "Servers MUST provide a `ttlMs` value that is `>= 0`"."""
 SCOPE: Final = one_of("private", "public")
@@ -78,9 +78,9 @@ RESOURCE: Final = PROMPT | {
     "cache_scope": SCOPE | NONE,
     "any_path": FLAG,
 }
-"""What the options may be."""
+"""The rules of the options, by kind of entry."""
 DEFAULTS: Final[Mapping[str, Any]] = {**METHOD_DEFAULTS, "icons": (), "any_path": False}
-"""Of the options whose default is not None."""
+"""The options whose default is not None, with it."""
 
 
 def entry_options(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> Any:
@@ -120,15 +120,16 @@ SERVER_OPTIONS: Final = {
     "debug": FLAG,
     "auth": AUTH,
 }
-"""What the options of a Server may be."""
+"""The rules of the options of a `Server`."""
 
 
 DECLARABLE: Final = ("tools", "resources", "prompts", "completions", "logging")
-"""The options that declare a capability beforehand."""
+"""The options that declare a capability although there may be no entry of it yet."""
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
-    """Those options of a `Server` that are read while it is served, by their names there; it says what they are."""
+    """The options of a `Server` that are read while it is served, by the names that they have there; `Server` describes
+    them."""
 
     instructions: str | None
     page_size: int | None
@@ -138,13 +139,13 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     argument_errors: ArgumentErrors
     http: HttpOptions
     offered: Offer
-    """The `revisions`."""
+    """The option `revisions`."""
     declared: frozenset[str]
-    """Those of `DECLARABLE` that are set."""
+    """The options of `DECLARABLE` that are set."""
 
 
 def server_options(given: Mapping[str, Any]) -> ServerOptions:
-    """Return them from the arguments of a `Server`. LocalError for revisions that are none."""
+    """Return these options from the arguments of a `Server`. Raises LocalError for unknown revisions."""
     revisions, http = given["revisions"], given["http"]
     return among(
         ServerOptions,
@@ -156,7 +157,7 @@ def server_options(given: Mapping[str, Any]) -> ServerOptions:
 
 
 class PromptOptions(CallOptions, total=False):
-    """Of a prompt; `Server.tool` describes them."""
+    """The options of a prompt; `Server.tool` describes them."""
 
     title: str | UnsetType | None
     description: str | UnsetType | None
@@ -168,7 +169,7 @@ class PromptOptions(CallOptions, total=False):
 
 
 class ToolOptions(PromptOptions, total=False):
-    """Of a tool; `Server.tool` describes them."""
+    """The options of a tool; `Server.tool` describes them."""
 
     annotations: ToolAnnotations | UnsetType | None
     input_schema: Mapping[str, Any] | None
@@ -176,7 +177,7 @@ class ToolOptions(PromptOptions, total=False):
 
 
 class ResourceOptions(PromptOptions, total=False):
-    """Of a resource or a template; `Server.resource` describes them."""
+    """The options of a resource or a template; `Server.resource` describes them."""
 
     name: str | None
     mime_type: str | None
@@ -188,9 +189,10 @@ class ResourceOptions(PromptOptions, total=False):
 
 
 def info_of(given: Mapping[str, Any]) -> Implementation:
-    """What a server says of itself, from the arguments of a `Server`. LocalError for what no client could read."""
-    said = {name: UNSET if value is None else value for name, value in given.items()}
-    info = among(Implementation, said, icons=list(given["icons"] or ()) or UNSET)
+    """Return the description of a server for its clients, from the arguments of a `Server`. Raises LocalError for one
+    that no client could decode."""
+    fields = {name: UNSET if value is None else value for name, value in given.items()}
+    info = among(Implementation, fields, icons=list(given["icons"] or ()) or UNSET)
     try:
         decode(encode(info, NEWEST), Implementation)
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -199,8 +201,10 @@ def info_of(given: Mapping[str, Any]) -> Implementation:
 
 
 def revisions_of(given: Iterable[Revision]) -> tuple[Revision, ...]:
-    """The revisions that a user gave."""
+    """Return the revisions that a user gave. Raises LocalError for other values, and for none at all."""
     found = tuple(given)
-    if not found or not all(isinstance(one, Revision) for one in found):  # an iterator was taken on trust
+    if not found or not all(
+        isinstance(one, Revision) for one in found
+    ):  # the rule of the option does not check an iterator
         raise LocalError(f"revisions are records such as NEWEST, or REVISIONS['{NEWEST.date}'], and not {found!r}")
     return found

@@ -1,6 +1,6 @@
-"""The tools, resources, templates and prompts of a server, found by name and listed in pages.
+"""The tools, resources, templates and prompts of a server: registered, found by name, and listed in pages.
 
-Entries can be added, removed, enabled and disabled at any time, from any thread; `changed` is called for each.
+Entries can be added, removed, enabled and disabled at any time, from any thread; `changed` is called for each change.
 `listing` describes lists and cursors.
 """
 
@@ -47,26 +47,27 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
 MOST_TOOLS: Final = 128
-"""Tools beyond which a server is warned, once: VS Code and OpenAI's models take 128, other hosts fewer."""
+"""Tools beyond which the log warns, once: VS Code and OpenAI's models take 128, other hosts fewer."""
 MOST_URIS: Final = 1_000
-"""Resources of one subscription that are looked up: with more it is refused."""
+"""Resources of one subscription whose demands are checked: a subscription with more is refused."""
 GONE: Final = 1_000
-"""Removed entries whose callers are remembered: they are notified when another replica removes these later."""
+"""Removed entries whose visibility is remembered: if another replica removes them later, the right callers are
+notified."""
 TO_ALL: Final = 256
-"""Characters of a name or URI that is looked up for strangers, whom requests cost nothing: to compare one of 16 KB
+"""Characters of a name or URI that is looked up for strangers: requests cost them nothing, and to compare one of 16 KB
 with templates takes 28 ms."""
 PROPOSED: Final = 100
-"""Entries among which the nearest to an unknown name is looked for."""
+"""Entries among which an error looks for the name nearest to an unknown one."""
 _SHORT: Final = 128
-"""Characters of a name that an error repeats whole, and for which a near one is looked for."""
+"""Characters of a name that an error repeats whole, and for which it looks for a near one."""
 _CALLED: Final = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
-"""The methods by which what is registered is called."""
+"""The method by which each kind of entry is called."""
 SWITCHED: Final = ("tool", "resource", "prompt")
-"""The kinds that `turn` knows: a template is a resource."""
+"""The kinds that `turn` accepts: a template counts as a resource."""
 
 
 class Registry:
-    """All that a server offers. `changed("tools" | "resources" | "prompts", entry)` is called after each change of a
+    """All entries of a server. `changed("tools" | "resources" | "prompts", entry)` is called after each change of a
     list."""
 
     def __init__(self, surroundings: Surroundings, *, changed: Callable[[str, Entry], None]) -> None:
@@ -81,15 +82,16 @@ class Registry:
         self._switches = Switches()
         self._crowded = False
         self.contextual: bool = False
-        """Whether a function takes, or took, a `Context`, by which it may log."""
+        """Whether a function takes, or took, a `Context`, with which it may log."""
         self._functions: dict[EntryId, dict[str, Callable[..., Any]]] = {}
-        """Those that were registered one by one: that of an entry under "", its completions by their arguments."""
+        """The functions that were registered one by one: that of an entry under "", its completions by argument."""
         self._gone: dict[EntryId, Visible | None] = {}
-        """Who might see what was removed, the latest last."""
+        """The function that decided who could see a removed entry, the latest last."""
         self._ranked: list[tuple[Entry, Template, Template]] = []
-        """Templates, the most specific first, each with what matches a URI, and what matches its plain form."""
+        """Templates, the most specific first, each with the template that matches a URI, and the one that matches its
+        plain form."""
         self._escaping: dict[str, tuple[str, ...]] = {}
-        """The URIs with percent-encoded delimiters, by their form without."""
+        """The URIs with percent-encoded delimiters, by the form in which these are decoded."""
         self._escapes = False
         """Whether there are such URIs or templates."""
         hints = f'"resultType":"complete","ttlMs":{int(options.ttl * 1000)},"cacheScope":'
@@ -99,8 +101,8 @@ class Registry:
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
     ) -> Entry:
-        """Register a tool, in place of one that is the same function as it was defined before. Raises LocalError for a
-        name that is taken, and for a function that cannot be a tool."""
+        """Register a tool; it replaces an earlier definition of the same function. Raises LocalError for a name that is
+        taken, and for a function that cannot be a tool."""
         return self._add(tool_entry(self.surroundings, name_for(name, function), function, **options), function)
 
     def _add(self, entry: Entry, function: Callable[..., Any]) -> Entry:
@@ -113,7 +115,8 @@ class Registry:
         return entry
 
     def _define_again(self, entry: Entry) -> None:
-        """Register this in place of the entry of its key, with those completions whose arguments it still has."""
+        """Register an entry in place of the earlier one of its key, with the completions of arguments that it still
+        has."""
         _check_listing(entry)
         [before] = self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version)
         self.remove(entry.kind, entry.key, entry.version, back=True)
@@ -128,9 +131,9 @@ class Registry:
             commit()
 
     def include(self, other: object, namespace: str, prefix: str, tags: frozenset[str]) -> None:
-        """Register each JSON-RPC method of a service as a tool, or what the class of an instance marks.
+        """Register each JSON-RPC method of a service as a tool, or the functions that the class of an instance marks.
 
-        Raises LocalError, without registering any, for a name that is taken and for arguments without names.
+        Raises LocalError, without registering any of them, for a name that is taken and for arguments without names.
         """
         if not isinstance(other, Service):
             self._commit(self.planned(marked_entries(other, self.surroundings, namespace, prefix, tags)))
@@ -143,7 +146,7 @@ class Registry:
         other._includers.append(includer)
 
     def include_registry(self, other: Registry, namespace: str, prefix: str, tags: frozenset[str]) -> None:
-        """Register all that another server has. LocalError for a name that is taken."""
+        """Register all entries of another server, now and later. Raises LocalError for a name that is taken."""
         guarded(self._service._guarded, other._service._guarded)
         includer = IncludedServer(self, other, namespace, joined("Server", namespace, prefix, "_"), tags)
         commits = includer.planned(other.everything())
@@ -152,7 +155,7 @@ class Registry:
         other.includers.append(includer)
 
     def add_resource(self, function: Callable[..., Any], uri: str, **options: Unpack[ResourceOptions]) -> Entry:
-        """Register a resource, or a template where the URI has `{...}`.
+        """Register a resource, or a template if the URI has `{...}`.
 
         Raises LocalError for a URI that is invalid or taken, and for variables that the function does not take.
         """
@@ -167,7 +170,7 @@ class Registry:
     def add_completion(
         self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]
     ) -> None:
-        """Register the completion of an argument of a prompt (`ref`: its name) or of a template (its text), of each
+        """Register the completion of an argument of a prompt (`ref`: its name) or of a template (its text), for each
         version that has such an argument.
 
         Raises LocalError if there is no such prompt, template or argument, or it already has a completion.
@@ -194,15 +197,16 @@ class Registry:
             self._functions.setdefault(one.id, {})[argument] = function
 
     def _complete(self, entry: Entry, argument: str, method: Method) -> None:
-        """Have an argument of this entry completed, here and where the server is included."""
+        """Set the method that completes an argument of this entry, here and where the server is included."""
         self._link(method)
         entry.completions = entry.completions | {argument: method}
         for includer in self.includers:
             includer.relink([entry])
 
     def remove(self, kind: str, key: str, version: str | None = None, *, back: bool = False) -> None:
-        """Remove an entry, "tool", "resource" (also a template) or "prompt", in all versions or in this one. `back`:
-        an included server may put it back, so it stays disabled where it is. Raises LocalError if there is none."""
+        """Remove an entry in all versions or in this one. `kind`: "tool", "resource" (also for a template) or "prompt".
+        `back`: it may come back, from an included server or by a new definition, and is disabled then if it is now.
+        Raises LocalError if there is none."""
         where, entries = self._registered(kind, key, version)
         for entry in entries:
             where.remove(entry)
@@ -220,13 +224,13 @@ class Registry:
             watch.removed(_CALLED["resource" if kind == "template" else kind], key)
 
     def drop(self, kind: str, key: str, version: str) -> None:
-        """Follow the included server, which has removed this entry; nothing if it was removed here."""
+        """Remove an entry that the included server has removed, unless it was removed here already."""
         if self._lists[LISTINGS[kind]].of(key, version):
             self.remove(kind, key, version, back=True)
 
     def turn(self, kind: str | None, key: str | None, tag: str | None, version: str | None, on: bool) -> None:
-        """Enable or disable an entry, or all of a tag or a kind, those too that are registered later; what is disabled
-        is not listed, and unknown when called. LocalError if there is no such entry."""
+        """Enable or disable an entry, or all of a tag or a kind, later ones too. A disabled entry is not listed, and
+        unknown when it is called. Raises LocalError if there is no such entry."""
         call = "enable" if on else "disable"
         complete = (kind is None) != (tag is None) and (kind is not None or key is None)
         if (
@@ -252,13 +256,13 @@ class Registry:
                 self._switch(entry)
 
     def switch(self, kind: str, key: str, version: str, on: bool) -> None:
-        """Follow the included server, which has enabled or disabled this entry; nothing if it was removed here."""
+        """Enable or disable an entry as the included server has done, unless it was removed here."""
         for entry in self._lists[LISTINGS[kind]].of(key, version):
             self._switches.give(entry.id, on)
             self._switch(entry)
 
     def _switch(self, entry: Entry) -> None:
-        """Enable or disable an entry as it is switched now."""
+        """Enable or disable an entry by the present state of its switches."""
         where, on = self._lists[LISTINGS[entry.kind]], self._switches.on(entry.id)
         if where.switch(entry, on):
             for includer in self.includers:
@@ -270,8 +274,8 @@ class Registry:
         self._changed(f"{entry.switched_as}s", entry)
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
-        """Return what registers these, here and wherever the server is included. LocalError for a key that is taken,
-        and for what cannot be listed."""
+        """Return functions that register these entries, here and wherever the server is included. Raises LocalError for
+        a key that is taken, and for an entry that cannot be listed."""
         found = list(entries)
         for entry in found:
             self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
@@ -307,25 +311,26 @@ class Registry:
             self._service._link(method)
 
     def relink(self, entries: Iterable[Entry]) -> None:
-        """Run the methods of these in the entries of their keys: they have other middleware, or further completions."""
+        """Replace the methods of entries with the same keys by those of these, which have other middleware, or further
+        completions."""
         found = []
         for entry in entries:
-            for there in self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version):
+            for own in self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version):
                 self._link(entry.method, *entry.completions.values())
-                there.method, there.completions = entry.method, there.completions | entry.completions
-                found.append(there)
+                own.method, own.completions = entry.method, own.completions | entry.completions
+                found.append(own)
         for includer in self.includers:
             includer.relink(found)
 
     def relink_all(self) -> None:
-        """Put other middleware of the server around its entries, also where it is included."""
+        """Put the server's changed middleware around its entries, also where it is included."""
         for method in self.methods():
             self._service._link(method)
         for includer in self.includers:
             includer.relink(self.everything())
 
     def everything(self) -> list[Entry]:
-        """The entries of all kinds, those of a kind in order."""
+        """Return the entries of all kinds, those of a kind in order."""
         return [entry for one in self._lists.values() for entry in one.all()]
 
     def _rank_templates(self) -> None:
@@ -334,17 +339,17 @@ class Registry:
         self._escapes = bool(self._escaping) or any(simple is not template for _, template, simple in self._ranked)
 
     def _index(self, entry: Entry) -> None:
-        """Bring up to date what is known of all URIs and templates, after an entry was added or removed."""
+        """Update the ranked templates and the URIs with encoded delimiters, after an entry was added or removed."""
         if entry.template is not None:
             self._rank_templates()
         if entry.kind != "resource":
             return
-        key, said = entry.key, unescaped(entry.key)
-        if said == key:
+        key, decoded = entry.key, unescaped(entry.key)
+        if decoded == key:
             return
-        others = tuple(one for one in self._escaping.pop(said, ()) if one != key)
+        others = tuple(one for one in self._escaping.pop(decoded, ()) if one != key)
         if those := (*others, key) if self._resources.of(key) else others:
-            self._escaping[said] = those
+            self._escaping[decoded] = those
         self._escapes = self._escapes or bool(those)
 
     def _registered(self, kind: str, key: str, version: str | None) -> tuple[Entries, tuple[Entry, ...]]:
@@ -366,8 +371,8 @@ class Registry:
     # -- finding
 
     def tool(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
-        """Return the tool of this name, for this caller: the highest version, or the one that the call requests.
-        InvalidParams where there is none: unknown tools are protocol errors (server/tools)."""
+        """Return the tool of this name for this caller: the highest version, or the one that the call requests. Raises
+        InvalidParams if there is none: unknown tools are protocol errors (server/tools)."""
         entry = self._tools.find(name, caller, admitted)
         if entry is None:
             raise InvalidParams(f"Unknown tool: {_short(name)}{self._instead(self._tools, name, caller)}")
@@ -388,18 +393,18 @@ class Registry:
         return entry.method
 
     def prompt(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
-        """Return the prompt of this name, for this caller: the highest version, or the requested one. InvalidParams
-        where there is none ("Invalid prompt name", server/prompts)."""
+        """Return the prompt of this name for this caller: the highest version, or the requested one. Raises
+        InvalidParams if there is none ("Invalid prompt name", server/prompts)."""
         entry = self._prompts.find(name, caller, admitted)
         if entry is None:
             raise InvalidParams(f"Unknown prompt: {_short(name)}{self._instead(self._prompts, name, caller)}")
         return entry
 
     def resource(self, uri: str, revision: Revision, caller: Caller, admitted: Admitted | None = None) -> Entry:
-        """Return the resource with this URI for this caller, or otherwise the most specific template that matches; of
+        """Return the resource with this URI for this caller, or else the most specific template that matches; of
         several versions the highest, or the requested one.
 
-        If there is none, raises the revision's error for it (server/resources, Error Handling).
+        Raises the revision's error for an unknown resource (server/resources, Error Handling) if there is none.
         """
 
         def fits(one: Entry) -> bool:
@@ -411,8 +416,8 @@ class Registry:
         return entry
 
     def _instead(self, where: Entries, name: str, caller: Caller) -> str:
-        """What the error for an unknown tool or prompt adds: other versions of it, that it is of the other kind, or the
-        nearest name; of what lists show this caller."""
+        """Return the end of the error for an unknown tool or prompt: its other versions, that it is one of the other
+        kind, or the nearest name; only of entries that lists show this caller. "" if there are none."""
         if found := where.other_versions(name, caller):
             return found
         others = self._prompts if where is self._tools else self._tools
@@ -423,18 +428,19 @@ class Registry:
         return f"; {near}" if near else ""
 
     def _near(self, name: str, where: tuple[Entries, ...], caller: Caller) -> str:
-        """Return a proposal for a name or URI that is unknown, of the first `PROPOSED` that lists show this caller."""
+        """Return a proposal for an unknown name or URI, among the first `PROPOSED` entries that lists show this caller;
+        "" if none is near."""
         if len(name) > _SHORT:
             return ""
         known = [key for one in where for key in self._shown(one, caller)]
-        # a template with this very beginning matches the URI, or must not
+        # a template with the same beginning matches the URI, or is not for this caller
         near = nearest_name(
             name, [key for key in known if "{" not in key or not name.startswith(key[: key.index("{")])]
         )
         return f"did you mean {near}?" if near else ""
 
     def _shown(self, where: Entries, caller: Caller) -> list[str]:
-        """Return the keys of the first entries that lists show this caller; none where what decides it raises."""
+        """Return the keys of the first entries that lists show this caller; none if a user's function raises."""
         try:
             return [one.key for one in where.visible()[:PROPOSED] if one.listed_for(caller)]
         except Exception:
@@ -442,8 +448,8 @@ class Registry:
             return []
 
     def known_to_all(self, method: str, name: str) -> Entry | None:
-        """Return the entry that a call of this method names, if lists show it to every stranger; None also where a
-        user's function that decides that raises, and for a name above `TO_ALL`."""
+        """Return the entry that a call of this method names, if lists show it to every stranger; None also if a user's
+        function raises, and for a name longer than `TO_ALL`."""
         if len(name) > TO_ALL:
             return None
         stranger = Caller()
@@ -459,8 +465,8 @@ class Registry:
             return None
 
     def hides(self, uri: str, caller: Caller) -> bool:
-        """Whether there is a resource of this URI, and none for this caller; also where a user's function that decides
-        it raises."""
+        """Return whether there is a resource of this URI, but none for this caller; True also if a user's function
+        raises."""
         if not (self._resources.guarded or self._templates.guarded):
             return False
         try:
@@ -472,11 +478,11 @@ class Registry:
             return True
 
     def shows(self, entries: Iterable[EntryId], caller: Caller) -> bool:
-        """Whether one of these is for this caller, enabled or not, or was before it was removed. What was never here is
-        in no list here."""
+        """Return whether this caller may see one of these entries, enabled or not, or could before it was removed. An
+        entry that was never registered here concerns nobody."""
         for kind, key, version in entries:
-            there = self._lists[LISTINGS[kind]].of(key, version) if kind in LISTINGS else ()
-            those = [one.shown_to for one in there]
+            known = self._lists[LISTINGS[kind]].of(key, version) if kind in LISTINGS else ()
+            those = [one.shown_to for one in known]
             if not those and (kind, key, version) in self._gone:
                 those = [self._gone[kind, key, version]]
             if any(visible is None or sees(visible, caller) for visible in those):
@@ -484,7 +490,7 @@ class Registry:
         return False
 
     def _entry_for(self, uri: str, accepts: Callable[[Entry], bool]) -> Entry | None:
-        """The entry that answers for a URI in its normal form."""
+        """Return the entry that answers for a URI in its normal form; None if there is none."""
         for entry in self._resources.of(uri):
             if accepts(entry):
                 return entry
@@ -494,41 +500,41 @@ class Registry:
         return None
 
     def _is_overtaken(self, found: Entry, uri: str, accepts: Callable[[Entry], bool]) -> bool:
-        """Whether a URI that a template matches may be read, by a function that decodes its values and makes a path of
-        them, as one that a more specific entry has: then that one's demands would count for nothing."""
-        said = plain(uri)
-        if (said is not uri or self._escapes) and self._has_more_specific(found, said, accepts):
+        """Return whether a more specific entry has this URI in another spelling. The template's function decodes the
+        values and may make a file's path of them, so it could read what the other entry protects by its demands."""
+        plain_uri = plain(uri)
+        if (plain_uri is not uri or self._escapes) and self._has_more_specific(found, plain_uri, accepts):
             return True
-        path = without_query(said)
-        if len(path) == len(said) or found.template is None or len(found.template.lead) >= len(path):
+        path = without_query(plain_uri)
+        if len(path) == len(plain_uri) or found.template is None or len(found.template.lead) >= len(path):
             return False  # its path is the template's own text
         return self._has_more_specific(found, path, lambda one: demands_more(one, found) and accepts(one))
 
-    def _has_more_specific(self, found: Entry, said: str, accepts: Callable[[Entry], bool]) -> bool:
-        """Whether an entry more specific than this template has a URI in its plain form."""
-        for key in (said, *self._escaping.get(said, ())):
+    def _has_more_specific(self, found: Entry, plain_uri: str, accepts: Callable[[Entry], bool]) -> bool:
+        """Return whether an entry that is more specific than this template has a URI, given in its plain form."""
+        for key in (plain_uri, *self._escaping.get(plain_uri, ())):
             if any(accepts(one) for one in self._resources.of(key)):
                 return True
         for entry, _, template in self._ranked:
             if entry.key == found.key:
                 return False
-            if template.match(said) is not None and accepts(entry):
+            if template.match(plain_uri) is not None and accepts(entry):
                 return True
         return False
 
     def completion(self, admitted: Admitted, caller: Caller) -> Method | None:
-        """Return the method that completes an argument for this caller; None without one. InvalidParams for what has no
-        such argument."""
+        """Return the method that completes an argument for this caller; None if there is none. Raises InvalidParams for
+        an unknown prompt, template or argument."""
         ref: PromptReference | ResourceTemplateReference = admitted.params.ref
         argument: str = admitted.params.argument.name
         if isinstance(ref, PromptReference):
             entry = self.prompt(ref.name, caller, admitted)
         else:
             # "`uri` is a URI or URI template"
-            there = self._templates.by_key.get(ref.uri) is not None
+            is_template = self._templates.by_key.get(ref.uri) is not None
             found = (
                 self._templates.find(ref.uri, caller, admitted)
-                if there
+                if is_template
                 else self._entry_for(ref.uri, lambda one: one.available(caller))
             )
             if found is None:
@@ -545,8 +551,8 @@ class Registry:
         return msgspec.structs.replace(method, access=access.without_arguments())
 
     def lookups(self, own: Mapping[str, Method]) -> dict[str, Lookup]:
-        """Return, for each method that names entries, the function that finds what answers it. `own`: the server's
-        methods."""
+        """Return, for each method that names entries, the function that finds the method that answers. `own`: the
+        server's own methods."""
         subscribe, listen = own["resources/subscribe"], own["subscriptions/listen"]
         return {
             "resources/subscribe": lambda admitted, caller: self._subscription(
@@ -566,14 +572,14 @@ class Registry:
         }
 
     def _subscription(self, method: Method, uris: Any, caller: Caller) -> Method | None:
-        """The method that subscribes to these resources, with what they demand; None where they demand nothing."""
+        """Return the method that subscribes to these resources, with the demands of all of them; None if they have
+        none."""
         if uris is UNSET or not (self._resources.guarded or self._templates.guarded):
             return None
         return subscription_method(method, [self._available_entry(uri, caller) for uri in uris[:MOST_URIS]], caller)
 
     def _available_entry(self, uri: str, caller: Caller) -> Entry | None:
-        """The resource of this URI for a caller; None also where a user's function that decides it
-        raises."""
+        """Return the resource of this URI for a caller; None also if a user's function raises."""
         try:
             return self._entry_for(uri, lambda one: one.available(caller))
         except Exception:
@@ -581,7 +587,8 @@ class Registry:
             return None
 
     def has(self, kind: str) -> bool:
-        """Whether there are "tools", "resources" (also templates), "prompts" or "completions", enabled or not."""
+        """Return whether there are entries of a kind, enabled or not: "tools", "resources" (also templates), "prompts"
+        or "completions"."""
         if kind == "completions":
             return any(e.completions for one in (self._prompts, self._templates) for e in one.all())
         if kind == "resources":
@@ -589,24 +596,24 @@ class Registry:
         return bool((self._tools if kind == "tools" else self._prompts).by_key)
 
     def entries(self, listing: Listing) -> list[Entry]:
-        """The enabled entries, in order."""
+        """Return the enabled entries of a list, in order."""
         return self._lists[listing].visible()
 
     def methods(self) -> Iterator[Method]:
-        """Every method."""
+        """Yield the methods of all entries, and those of their completions."""
         for one in self._lists.values():
             for entry in one.all():
                 yield entry.method
                 yield from entry.completions.values()
 
     def page(self, listing: Listing, revision: Revision, caller: Caller, cursor: str | UnsetType = UNSET) -> Raw:
-        """The result of a list method for this caller. Raises InvalidParams for an unknown cursor."""
+        """Return the result of a list method for this caller, as JSON. Raises InvalidParams for an unknown cursor."""
         those = self._lists[listing]
         return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
 
 
 class Capabilities:
-    """The capabilities of one server, now."""
+    """The present capabilities of one server."""
 
     def __init__(self, registry: Registry, extensions: Extensions) -> None:
         self._registry = registry
@@ -614,7 +621,7 @@ class Capabilities:
         self._extensions = extensions
 
     def stateful(self) -> ServerCapabilities:
-        """Return those of the stateful era. `encode` leaves out what a revision does not know."""
+        """Return the capabilities for the stateful era. `encode` leaves out those that a revision does not have."""
 
         def has(kind: str) -> bool:
             return kind in self._declared or self._registry.has(kind)
@@ -629,7 +636,8 @@ class Capabilities:
         )
 
     def stateless(self) -> ServerCapabilities:
-        """Return those of the stateless era: logging, which is deprecated there, only where a function may log."""
+        """Return the capabilities for the stateless era: with logging, which is deprecated there, only if a function
+        may log."""
         found = self.stateful()
         if "logging" in self._declared or self._registry.contextual:
             return found
@@ -637,8 +645,8 @@ class Capabilities:
 
 
 class IncludedServer:
-    """The registry of a server within that of another, which stays in step with it. `joined`: the name there of a tool
-    or prompt."""
+    """Keeps the registry of a server that includes another one in step with it. `joined`: returns the name of a tool or
+    prompt in the outer server."""
 
     def __init__(
         self, outer: Registry, inner: Registry, namespace: str, joined: Callable[[str], str], tags: frozenset[str]
@@ -646,7 +654,7 @@ class IncludedServer:
         self._outer, self._inner, self._namespace, self._joined, self._tags = outer, inner, namespace, joined, tags
 
     def _key(self, entry: Entry) -> str:
-        """Its name or URI there."""
+        """Return an entry's name or URI in the outer server."""
         return self._joined(entry.key) if entry.kind in ("tool", "prompt") else joined_uri(entry.key, self._namespace)
 
     def _entries(self, entries: Iterable[Entry]) -> list[Entry]:
@@ -654,28 +662,31 @@ class IncludedServer:
         return [included_entry(one, outer, inner, self._key(one), self._namespace, self._tags) for one in entries]
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
-        """Return what registers these there. LocalError for one that cannot be registered."""
+        """Return functions that register these entries in the outer server. Raises LocalError for one that cannot be
+        registered."""
         return self._outer.planned(self._entries(entries))
 
     def relink(self, entries: Iterable[Entry]) -> None:
-        """The methods of these have other middleware, or further completions."""
+        """Replace the methods of these entries in the outer server: they have other middleware, or further
+        completions."""
         self._outer.relink(self._entries(entries))
 
     def dropped(self, entry: Entry) -> None:
-        """The included server has removed an entry."""
+        """Remove an entry that the included server has removed."""
         self._outer.drop(entry.kind, self._key(entry), entry.version)
 
     def switched(self, entry: Entry, on: bool) -> None:
-        """The included server has enabled or disabled an entry."""
+        """Enable or disable an entry as the included server has done."""
         self._outer.switch(entry.kind, self._key(entry), entry.version, on)
 
     def updated(self, uri: str) -> None:
-        """A resource of the included server has changed."""
+        """Notify the outer server's clients that a resource of the included server has changed."""
         self._outer.surroundings.notify_resource_updated(joined_uri(uri, self._namespace))
 
 
 class IncludedMethods:
-    """The methods of a service as tools of a server: a `rpc.including.Includer`."""
+    """Keeps the tools of a server in step with the methods of a service that it includes: a
+    `rpc.including.Includer`."""
 
     def __init__(self, outer: Registry, inner: Service, joined: Callable[[str], str], tags: Collection[str]) -> None:
         self._outer, self._inner, self._joined, self._tags = outer, inner, joined, frozenset(tags)
@@ -690,24 +701,24 @@ class IncludedMethods:
         return found
 
     def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        """Return what registers these as tools. LocalError for one that cannot be a tool."""
+        """Return functions that register these methods as tools. Raises LocalError for one that cannot be a tool."""
         return self._outer.planned(self._entries(methods))
 
     def chained(self) -> None:
-        """The service has other middleware."""
+        """Replace the methods of all tools, because the service has other middleware."""
         self._outer.relink(self._entries(self._inner._registered.values()))
 
     def dropped(self, name: str) -> None:
-        """The service has removed a method."""
+        """Remove the tool of a method that the service has removed."""
         self._outer.drop("tool", self._joined(name), "")
 
     def switched(self, name: str, on: bool) -> None:
-        """The service has enabled or disabled a method."""
+        """Enable or disable the tool of a method as the service has done."""
         self._outer.switch("tool", self._joined(name), "", on)
 
 
 def _check_listing(entry: Entry) -> None:
-    """Raises LocalError for what no list can show."""
+    """Raise LocalError for an entry whose description cannot be listed."""
     try:
         decode(entry.text(NEWEST), type(entry.listed))
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
@@ -715,12 +726,12 @@ def _check_listing(entry: Entry) -> None:
 
 
 def _rank(entry: Entry) -> tuple[int, ...]:
-    """The sort key of a template: more specific first, of equals the older."""
+    """Return the sort key of a template: a more specific one comes first, of equals the older one."""
     return (entry.number,) if entry.template is None else (*entry.template.rank, entry.number)
 
 
 def _answering_method(admitted: Admitted, entry: Entry) -> Method:
-    """Note on a call which entry answers it, and return the entry's method."""
+    """Store in a call which entry answers it, and return the entry's method."""
     admitted.version, admitted.surroundings = entry.version, entry.surroundings
     return entry.method
 

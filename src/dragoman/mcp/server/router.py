@@ -1,6 +1,6 @@
 """Routes a message: admits it, and finds the method that answers it in the server's table of methods.
 
-Both eras use this. An unknown name is answered by a method of its own, so that middleware sees the call.
+Both eras use this. A call of an unknown name gets a method that answers with the error, so that middleware sees it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from .table import ServerMethods
 
 
 class Router:
-    """Finds the method that answers a message. `replicas`: what the server shares with its replicas, if there are
-    any."""
+    """Finds the method that answers a message. `replicas`: the server's part in its replicas."""
 
     def __init__(self, surroundings: Surroundings, table: ServerMethods, replicas: Replicas) -> None:
         self._surroundings, self._table, self._replicas = surroundings, table, replicas
@@ -43,7 +42,7 @@ class Router:
     def route(
         self, message: Request | Notification, caller: Caller, peer: ChannelPeer | None
     ) -> tuple[Method | None, Request | Notification]:
-        """Admit a message and find what answers it; see `rpc.dispatch.Router`."""
+        """Admit a message and find the method that answers it; see `rpc.dispatch.Router`. Raises RpcError."""
         request = type(message) is Request
         if request:
             id: Any = message.id  # type: ignore[union-attr]
@@ -68,7 +67,7 @@ class Router:
         admitted.surroundings = self._surroundings
         session = admitted.session
         if session is not None and message.method == "notifications/initialized":
-            # later messages rely on it, and its method may have to wait, or be refused when too many calls run
+            # set here: later messages rely on it, and the method may have to wait, or be refused under load
             session.initialized = True
         found = table.get(message.method)
         if found is None:
@@ -90,13 +89,14 @@ class Router:
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
     def _verify_state(self, method: Method | None, admitted: Admitted, caller: Caller) -> Method | None:
-        """The method for a call that brings sealed state back. SealError (-32602) for state that is not this call's."""
+        """Return the method for a call that brings sealed state back. Raises SealError (-32602) for a state that does
+        not belong to this call."""
         state = verify(admitted)
         return method if state is None or method is None else self._use_once(method, state, owner_of(caller))
 
     def _use_once(self, method: Method, state: State, owner: Owner) -> Method:
-        """A method that first marks a single-use state as used; SealError (-32602) if it was used before, InternalError
-        where too many of this owner are remembered."""
+        """Return a method that first marks a single-use state as used. A call of it fails with SealError (-32602) if
+        the state was used before, with InternalError if too many of this owner are remembered."""
         seal, shared = self._surroundings.seal, self._replicas.shared
         inner = self._service._handler(method)
 
@@ -113,7 +113,7 @@ class Router:
 
 
 def _without_nulls(message: Request | Notification, rows: Mapping[str, Row]) -> Request | Notification:
-    """The message without the params that are null and may be absent."""
+    """Return the message without params that are null and may be absent."""
     row, params = rows.get(message.method), message.params
     if row is None or type(params) is not Raw:
         return message
@@ -124,7 +124,7 @@ def _without_nulls(message: Request | Notification, rows: Mapping[str, Row]) -> 
 
 
 def _is_integer(id: Raw) -> bool:
-    """Whether an id that Python would change is an integer nevertheless (1.0 is; 1.5 and null are not)."""
+    """Return whether an id that is kept as JSON text is an integer nevertheless (1.0 is; 1.5 and null are not)."""
     try:
         value = msgspec.json.decode(id)
     except msgspec.DecodeError:

@@ -1,10 +1,10 @@
-"""The JSON Schemas of tools: what functions take and return.
+"""The JSON Schemas of tools: of their functions' arguments and results.
 
 Rules:
 
-- A function's schemas come from its `Binding` (2020-12), with every `$ref` inside the document. An input
-  schema is an object that admits no other members, unless the function takes **kwargs.
-- An output schema is an object for peers up to 2025-11-25: they get another result `v` as `{"result": v}`.
+- A function's schemas come from its `Binding` (2020-12), with every `$ref` inside the document. An input schema is one
+  of an object without other members, unless the function takes **kwargs.
+- An output schema is one of an object for peers up to 2025-11-25: they get any other result `v` as `{"result": v}`.
   From 2026-07-28 on "structuredContent can be any JSON value", and it is sent as it is.
 - Schemas that a user writes are checked by `rpc.binding.json_schema`.
 """
@@ -34,8 +34,8 @@ RESULT: Final = "result"
 def Header(name: str) -> Meta:
     """Mark a parameter for HTTP headers (server/tools, `x-mcp-header`): `region: Annotated[str, Header("Region")]`.
 
-    Clients then send it as `Mcp-Param-Region` too, for proxies to route by; so nothing secret. Only text,
-    integers and booleans can be marked, in the tool's arguments or in Structs in them.
+    Clients then send it as the header `Mcp-Param-Region` too, by which proxies can route; so mark nothing secret. Only
+    text, integers and booleans can be marked, in the tool's arguments or in Structs in them.
     """
     return Meta(extra_json_schema={MARK: name})
 
@@ -44,11 +44,10 @@ def Header(name: str) -> Meta:
 
 
 def input_schema(binding: Binding, where: str) -> tuple[Schema, tuple[HeaderParam, ...]]:
-    """The input schema of a function's arguments, and the parameters marked for headers.
+    """Return the input schema of a function's arguments, and the parameters that are marked for headers.
 
-    Raises LocalError, beginning with `where`, for arguments that are given only by position, and for marks
-    on types that no header carries.
-    """
+    Raises LocalError, whose text begins with `where`, for arguments that can only be given by position, and for marks
+    on types that no header can hold."""
     for p in binding.parameters:
         if p.kind in ("positional", "rest"):
             sign = "*" if p.kind == "rest" else ""
@@ -61,12 +60,12 @@ def input_schema(binding: Binding, where: str) -> tuple[Schema, tuple[HeaderPara
     text = str(schema)
     if MARK not in text:
         return schema, ()
-    schema = _headed(schema)
+    schema = _with_reachable_marks(schema)
     return schema, marks(schema, where)
 
 
 def marks(schema: Any, where: str) -> tuple[HeaderParam, ...]:
-    """The parameters that an input schema marks for headers. Raises LocalError if a mark breaks the rules."""
+    """Return the parameters that an input schema marks for headers. Raises LocalError if a mark breaks the rules."""
     try:
         return marked(schema)
     except ValueError as error:
@@ -74,7 +73,7 @@ def marks(schema: Any, where: str) -> tuple[HeaderParam, ...]:
 
 
 def output_schema(hint: Any) -> Schema:
-    """The schema of a result of this type (translated, see `rpc.binding.annotations`)."""
+    """Return the schema of a result of this type (a translated one, see `rpc.binding.annotations`)."""
     (schema,), components = schemas([hint], refs=REFS, result=True, inline=True)
     name = schema.get("$ref", "").removeprefix("#/$defs/")
     if name in components and len(schema) == 1:
@@ -86,12 +85,12 @@ def output_schema(hint: Any) -> Schema:
 
 
 def is_object(schema: Mapping[str, Any]) -> bool:
-    """Whether it is a valid output schema for peers of every revision."""
+    """Return whether it is the schema of an object, and so an output schema for every revision."""
     return schema.get("type") == "object"
 
 
 def wrapped(schema: Schema) -> Schema:
-    """The schema of `{"result": v}` for values v of this schema."""
+    """Return the schema of `{"result": v}` for values v of this schema."""
     inner = {key: value for key, value in schema.items() if key not in _OF_ROOT}
     outer = {key: schema[key] for key in _OF_ROOT if key in schema}
     return outer | {"type": "object", "properties": {RESULT: inner}, "required": [RESULT]}
@@ -100,9 +99,9 @@ def wrapped(schema: Schema) -> Schema:
 _OF_ROOT = ("$schema", "$defs", "definitions")
 
 
-def _headed(schema: Schema) -> Schema:
-    """Makes marks reachable through `properties` alone: `$ref`s to marked parts are written out, and a marked parameter
-    that may be absent is described without its null."""
+def _with_reachable_marks(schema: Schema) -> Schema:
+    """Return a schema in which all marks are reachable only through `properties`: `$ref`s to marked parts are replaced
+    by these, and a marked parameter that may be absent is described without its null."""
     definitions = schema.get("$defs", {})
     shown: Schema = _written_out(schema | {"$defs": {}}, definitions, ())
     used = msgspec.json.encode(shown).decode()
@@ -137,12 +136,12 @@ _RULE = r"-{3,}"
 
 @functools.cache
 def _patterns() -> list[re.Pattern[str]]:
-    """These, compiled when a docstring is first read."""
+    """Return these patterns, compiled when a docstring is first read."""
     return [re.compile(text) for text in (_HEAD, _ANY_HEAD, _FIELDS, _RULE)]
 
 
 def description(text: str) -> str:
-    """A docstring's description, without its parameters and errors, which are stated elsewhere."""
+    """Return the description in a docstring, without the parts about parameters and errors."""
     kept: list[str] = []
     skipped, depth = False, 0
     lines = text.splitlines()
@@ -166,8 +165,8 @@ def description(text: str) -> str:
 
 
 def is_structured(tree: Node, content: tuple[type, ...]) -> bool:
-    """Whether results of this type are structured: all but None, plain text or bytes, a path, an unannotated result, a
-    list without element type, and types with content (these classes) in them."""
+    """Return whether results of this type are structured. They are not if it is None, plain text or bytes, a path, not
+    annotated, a list without element type, or has one of the classes `content` in it."""
     if tree.kind == "leaf" and tree.cls in _PLAIN:
         return False
     return not any(_is_content(part, content) for part in _members(tree))
@@ -183,7 +182,7 @@ def _members(node: Node) -> Iterable[Node]:
 
 
 def _is_content(node: Node, content: tuple[type, ...]) -> bool:
-    """Whether values may be content: if the annotation says so, or says nothing."""
+    """Return whether values of a type may be content: if the annotation says so, or says nothing."""
     if node.kind != "leaf":
         return False
     return (

@@ -1,5 +1,5 @@
-"""What wires serve of an MCP server: its exchanges, channels and routes, with the calls and sessions of one `serve`,
-and its part in its replicas."""
+"""An MCP server as wires serve it: its exchanges, channels and routes, with the calls and sessions of one `serve`, and
+its part in its replicas."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 
 class ServedServer(ServesService):
-    """One serving of a `Server`: a `Servable`. `host` runs its calls; `options` are those of HTTP, `offered` the
-    revisions that are spoken."""
+    """One serving of a `Server`: a `Servable`. `host` runs its calls; `options`: those of HTTP; `offered`: the
+    revisions that it speaks."""
 
     subprotocol = "mcp"
     """The WebSocket subprotocol."""
@@ -61,7 +61,7 @@ class ServedServer(ServesService):
         self.offered: Offer = registry.surroundings.options.offered
         self.options: HttpOptions = registry.surroundings.options.http
         self._included: list[Any] = []
-        """The servers and services that it includes, as they are served."""
+        """The servers and services that it includes, each as wires serve it."""
         self._table = table
         self._replicas = replicas
         self._begin()
@@ -74,8 +74,8 @@ class ServedServer(ServesService):
         self._users = 0
 
     def for_serving(self) -> ServedServer:
-        """Return what one more `serve` serves of it: the same tools and subscribers, with calls, channels and sessions
-        of its own, for several may serve it at once, and each drains its own."""
+        """Return a copy for one more `serve`: it has the same tools and subscribers, but calls, channels and sessions
+        of its own, since several may serve it at once, and each drains its own."""
         one = copy(self)
         one._begin()
         return one
@@ -93,8 +93,8 @@ class ServedServer(ServesService):
         )
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Return the scopes that a call of this method needs, of the tool, prompt or resource of this name or URI; none
-        where not every stranger may know of it. Raises nothing."""
+        """Return the scopes that a call of this method needs, for the tool, prompt or resource of this name or URI.
+        They are empty for an entry that not everybody may know of. Raises nothing."""
         own = self._table.get(method)
         found = self.catalog.known_to_all(method, name)
         methods = (None if own is None else own.method, None if found is None else found.method)
@@ -104,7 +104,7 @@ class ServedServer(ServesService):
     # -- calls
 
     def exchange(self, x: Exchange) -> None:
-        """Take one exchange: of the stateless era, or of a session where its caller has a mailbox (brokers)."""
+        """Serve one exchange: of the stateless era, or of a session if its caller has a mailbox (brokers)."""
         protection = self.service._protection
         if protection is not None:
             x.caller = protection.known(x.caller)
@@ -120,15 +120,15 @@ class ServedServer(ServesService):
         self.peer().attach(channel)
 
     def peer(self) -> ChannelPeer:
-        """A peer for one client's channel."""
+        """Return a new peer for one client's channel."""
         return ChannelPeer(self.host, limits=self.limits, dialect=MCP)
 
     def routes(self) -> Mapping[str, Document]:
-        """None: there are only the endpoints of `http_endpoints`."""
+        """Return no documents: there are only the endpoints of `http_endpoints`."""
         return {}
 
     def http_endpoints(self, at: str) -> Mapping[str, Any]:
-        """Streamable HTTP at this path."""
+        """Return the endpoints of Streamable HTTP at this path."""
         from ..http.endpoint import endpoints  # noqa: PLC0415  (a wire, imported when used)
 
         found: Mapping[str, Any] = endpoints(self, at)
@@ -140,7 +140,7 @@ class ServedServer(ServesService):
         return self.service._own_routes
 
     def http_routes(self) -> Sequence[Route]:
-        """All HTTP routes, also of what is included."""
+        """Return all HTTP routes, those of included servers and services too."""
         return http_routes(self, self.host)
 
     def restrict(self, limits: Limits) -> None:
@@ -152,11 +152,13 @@ class ServedServer(ServesService):
     # -- observing
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Report all that comes in and goes out from now on, on every wire, to an observer; returns what ends that."""
+        """Report all that comes in and goes out from now on, on every wire, to an observer; returns a function that
+        stops it."""
         return self.service.observe(observer)
 
     def measures(self) -> Mapping[str, float]:
-        """For metrics: calls, channels, sessions, streams, subscribers, and how far these are behind."""
+        """Return the measures for metrics: of calls, channels, sessions, streams, subscribers, and how far these are
+        behind."""
         from ..session.measuring import measure_sessions  # noqa: PLC0415  (start-up: metrics, of sessions)
 
         return measure_sessions(self.host) | self.subscriptions.measures()
@@ -165,7 +167,7 @@ class ServedServer(ServesService):
 
     @property
     def shared(self) -> Replica | None:
-        """The state that this server shares with its replicas; None without a bus."""
+        """This process's part in what the replicas share; None without a bus."""
         return self._replicas.shared
 
     async def join(self, bus: Bus) -> None:
@@ -175,7 +177,7 @@ class ServedServer(ServesService):
 
     @property
     def life(self) -> Lifespan | None:
-        """Its lifespan: None while there is nothing to open, neither of its own nor of what it includes."""
+        """Its lifespan; None while there is none to open, neither its own nor one of what it includes."""
         return self.service._lifespan
 
     @property
@@ -184,7 +186,7 @@ class ServedServer(ServesService):
         return None if self.life is None else self.life.held().get(None)
 
     async def start(self) -> None:
-        """Count one more user: begin serving, also again after a drain, and the lifespan of this event loop, if there
+        """Count one more user. Begin to serve, also after a drain, and begin the lifespan of this event loop, if there
         is one.
 
         Each `start` needs a `stop` or a `drain` on the same loop; a call that comes before any begins the lifespan too.
@@ -196,15 +198,16 @@ class ServedServer(ServesService):
         self._replicas.users += 1
 
     async def drain(self, timeout: float) -> None:
-        """End subscriptions in order, refuse new calls, let those in flight end within `timeout` seconds; `stop`."""
+        """Refuse new calls, end subscriptions regularly, let calls in flight end within `timeout` seconds; then
+        `stop`."""
         self.call_limit.draining = True
         await self.subscriptions.close(self.host.runs)
         await self.host.drain(timeout)
         await self.stop()
 
     async def stop(self) -> None:
-        """Count one user less. The last one leaves the bus, and ends the lifespan of its event loop; a `start` begins
-        anew."""
+        """Count one user less. After the last one the server leaves the bus, and the lifespan of the event loop ends; a
+        `start` begins anew."""
         counted = self._users > 0
         self._users -= counted
         await self._replicas.stop_one(counted=counted)
@@ -213,8 +216,8 @@ class ServedServer(ServesService):
 
 
 class Replicas:
-    """A server's part in its replicas. `users`: how often it is served in this process now; the last one to stop ends
-    this part."""
+    """A server's part in its replicas. `users`: how often this process serves it now; with the last one to stop this
+    part ends."""
 
     __slots__ = ("name", "shared", "users")
 
@@ -222,7 +225,7 @@ class Replicas:
         self.name: str = name
         self.users: int = 0
         self.shared: Replica | None = None
-        """The state that it shares with its replicas; None without a bus."""
+        """This process's part in what the replicas share; None without a bus."""
 
     async def join(self, bus: Bus, seal: StateSeal, offered: Offer, subscriptions: Subscriptions) -> None:
         """Join this bus as one of several replicas (docs/mcp/replicas.md).
@@ -259,7 +262,7 @@ class Replicas:
             )
 
     async def stop_one(self, *, counted: bool) -> None:
-        """Count one user less, if it was `counted`. The last one leaves the bus."""
+        """Count one user less, if it was `counted`. After the last one the server leaves the bus."""
         self.users -= counted
         if not self.users:
             shared, self.shared = self.shared, None

@@ -1,7 +1,7 @@
 """An MCP server: tools, resources, prompts and completions, served to clients of every revision at once.
 
 A `Server` puts its parts together: the registry of its entries, the table of its methods with the router that finds
-them, its capabilities and subscriptions. Wires serve a `ServedServer`, which has calls and sessions beside these parts.
+them, its capabilities and subscriptions. Wires serve a `ServedServer`, which has calls and sessions in addition.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Server:
             service._set_lifespan(lifespan, self)
 
     def _assemble(self, extensions: Sequence[Extension | ServerExtension]) -> None:
-        """Make what answers clients and notifies them."""
+        """Make the parts that answer clients and notify them."""
         surroundings = self._registry.surroundings
         self._service._answers = replace(self._service._answers, dialect=MCP)
         self._service._finishing = write_values(surroundings.stamp)
@@ -155,7 +155,7 @@ class Server:
         self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))
         self._link_table()
         self._functions: dict[str, Callable[..., Any]] = {}
-        """Those that answer methods of extensions."""
+        """The functions that answer methods of extensions, by method."""
         for one in extensions:
             if isinstance(one, ServerExtension):
                 for wanted, function in one.handlers.items():
@@ -182,12 +182,12 @@ class Server:
 
     @property
     def info(self) -> Implementation:
-        """Its description, as clients get it."""
+        """The server's description, as clients get it."""
         return self._registry.surroundings.stamp.info
 
     @property
     def instructions(self) -> str | None:
-        """How a model uses it."""
+        """How a model should use the server; None: it has no instructions."""
         return self._registry.surroundings.options.instructions
 
     @property
@@ -311,9 +311,9 @@ class Server:
         self._service._link(method)
 
     def include(self, other: object, *, namespace: str = "", prefix: str = "", tags: Collection[str] = ()) -> None:
-        """Have what another server offers, the methods of a JSON-RPC service as tools, or what the class of an instance
-        marks; what a server or service gets, loses or changes later changes here too (docs/mcp/composition.md).
-        `tags`: what all of it has here besides its own.
+        """Include the entries of another server, the methods of a JSON-RPC service as tools, or the functions that the
+        class of an instance marks. What a server or service adds, removes or changes later changes here too
+        (docs/mcp/composition.md). `tags`: added to those of all included entries.
         Raises LocalError for a name that is taken, a server that includes this one, and an object without marks."""
         check("Server.include", {"namespace": TEXT, "prefix": TEXT, "tags": many(TEXT)}, locals())
         if isinstance(other, Server):
@@ -326,16 +326,16 @@ class Server:
             self._served._included.append(other._origin)
 
     def remove_tool(self, name: str, *, version: str | None = None) -> None:
-        """Remove a tool, in all its versions or in this one; clients are notified that the list has changed.
-        Raises LocalError when there is none."""
+        """Remove a tool, in all its versions or in this one; clients are notified that the list has changed. Raises
+        LocalError if there is none."""
         self._registry.remove("tool", name, version)
 
     def remove_resource(self, uri: str, *, version: str | None = None) -> None:
-        """Remove a resource or a template, in all its versions or in this one. Raises LocalError when there is none."""
+        """Remove a resource or a template, in all its versions or in this one. Raises LocalError if there is none."""
         self._registry.remove("resource", uri, version)
 
     def remove_prompt(self, name: str, *, version: str | None = None) -> None:
-        """Remove a prompt, in all its versions or in this one. Raises LocalError when there is none."""
+        """Remove a prompt, in all its versions or in this one. Raises LocalError if there is none."""
         self._registry.remove("prompt", name, version)
 
     def enable(
@@ -346,8 +346,8 @@ class Server:
         tag: str | None = None,
         version: str | None = None,
     ) -> None:
-        """Enable what `disable` has disabled: an entry, all of a kind, or all with a tag; what another disabled tag or
-        kind covers stays disabled."""
+        """Enable again what `disable` has disabled: an entry, all of a kind, or all with a tag. An entry of another
+        disabled tag or kind stays disabled. Raises LocalError if there is no such entry."""
         self._registry.turn(kind, key, tag, version, on=True)
 
     def disable(
@@ -359,12 +359,12 @@ class Server:
         version: str | None = None,
     ) -> None:
         """Disable an entry, `key` (a name or URI), in all versions or in one; or all of a kind, or with a tag, later
-        ones too: not listed, unknown in calls. What is disabled here stays so, also when an included server enables
-        it."""
+        ones too. They are not listed, and unknown when they are called. They stay disabled, also if an included server
+        enables them. Raises LocalError if there is no such entry."""
         self._registry.turn(kind, key, tag, version, on=False)
 
     def use(self, middleware: Middleware) -> Middleware:
-        """Add middleware inside the existing ones, around every method and every tool. Usable as a decorator."""
+        """Add middleware inside the existing middleware, around every method and every tool. It can be a decorator."""
         self._service.use(middleware)
         self._link_table()
         self._registry.relink_all()
@@ -395,18 +395,18 @@ class Server:
         text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
 
         `methods`: those that it answers; GET brings HEAD. `public`: for callers without a token, too. `timeout`: as for
-        a method. On wires without HTTP a route is not there. Raises LocalError for a path that is taken, reserved or
-        cannot be.
-        """
+        a method. Wires without HTTP do not have routes. Raises LocalError for a path that is taken, reserved or
+        invalid."""
         return self._service.route(path, methods=methods, public=public, timeout=timeout)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Report all that comes in and goes out from now on, on every wire, to an observer; returns what ends that."""
+        """Report all that comes in and goes out from now on, on every wire, to an observer; returns a function that
+        stops it."""
         return self._service.observe(observer)
 
     def capabilities(self) -> ServerCapabilities:
-        """The declared capabilities: kinds of which something is registered, and those that were declared
-        beforehand. `encode` leaves out what a revision does not know."""
+        """Return the declared capabilities: those of kinds with a registered entry, and those that were declared
+        beforehand. `encode` leaves out those that a revision does not have."""
         return self._capabilities.stateful()
 
     def _changed(self, kind: Any, entry: Entry) -> None:
@@ -432,15 +432,15 @@ class Server:
         version: str | None = None,
     ) -> CallToolResult:
         """Call a tool without a wire, through the middleware and the checks of its arguments, in the newest revision.
-        `caller`: the caller, `Caller(identity=...)`; without an identity there are no scopes. `version`: the tool's,
-        by default the highest. Raises RpcError
-        (InvalidParams for an unknown tool). A tool that asks the user is answered by `Client(server)`, which can.
+        `caller`: the caller, `Caller(identity=...)`; without an identity there are no scopes. `version`: the tool's, by
+        default the highest. Raises RpcError (InvalidParams for an unknown tool). A tool that asks the user fails here:
+        call it by `Client(server)`, which can answer.
         """
         params = {"name": name, "arguments": arguments or {}}
         return await request(self._served, "tools/call", params, caller, CallToolResult, version)
 
     async def list_tools(self, *, caller: Caller = ANYONE) -> list[Tool]:
-        """The tools that are there for this caller, without a wire: of all pages."""
+        """Return the tools that this caller can see, from all pages, without a wire."""
         return await list_all(self._served, caller)
 
 
@@ -461,11 +461,12 @@ _ELSEWHERE: Final = {
     "run_stdio_async": "dragoman.serve(server, urls=['stdio:'])",
     "run_streamable_http_async": "dragoman.serve(server, urls=[...])",
 }
-"""Names in other libraries, and what to write here."""
+"""Names in other libraries, with those to use here."""
 
 
 def _decorator(add: Callable[[Callable[..., Any]], object], decorator: str) -> Callable[[F], F]:
-    """A decorator that passes a function to `add` and returns it unchanged. LocalError for what cannot be called."""
+    """Return a decorator that passes a function to `add` and returns it unchanged. It raises LocalError for what cannot
+    be called."""
 
     def register(function: F) -> F:
         add(registrable(function, decorator))
@@ -475,8 +476,8 @@ def _decorator(add: Callable[[Callable[..., Any]], object], decorator: str) -> C
 
 
 def _named_decorator(add: Callable[..., object], name: Any, options: Mapping[str, Any], decorator: str) -> Any:
-    """`@server.tool`, `@server.tool(...)` and `@server.tool("name")`: the decorator, or what it returns where `name` is
-    the function itself."""
+    """Return the decorator of `@server.tool(...)` and `@server.tool("name")`; for `@server.tool` without parentheses,
+    where `name` is the function itself, that function."""
     if name is None or isinstance(name, str):
         return _decorator(lambda function: add(function, name=name, **options), decorator)
     return _decorator(lambda function: add(function, **options), decorator)(name)

@@ -3,18 +3,16 @@
 Rules:
 
 - Stateless (basic/patterns/subscriptions): `subscriptions/listen` is a long call. Its first message is the
-  acknowledgment, which lists the changes it will notify about; every message carries the call's id; only requested
-  changes are notified; when the server ends it, it sends the result.
-- Stateful: an initialized session is notified of changed lists, and of the resources that it subscribed to.
-- A notification means *look again*. Several changes in one turn of the loop are sent once, and changes that a slow
-  reader has not taken wait, each once; a session that takes nothing for long loses them. Both are counted. A reader
-  that is far behind is notified of the resource that it subscribed to instead of those below it.
-- A change of a list is sent to those who may see the entry that changed, and to no others.
+  acknowledgment, which lists the changes of which it will notify; every message has the call's id; only requested
+  changes are notified; when the server ends the call, it sends the result.
+- Stateful: an initialized session is notified of changed lists, and of the resources to which it subscribed.
+- A notification only makes the client read again. So several changes in one turn of the loop are sent once, and changes
+  wait for a slow reader, each once; a session that takes none for long loses them. Both are counted. A reader that is
+  far behind is notified of the resource to which it subscribed, instead of those below it.
+- A change of a list is sent only to those who may see the entry that changed.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
-- Every event comes in at `publish`, from any thread. With replicas (`spread`), it is sent to the
-  others too, and their events come in at `take`. A session that several replicas know gets an event with its number,
-  once.
-"""
+- Every event comes in at `changed` or `updated`, from any thread. With replicas (`spread`) it is sent to the others
+  too, and their events come in at `take`. A session that several replicas know gets an event once, by its number."""
 
 from __future__ import annotations
 
@@ -45,13 +43,13 @@ from .registry import Capabilities, Registry
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
-"""Seconds between two tries to notify a reader that takes nothing."""
+"""Seconds between two tries to notify a slow reader: the first, and the longest."""
 ORDINARY = 4 * 1024
-"""Bytes of a session's subscriptions that are not counted in the server's budget, as of what it knows of its client."""
+"""Bytes of a session's subscriptions up to which the server's budget does not count them."""
 _URI = 512
 """Bytes that a subscription takes beside the characters of its URI."""
 TRIES = 10
-"""Tries for a session, which may have no reader; a subscription is tried as long as it lasts."""
+"""Tries to notify a session, which may have no reader; a `subscriptions/listen` is tried as long as it lasts."""
 
 _encode = msgspec.json.Encoder().encode
 _METHODS: dict[ChangeKind, str] = {
@@ -63,8 +61,9 @@ _METHODS: dict[ChangeKind, str] = {
 
 
 class Subscriptions:
-    """The hub. `limit`: subscriptions in all, `per_peer`: of one channel; `uris`: of one subscription or session;
-    `size`: bytes of a subscription's params, or characters of a session's URIs, which are kept while it lasts."""
+    """The hub of changes: it finds the subscribers of each, and notifies them. `limit`: subscriptions in all;
+    `per_peer`: those of one channel; `uris`: URIs of one subscription or session; `size`: bytes of a subscription's
+    params, or characters of a session's URIs."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class Subscriptions:
         self.dropped = 0
         """Notifications that were dropped for a session."""
         self._listeners: set[_Listener] = set()
-        self._of_peer: Counter[Any] = Counter()
+        self._count_by_peer: Counter[Any] = Counter()
         """The number of subscriptions of each peer."""
         self._sessions: weakref.WeakKeyDictionary[Any, _SessionReader] = weakref.WeakKeyDictionary()
         self._by_kind: dict[ChangeKind, set[_Reader]] = {kind: set() for kind in _METHODS}
@@ -99,11 +98,11 @@ class Subscriptions:
         self._spread: Callable[[ChangeEvent], None] | None = None
 
     def __len__(self) -> int:
-        """The number of subscriptions and sessions."""
+        """Return the number of subscriptions and sessions."""
         return len(self._listeners) + len(self._sessions)
 
     def measures(self) -> dict[str, float]:
-        """For metrics: subscribers, and how far behind they are."""
+        """Return the measures for metrics: of subscribers, and how far they are behind."""
         listening = [one.reader for one in tuple(self._listeners)]
         readers = [*listening, *(one.reader for one in tuple(self._sessions.values()))]
         return {
@@ -113,7 +112,7 @@ class Subscriptions:
             "subscriber_drops_total": self.dropped,
         }
 
-    # -- what changed
+    # -- changes
 
     def changed(
         self,
@@ -121,18 +120,18 @@ class Subscriptions:
         entry: EntryId | None = None,
         visible: Visible | None = None,
     ) -> None:
-        """A list has changed. `visible`: who may see the `entry` that came, went or changed; None: every caller. From
-        any thread."""
+        """Notify of a list that has changed; safe in any thread. `visible`: decides who may see the `entry` that was
+        added, removed or changed; None: every caller."""
         self._publish(kind, "", entry, visible)
 
     def updated(self, uri: str) -> None:
-        """A resource has changed. From any thread."""
+        """Notify of a resource that has changed; safe in any thread."""
         self._publish("updated", uri)
 
     def _publish(
         self, kind: ChangeKind, uri: str, entry: EntryId | None = None, visible: Visible | None = None
     ) -> None:
-        """Take a change, and send it in the loop's next turn, once even if it comes again until then."""
+        """Send a change in the loop's next turn, once even if it comes again until then."""
         with self._lock:
             loop = self._loop
             if loop is None or not (self._listeners or self._sessions or self._spread is not None):
@@ -158,16 +157,17 @@ class Subscriptions:
                 if reader.hint is None and (not those or any(sees(one, reader.caller()) for one in those)):
                     reader.put(ChangeEvent(event.kind, event.uri))
 
-    # -- several servers that serve the same
+    # -- replicas
 
     def spread(self, tell: Callable[[ChangeEvent], None] | None) -> None:
-        """From now on, pass every event to the other replicas; None: there are none."""
+        """Pass every event to `tell` from now on, which sends it to the other replicas; None: there are none."""
         self._spread = tell
         if tell is not None:
-            self._here()
+            self._use_this_loop()
 
     def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
-        """An event of all replicas. `number`: the event's, if they are counted; `own`: it came from here."""
+        """Notify this process's subscribers of an event of any replica. `number`: the event's, 0 if events are not
+        numbered; `own`: whether it began in this process."""
         message = b""
         for reader in self._readers(event):
             if (own if reader.hint is None else not number) or not self._concerns(event, reader):
@@ -179,7 +179,7 @@ class Subscriptions:
                 reader.hint(message, number)
 
     def concerns(self, event: ChangeEvent, peer: Any) -> bool:
-        """Whether an earlier event is to be sent to a session that moved here."""
+        """Return whether an earlier event is to be sent to a session that moved here."""
         session_reader = self._sessions.get(peer)
         return (
             session_reader is not None
@@ -191,7 +191,7 @@ class Subscriptions:
         return not event.entries or self._registry.shows(event.entries, reader.caller())
 
     def written(self, event: ChangeEvent) -> bytes:
-        """The notification of an event for a session."""
+        """Return the notification of an event for a session, as JSON."""
         return _encode(CallMessage(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else UNSET))
 
     def restore(self, peer: Any, session: SessionState) -> None:
@@ -211,10 +211,10 @@ class Subscriptions:
         for uri in above(event.uri):
             found |= self._by_uri.get(uri, set())
         hides = self._registry.hides
-        # what a reader named itself was looked up with its request; a resource below that may be for others
+        # a URI that a reader named was checked with its request; a resource below it may be for others
         return {one for one in found if event.uri in one.uris or not hides(event.uri, one.caller())}
 
-    def _here(self) -> None:
+    def _use_this_loop(self) -> None:
         """Send events on this loop from now on."""
         with self._lock:
             loop = asyncio.get_running_loop()
@@ -222,7 +222,7 @@ class Subscriptions:
                 self._loop, self._awake = loop, False
 
     def _add(self, reader: _Reader, kinds: Iterable[ChangeKind], uris: Iterable[str] = ()) -> None:
-        self._here()
+        self._use_this_loop()
         for kind in kinds:
             self._by_kind[kind].add(reader)
         for uri in uris:
@@ -230,7 +230,7 @@ class Subscriptions:
             self._by_uri.setdefault(uri, set()).add(reader)
 
     def drop(self, reader: _Reader) -> None:
-        """Send this reader nothing more."""
+        """Remove a reader, to which nothing more is sent."""
         if reader.kept is not None:
             reader.kept.release()
             reader.kept = None
@@ -251,23 +251,23 @@ class Subscriptions:
     # -- the stateless era
 
     async def listen(self, admitted: Admitted, context: Context) -> Raw:
-        """Serve `subscriptions/listen` until the client cancels it (CancelledError) or `close`; returns the result's
+        """Serve `subscriptions/listen` until the client cancels it (CancelledError) or `close`; return the result's
         JSON.
 
-        Raises RpcError: busy, too many URIs, or a wire that cannot carry messages ahead of an answer.
+        Raises RpcError if the server is busy, for too many URIs, and on a wire without messages ahead of an answer.
         """
-        agreed = self._agreed(admitted, context.caller)
+        granted = self._granted(admitted, context.caller)
         self._admit(context.peer)
-        listener = _Listener(self, context, agreed)
+        listener = _Listener(self, context, granted)
         self._listeners.add(listener)
-        self._of_peer[context.peer] += 1
+        self._count_by_peer[context.peer] += 1
         try:
             kinds: dict[ChangeKind, Any] = {
-                "tools": agreed.tools_list_changed,
-                "prompts": agreed.prompts_list_changed,
-                "resources": agreed.resources_list_changed,
+                "tools": granted.tools_list_changed,
+                "prompts": granted.prompts_list_changed,
+                "resources": granted.resources_list_changed,
             }
-            uris = agreed.resource_subscriptions
+            uris = granted.resource_subscriptions
             wanted = [kind for kind, agreed_to in kinds.items() if agreed_to is True]
             self._add(listener.reader, wanted, () if uris is UNSET else uris)
             # "MUST NOT send any notification on the subscription before it" (basic/patterns/subscriptions)
@@ -277,16 +277,17 @@ class Subscriptions:
             await listener.over
         finally:
             self._listeners.discard(listener)
-            self._of_peer[context.peer] -= 1
-            if not self._of_peer[context.peer]:
-                del self._of_peer[context.peer]
+            self._count_by_peer[context.peer] -= 1
+            if not self._count_by_peer[context.peer]:
+                del self._count_by_peer[context.peer]
             self.drop(listener.reader)
             listener.gone.set_result(None)
         result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
         return finish(result, admitted.revision, self._registry.surroundings.stamp)
 
-    def _agreed(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
-        """The requested changes, without those that this server does not have, or not for this caller."""
+    def _granted(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
+        """Return the requested changes, without those that this server does not have, or not for this caller. Raises
+        RpcError for too many of them."""
         requested: SubscriptionFilter = admitted.params.notifications
         can = self._capabilities.stateful()
         uris = requested.resource_subscriptions
@@ -304,14 +305,14 @@ class Subscriptions:
         )
 
     def _admit(self, peer: Any) -> None:
-        mine = 0 if peer is None else self._of_peer[peer]
+        mine = 0 if peer is None else self._count_by_peer[peer]
         for count, allowed, name in ((len(self._listeners), self.limit, "in all"), (mine, self.per_peer, "here")):
             if count >= allowed:
                 data = {"limit": "subscriptions", "allowed": allowed, "retry_after": 60}
                 raise MCP.error(Refusal("busy", f"Busy: {allowed} subscriptions are open {name}", data))
 
     async def close(self, calls: Container[Any] | None = None) -> None:
-        """End the subscriptions that are among these calls, or all, in order; returns when their results are being
+        """End the subscriptions that are among these calls, or all, with their results; return when these are being
         sent."""
         listeners = [one for one in self._listeners if calls is None or one.context._site in calls]
         for listener in listeners:
@@ -322,18 +323,18 @@ class Subscriptions:
     # -- the stateful era
 
     def join(self, peer: Any) -> None:
-        """A session is initialized: notify its peer of changed lists from now on."""
+        """Notify a peer of changed lists from now on, because its session is initialized."""
         self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
 
     def leave(self, peer: Any) -> None:
-        """A session is over; one whose peer is garbage-collected is removed too."""
+        """Remove a session that is over; one whose peer is garbage-collected is removed by itself."""
         session_reader = None if peer is None else self._sessions.pop(peer, None)
         if session_reader is not None:
             self.drop(session_reader.reader)
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
-        """`resources/subscribe`. Raises RpcError for an unknown resource, for too many, and where there is no room for
-        what is kept of them."""
+        """Serve `resources/subscribe`. Raises RpcError for an unknown resource, for too many, and if the caller's share
+        of the budget is used up."""
         session = _session_of(admitted)
         self._registry.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions:
@@ -347,7 +348,8 @@ class Subscriptions:
         self._add(self._session(peer).reader, (), (uri,))
 
     def _count(self, peer: Any, caller: Caller, size: int) -> None:
-        """Count what a session's subscriptions take as its caller's. Raises RpcError where there is no room."""
+        """Count the bytes of a session's subscriptions to its caller's share of the budget. Raises RpcError if that is
+        used up."""
         reader, budget = self._session(peer).reader, peer.runner.call_limit.budget
         if reader.kept is not None:
             room = reader.kept.resize(size)
@@ -358,7 +360,7 @@ class Subscriptions:
             raise MCP.error(busy("kept_bytes", budget.share))
 
     def unsubscribe(self, admitted: Admitted, peer: Any, uri: str) -> None:
-        """`resources/unsubscribe`; no effect without a subscription."""
+        """Serve `resources/unsubscribe`, which has no effect without a subscription."""
         those = _session_of(admitted).subscriptions
         those.discard(uri)
         if (session_reader := self._sessions.get(peer)) is None:
@@ -394,8 +396,9 @@ def _session_of(admitted: Admitted) -> SessionState:
 
 
 class _Reader:
-    """A subscriber. `pending`: notifications not sent yet, the oldest first; `say` sends one message, and returns False
-    if it was not taken. `hint`: takes messages with the numbers of their events instead."""
+    """A subscriber. `pending`: notifications that were not sent yet, the oldest first; `say`: sends one, and returns
+    False if it was not accepted; `hint`: called instead with the message and the number of its event, for a session
+    that several replicas know."""
 
     __slots__ = ("_timer", "caller", "hint", "hub", "kept", "loop", "pending", "say", "tries", "uris")
 
@@ -409,20 +412,20 @@ class _Reader:
         self.tries: int = 0
         self.hint: Callable[[bytes, int], None] | None = None
         self.kept: BudgetAdmission | None = None
-        """What its URIs take of the server's budget; None while that is little."""
+        """The part of the server's budget for its URIs; None while they are few."""
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, event: ChangeEvent) -> None:
         """Send a notification, after those that wait."""
         if len(self.pending) >= self.hub.uris and event.kind == "updated":
-            # so far behind, it is notified of what it named, and not of each resource below
+            # a reader that is so far behind is notified of the URI that it named, and not of each resource below it
             event = ChangeEvent("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
             self.flush()
 
     def flush(self) -> None:
-        """Send waiting notifications, as far as they are taken."""
+        """Send waiting notifications, until one is not accepted: then try again later."""
         self._timer = None
         while self.pending:
             event = next(iter(self.pending))
@@ -435,7 +438,7 @@ class _Reader:
             self.pending.pop(event, None)
 
     def end(self) -> None:
-        """Send nothing more."""
+        """Drop waiting notifications, and send no more."""
         self.pending.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -443,27 +446,27 @@ class _Reader:
 
 
 _ACKNOWLEDGED = ChangeEvent("updated", "notifications/subscriptions/acknowledged")
-"""Represents the acknowledgment among the pending messages."""
+"""Stands for the acknowledgment among the pending notifications."""
 
 
 class _Listener:
     """A call of `subscriptions/listen`."""
 
-    __slots__ = ("_agreed", "_meta", "context", "gone", "over", "reader")
+    __slots__ = ("_granted", "_meta", "context", "gone", "over", "reader")
 
-    def __init__(self, hub: Subscriptions, context: Context, agreed: SubscriptionFilter) -> None:
+    def __init__(self, hub: Subscriptions, context: Context, granted: SubscriptionFilter) -> None:
         self.reader = _Reader(hub, self._say, lambda: context.caller)
         self.context = context
         self.over: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when the server ends it."""
         self.gone: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when it has ended, for any reason."""
-        self._agreed = agreed
+        self._granted = granted
         self._meta = {SUBSCRIPTION_ID: context.id}
 
     def _say(self, event: ChangeEvent) -> bool:
         if event is _ACKNOWLEDGED:
-            return self._notify(event.uri, {"notifications": self._agreed})
+            return self._notify(event.uri, {"notifications": self._granted})
         return self._notify(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
 
     def _notify(self, method: str, params: dict[str, Any]) -> bool:
@@ -471,7 +474,7 @@ class _Listener:
         return self.context.speak(_encode(CallMessage(method, {"_meta": self._meta, **params})), method)
 
     def close(self) -> None:
-        """The server ends it."""
+        """End the call, because the server ends the subscription."""
         if self.over.done():
             return
         if self.context.peer is not None:
@@ -482,7 +485,7 @@ class _Listener:
 
 
 class _SessionReader:
-    """A session of the stateful era. It holds its peer only weakly."""
+    """A session of the stateful era as a subscriber. It refers to its peer only weakly."""
 
     __slots__ = ("_hub", "_peer", "reader")
 
@@ -498,7 +501,7 @@ class _SessionReader:
 
     def _say(self, event: ChangeEvent) -> bool:
         peer = self._peer()
-        if peer is None or peer.closed or peer.lapsed:  # without the right to call there are no notifications either
+        if peer is None or peer.closed or peer.lapsed:  # a caller whose token has expired gets no notifications either
             self._hub.leave(peer)
             return True
         if peer.send_droppable(self._hub.written(event), _METHODS[event.kind]):

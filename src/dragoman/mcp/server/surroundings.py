@@ -1,8 +1,8 @@
-"""What the function of an entry finds around it, at each call: the settings of the server that answers.
+"""The settings of the server that answers, which the code around an entry's function needs at each call.
 
-A server has one `Surroundings`, and each of its entries has its own, with its name. An entry that a server includes has
-those of the server that answers, with the caching, the URIs and the notifications of the server it comes from. The
-router puts them on the admitted request, so nothing that runs a function holds a server.
+A server has one `Surroundings`, and each of its entries has its own, with its name. An included entry has those of the
+server that answers, with the caching, the URIs and the notifications of the server that it comes from. The router puts
+them on the admitted request, so that the code that runs a function does not refer to a server.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from .registering import ServerOptions
 
 
 def same_uri(uri: str) -> str:
-    """Return the URI unchanged: that of an entry which is not included."""
+    """Return the URI unchanged, for an entry that is not included."""
     return uri
 
 
 class Surroundings(Struct, frozen=True, eq=False):
-    """What surrounds a function. Its properties may change while the server is served."""
+    """The settings for one function. Those that are properties may change while the server is served."""
 
     service: Service
     """The JSON-RPC side of the server that answers."""
     stamp: Stamp
     seal: StateSeal
     options: ServerOptions
-    """The options of the server that answers, with the caching of the one that an included entry comes from."""
+    """The options of the server that answers; `ttl` and `cache_scope` are those of the server of an included entry."""
     outcomes: Mapping[type, ResultWriter]
-    """Other results that a function may return, by type."""
+    """The writers of other results that a function may return, by type."""
     notify_resource_updated: Callable[[str], None]
     own_uri: Callable[[str], str] = same_uri
-    """The URI as the function knows it, of one that a client requests."""
+    """Returns the URI as the function knows it, for one that a client requests."""
     name: str = ""
     """The entry's name or URI, for error texts."""
     template: Template | None = None
-    """The entry's template, where it has one."""
+    """The entry's template; None: it has none."""
 
     @property
     def debug(self) -> bool:
@@ -53,12 +53,12 @@ class Surroundings(Struct, frozen=True, eq=False):
 
     @property
     def lenient(self) -> Leniency:
-        """What is accepted beyond the specifications."""
+        """Which deviations from the specifications are accepted."""
         return self.service._lenient
 
     @property
     def limits(self) -> Limits:
-        """The bounds that a message is held to."""
+        """The limits of messages, calls, channels and times."""
         return self.service.limits
 
     @property

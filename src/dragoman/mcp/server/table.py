@@ -1,7 +1,6 @@
-"""The methods of one server: what answers each, and how that is found.
+"""The methods of one server, and how the method for one call is found.
 
-The rows are the protocol's, and those of the server's extensions. A row without an answer is a method that is not
-there.
+The rows are the protocol's, and those of the server's extensions. A row that nothing answers is an unknown method.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..protocol.admission import Admitted
 from ..protocol.methods import Row
 
 Lookup: TypeAlias = Callable[[Admitted, Caller], Method | None]
-"""The method for this call of this caller; None: the row's own method. Raises RpcError for an unknown name."""
+"""Returns the method for one call of one caller; None: the row's own method. Raises RpcError for an unknown name."""
 
 
 class TableRow(Struct, frozen=True, eq=False):
@@ -32,7 +31,7 @@ class TableRow(Struct, frozen=True, eq=False):
 
 
 class ServerMethods:
-    """A server's methods by name; `rows` are the possible ones."""
+    """A server's methods by name; `rows`: all that the protocol and the extensions define."""
 
     def __init__(self, rows: Mapping[str, Row], methods: Mapping[str, Method], lookups: Mapping[str, Lookup]) -> None:
         self.rows = rows
@@ -42,8 +41,8 @@ class ServerMethods:
             self.add(name, methods.get(name), lookups.get(name))
 
     def add(self, name: str, method: Method | None, find: Lookup | None = None, *, again: bool = False) -> None:
-        """Add a method; `again`: in place of the one that is there. Raises LocalError if it has no row here, or is
-        already answered."""
+        """Add a method; `again`: in place of an earlier one. Raises LocalError if it has no row here, or is already
+        answered."""
         row = self.rows.get(name)
         if row is None or row.direction == "server":
             raise LocalError(f"{name} is not a method of this server: an Extension in `extensions` has to declare it")
@@ -52,5 +51,5 @@ class ServerMethods:
         self._answered[name] = TableRow(row, method, find)
 
     def methods(self) -> Iterator[Method]:
-        """Every row's own method."""
+        """Yield the rows' own methods."""
         return (one.method for one in self._answered.values() if one.method is not None)

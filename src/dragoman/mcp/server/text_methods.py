@@ -1,5 +1,5 @@
-"""A function as the `Method` of a resource, of all resources of a template, of a prompt or of a completion: what its
-callers send are texts."""
+"""Makes a function the `Method` of a resource, of all resources of a template, of a prompt or of a completion. The
+arguments that callers send for these are texts."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def resource_method(
     template: Template | None,
 ) -> tuple[Method, str]:
     """Return the method of a resource or, with `template`, of all resources of a template; and the function's
-    docstring. `options`: all of them; their `meta` is also that of what is read.
+    docstring. `options`: all options of the resource; their `meta` is also the `_meta` of the contents.
 
-    The function takes the template's variables, and the URI if it has another parameter `uri`. Raises
-    LocalError for variables it does not take, and for others that it needs.
+    The function takes the template's variables, and the URI if it has another parameter `uri`. Raises LocalError for
+    variables that it does not take, and for other parameters without a default.
     """
     binding = bind_function(function, dependencies, options)
     names = () if template is None else template.names
@@ -85,7 +85,7 @@ def _check_variables(uri: str, binding: Binding, names: tuple[str, ...], optiona
         if name not in known and not free:
             raise LocalError(f"{uri}: the function has no parameter {name!r} for the variable of that name")
         if name in optional and name in known and known[name].required:
-            raise LocalError(f"{uri}: a URI may lack {{?{name}}}; make_context the function's parameter a default")
+            raise LocalError(f"{uri}: a URI may lack {{?{name}}}; give the function's parameter a default")
     for p in binding.parameters:
         if p.kind in ("positional", "rest"):
             raise LocalError(f"{uri}, parameter {p.name!r}: values have names here; take away the `/` or the `*`")
@@ -94,7 +94,7 @@ def _check_variables(uri: str, binding: Binding, names: tuple[str, ...], optiona
 
 
 class PromptParts(Struct, frozen=True, eq=False):
-    """A prompt's method and its entry in the list."""
+    """A prompt's method, its arguments for lists, and its function's docstring."""
 
     method: Method
     arguments: list[PromptArgument]
@@ -134,8 +134,8 @@ def prompt_method(
 def completion_method(
     name: str, function: Callable[..., Any], dependencies: Dependencies, options: CallOptions
 ) -> Method:
-    """Return the method for the completion of an argument: the function takes the text typed so far, and, by the name
-    `arguments`, the arguments already known."""
+    """Return the method for the completion of an argument. The function takes the text typed so far and, by the name
+    `arguments`, the arguments that are already known. Raises LocalError for a function with other parameters."""
     binding = bind_function(function, dependencies, options)
     first = next((p for p in binding.parameters if p.name != "arguments"), None)
     others = [p for p in binding.parameters if p is not first and p.name != "arguments" and p.required]
@@ -173,8 +173,8 @@ def _completion(value: Any) -> Completion:
 
 
 def text_reader(binding: Binding) -> Callable[[dict[str, str], Any], tuple[Any, ...]]:
-    """Makes arguments of values that are all text (of a URI, of a prompt): text if the parameter takes text, otherwise
-    the text is decoded as JSON."""
+    """Return a function that makes a function's arguments from texts (of a URI, of a prompt): a parameter that takes
+    text gets the text, for any other it is decoded as JSON."""
     decode = binding.arguments
     others = {p.name: p for p in binding.parameters if p.annotation.type is not str}
     if not others:

@@ -1,4 +1,4 @@
-"""A function as the `Method` of a tool: its arguments are decoded straight from the text of `params.arguments`."""
+"""Makes a function the `Method` of a tool, which decodes the arguments straight from the text of `params.arguments`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ToolParts(Struct, frozen=True, eq=False):
-    """A tool's method and its entry in the list."""
+    """A tool's method, its schemas and marked arguments for lists, and its function's docstring."""
 
     method: Method
     input: Schema
@@ -46,8 +46,8 @@ def tool_method(
     server: Surroundings,
     options: ToolOptions,
 ) -> ToolParts:
-    """Return the method of a tool. `options`: all of them. Raises LocalError, naming the tool, for a function that
-    cannot be one."""
+    """Return the method of a tool. `options`: all options of the tool. Raises LocalError, which names the tool, for a
+    function that cannot be one."""
     binding = bind_function(function, server.dependencies, options)
     given = options["input_schema"]
     if given is None:
@@ -68,9 +68,9 @@ def tool_method(
 
 
 def included_method(name: str, method: Method) -> ToolParts:
-    """Return the method of a tool that is a JSON-RPC method of a service: its function, kind, limits and middleware.
+    """Return the method of a tool for a JSON-RPC method of a service, with its function, kind, limits and middleware.
 
-    The model may read the errors that it declares (`isError`). Raises LocalError for arguments without names.
+    The model may read the errors that the method declares (`isError`). Raises LocalError for arguments without names.
     """
     binding = method.signature
     shape, marked = input_schema(binding, name)
@@ -99,7 +99,7 @@ def included_method(name: str, method: Method) -> ToolParts:
 
 
 def _bridge(method: Method, handler: Next, write_result: ResultWriter, handle_failure: FailureHandler) -> Any:
-    """Middleware that runs the included service's own chain, with calls as that expects them."""
+    """Return middleware that runs the included service's own middleware, with calls as that expects them."""
 
     async def bridge(call: Call, next: Next) -> Any:
         admitted: Admitted = cast(Any, call.params)
@@ -114,7 +114,7 @@ def _bridge(method: Method, handler: Next, write_result: ResultWriter, handle_fa
 
 
 def _checked_object(admitted: Admitted) -> Raw | UnsetType:
-    """The arguments of a call. Raises MalformedCall unless they are an object."""
+    """Return the arguments of a call. Raises MalformedCall unless they are an object."""
     given: Raw | UnsetType = admitted.params.arguments
     if given is not UNSET and memoryview(given)[0] != 123:  # "{"
         # "Malformed requests (requests that fail to satisfy CallToolRequest schema)" are protocol errors
@@ -126,7 +126,7 @@ _PLAIN: Final = (str, int, float, bool, type(None), Any)
 
 
 def _leaves_strings(binding: Binding) -> bool:
-    """Whether each argument that is a string is the text that came, and no rule looks at it."""
+    """Return whether each argument that is a string is passed as it came, without a rule that checks it."""
     if binding.injection is not None:
         return False
     for p in binding.parameters:
@@ -152,7 +152,7 @@ def _reader(binding: Binding) -> ArgumentReader:
         try:
             return decode(given, context)
         except Exception as error:
-            _checked_object(admitted)  # what is not an object is another fault
+            _checked_object(admitted)  # arguments that are no object are another error
             server: Surroundings = admitted.surroundings
             lenient = server.lenient
             if given is UNSET or lenient is STRICT:
@@ -163,12 +163,12 @@ def _reader(binding: Binding) -> ArgumentReader:
 
 
 def _levels_left(server: Surroundings) -> int:
-    """How many levels of arrays and objects the limit leaves to arguments: they are in the params, in the message."""
+    """Return how many levels of nesting the limit leaves to arguments, which are in the params, in the message."""
     return server.limits.depth - 2
 
 
 def _require_object(read: ArgumentReader) -> ArgumentReader:
-    """The reader for a function whose arguments may be given by position elsewhere: here they are an object."""
+    """Return a reader that accepts only an object, for a function whose arguments a service also takes by position."""
 
     def arguments(admitted: Admitted, context: Any) -> tuple[Any, ...]:
         _checked_object(admitted)
@@ -178,12 +178,12 @@ def _require_object(read: ArgumentReader) -> ArgumentReader:
 
 
 def _names(schema: Schema) -> frozenset[str] | None:
-    """The names of all arguments by an input schema; None where it allows others."""
+    """Return the names of all arguments in an input schema; None if it allows others."""
     return frozenset(schema.get("properties", ())) if schema.get("additionalProperties") is False else None
 
 
 def _checked_reader(binding: Binding, validate: Validate, known: frozenset[str] | None) -> ArgumentReader:
-    """The reader for a function that takes the arguments as one dict. `known`: their names."""
+    """Return the reader for a function that takes the arguments as one dict. `known`: their names; None: any."""
     decode, name = binding.arguments, binding.parameters[0].name
 
     def checked(given: Raw) -> Raw:
