@@ -1,1 +1,1 @@
-"""HTTP routes of services and MCP servers: `@app.route`, and how a request to one becomes a call."""
+"""HTTP routes of services and MCP servers: registers them (`@app.route`), and runs a request to one as a call."""

@@ -1,5 +1,5 @@
-"""`@app.route("/path")`: registers functions that answer HTTP requests beside the endpoint. Paths are whole: no part of
-one is a parameter."""
+"""`@app.route("/path")`: registers functions that answer HTTP requests to other paths than the endpoint's. A path
+matches as a whole; no part of it is a parameter."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ else:
 F = TypeVar("F", bound=Callable[..., Any])
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+"""The HTTP methods that a route may answer."""
 RESERVED: Final[Mapping[str, str]] = {
     "/live": "it says that the process answers",
     "/ready": "it says whether new work may come",
@@ -34,15 +35,15 @@ _RULES: Final = {"public": FLAG, "timeout": CALL_TIME | NOT_GIVEN}
 
 
 class Routed:
-    """What has routes and a store: a service."""
+    """The part of a service that has its routes and its store (an MCP server uses its service's)."""
 
     name: str
-    """For error texts, OpenRPC and metrics."""
+    """The app's name, for error texts, OpenRPC and metrics."""
     # Any: annotations of a class resolve at run time, and `routes` and `store` are not loaded for these two
     _own_routes: tuple[Any, ...] = ()
-    """Those that were registered here, in order: each a `RegisteredRoute`."""
+    """The routes that were registered with this app itself, in order: each a `RegisteredRoute`."""
     _kept_in: Any = None
-    """The `Engine` that keeps `ctx.store`; None: nothing yet."""
+    """The `Engine` that keeps `ctx.store`; None while there is none."""
 
     def route(
         self,
@@ -54,15 +55,15 @@ class Routed:
     ) -> Callable[[F], F]:
         """Register a function that answers HTTP requests to a path of the server, beside the endpoint; the function is
         not changed. It takes the `RouteRequest`, and the `Context` if it has a second parameter, and returns bytes,
-        text, a value for JSON, None (204) or a `RouteResponse`. A plain function runs in a worker thread.
+        text, a value that becomes JSON, None (status 204) or a `RouteResponse`. A plain function runs in a worker
+        thread.
 
-        `methods`: those that it answers; GET includes HEAD. `public`: no guard decides about its requests. `timeout`:
-        as for a method. Wires without HTTP do not serve routes. Raises LocalError for a path that is taken, reserved or
-        cannot be.
-        """
+        `methods`: the HTTP methods that it answers; GET includes HEAD. `public`: True lets requests in without asking a
+        guard. `timeout`: seconds, as for a method. Wires other than HTTP do not serve routes. Raises LocalError for a
+        path that is taken, reserved or impossible, and for a function that cannot be a route's."""
         allowed = _methods(path, methods)
         check(f"{self.name}: the route {path}", _RULES, locals())
-        _possible(self.name, path)
+        _check_path(self.name, path)
         for one in self._own_routes:
             if one.path == path and (both := [name for name in allowed if name in one.methods]):
                 raise LocalError(f"{self.name} has a route for {both[0]} {path} already")
@@ -79,7 +80,8 @@ class Routed:
 
 
 def http_routes(app: Any, runner: Runner) -> Sequence[Route]:
-    """The routes of an app and of what it includes, at any depth, for HTTP. `runner`: runs their functions."""
+    """Return the routes of an app and of the apps that it includes, at any depth, for an HTTP server. `runner`: runs
+    their functions."""
     if not (found := _routes_of(app)):
         return ()
     from ...routes import Route  # noqa: PLC0415  (start-up: for those who have routes)
@@ -106,7 +108,7 @@ def _methods(path: object, methods: Iterable[str]) -> tuple[str, ...]:
     return tuple(one for one in METHODS if one in given or (one == "HEAD" and "GET" in given))
 
 
-def _possible(name: str, path: object) -> None:
+def _check_path(name: str, path: object) -> None:
     """Raise LocalError for a path that no route may have."""
     if not isinstance(path, str):
         raise LocalError(f'a route has a path: @{name}.route("/path"), not {path!r}')
@@ -126,7 +128,8 @@ def _possible(name: str, path: object) -> None:
 
 
 def _kind(path: str, function: object) -> str:
-    """How a handler runs. LocalError for what can be none."""
+    """Return how a route's function runs: "async", or "thread" for a plain one. Raises LocalError for what cannot be
+    one."""
     if isinstance(function, type) or not callable(function):
         raise LocalError(f"the route {path}: {function!r} is not a function: give one that takes the request")
     runs = runs_as(function)
@@ -136,7 +139,8 @@ def _kind(path: str, function: object) -> str:
 
 
 def _takes_context(path: str, function: Callable[..., Any]) -> bool:
-    """Whether a handler takes the context beside the request. LocalError for another number of parameters."""
+    """Return whether a route's function takes the context beside the request. Raises LocalError if it takes neither the
+    request alone nor these two."""
     import inspect  # noqa: PLC0415  (start-up: for those who have routes)
 
     parameters = inspect.signature(function).parameters.values()

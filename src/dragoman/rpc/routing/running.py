@@ -1,5 +1,5 @@
-"""Runs the handlers of routes. A request to a route is a call: observers see it, middleware runs around it, and limits,
-time-outs, draining and the lifespan are those of calls. Its method is called "GET /path"."""
+"""Runs the functions of routes. A request to a route is a call: observers see it, middleware runs around it, and
+limits, time-outs, draining and the lifespan apply to it as to other calls. Its method is named "GET /path"."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from ..observing import Deliver
 from ..runner import ExchangeOrigin, InboundCall, Runner
 
 OWN: Final = frozenset({"content-length", "transfer-encoding", "connection", "content-type", "upgrade", "trailer"})
-"""Header fields that no handler sets: the server frames the body, and `media_type` says what it is."""
+"""Header fields that a route cannot set, in lower case: the server frames the body, and `media_type` gives its type."""
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _ID: Final = 0
+"""The id of the call that a request becomes; nobody else sees it."""
 _ENDED: Final = frozenset({"timed_out", "draining", "forbidden"})
-"""Kinds of refusals that end a request in flight with a status of their own."""
+"""The kinds of refusals that can end a request in flight and have an HTTP status of their own."""
 
 
 class _RouteBinding:
-    """The `MethodHandler` of one request: it makes the response of what the route's function returns."""
+    """The `MethodHandler` of one request: makes the response from what the route's function returns. `limit`: how many
+    bytes the body may have."""
 
     wants_context = opaque = shallow = True
 
@@ -42,26 +44,27 @@ class _RouteBinding:
         self._limit = limit
         self.response: tuple[int, list[tuple[str, str]], bytes] | None = None
         self.shown = b""
-        """What observers see of the response: its status and its length, never its body."""
+        """The answer that observers see instead of the response: its status and its length in bytes, never its body."""
 
     def arguments(self, params: Any, context: Context[Any] | None = None) -> tuple[Any, ...]:
         """Return the request, and the context if the function takes it."""
         return (params, context) if self._takes_context else (params,)
 
     def encode(self, answer: Any) -> bytes:
-        """Make the response of what the function returned, or middleware instead of it."""
+        """Make the response from what the function returned, or middleware in its place; return the answer for
+        observers. Raises LocalError for what cannot be sent."""
         self.response = status, _, body = response_of(answer.result, self._limit)
         self.shown = msgspec.json.encode(ResultMessage({"status": status, "bytes": len(body)}, answer.id))
         return self.shown
 
 
 class _RouteCall(InboundCall):
-    """A request to a route in flight."""
+    """A request to a route that is being handled."""
 
     __slots__ = ("refusal",)
 
     def refused(self, refusal: Refusal) -> bytes | None:
-        """Keep the refusal for the response."""
+        """Remember the refusal, which determines the status of the response."""
         self.refusal: Refusal | None = refusal
         return super().refused(refusal)
 
@@ -71,7 +74,7 @@ class _RouteCall(InboundCall):
 
 
 class _RouteOrigin(ExchangeOrigin, kw_only=True, eq=False):
-    """The origin of one request to a route; starts its call."""
+    """The origin of one request to a route. Starts the request's call."""
 
     call: _RouteCall | None = None
 
@@ -90,18 +93,18 @@ class _RouteOrigin(ExchangeOrigin, kw_only=True, eq=False):
 
 
 def take(runner: Runner, route: RegisteredRoute, x: RouteExchange) -> None:
-    """Run the function of a route for this request, and answer it, now or later. Raises nothing."""
+    """Run the function of a route for this request, and send the response, now or later. Raises nothing."""
     name = f"{x.request.method} {route.path}"
     try:
         _start(runner, route, x, name)
-    except Exception as error:  # a fault of ours
+    except Exception as error:  # an error in this library
         _fail(x, runner.service._answers.failed(Request(name, msgspec.UNSET, _ID), error), None)
 
 
 def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) -> None:
     service: Any = runner.service
     request, binding = x.request, _RouteBinding(route, service.limits.response_size)
-    # of an exchange it uses `gone` alone
+    # RouteExchange is enough for it, since of an exchange it uses only `gone`
     origin = _RouteOrigin(x.caller, None, x.stream, True, runner=runner, x=x)  # type: ignore[arg-type]
 
     def done(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
@@ -139,7 +142,8 @@ class _Failure(Struct):
 
 
 def _fail(x: RouteExchange, answer: bytes | None, refusal: Refusal | None) -> None:
-    """Send the error of an answer as the wire's own; None: the call was cancelled from inside."""
+    """Send the error of an answer as the wire writes errors. `answer`: None if the call was cancelled from inside;
+    `refusal`: that which ended it, if any."""
     if answer is None:
         x.fail(InternalError(), refusal)
         return
@@ -148,7 +152,8 @@ def _fail(x: RouteExchange, answer: bytes | None, refusal: Refusal | None) -> No
 
 
 def response_of(value: Any, limit: int) -> tuple[int, list[tuple[str, str]], bytes]:
-    """The status, the header fields and the body of what a handler returned. LocalError for what cannot be sent."""
+    """Return the status, the header fields and the body for what a route's function returned. `limit`: how many bytes
+    the body may have. Raises LocalError for what cannot be sent."""
     given = (
         value if isinstance(value, RouteResponse) else RouteResponse(body=value, status=204 if value is None else 200)
     )
@@ -186,7 +191,7 @@ def _checked(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _body(value: Any) -> tuple[str, bytes]:
-    """The media type and the bytes of a body."""
+    """Return the media type and the bytes of a body. Raises LocalError for a value that has no JSON."""
     if value is None:
         return "", b""
     if isinstance(value, bytes | bytearray | memoryview):
