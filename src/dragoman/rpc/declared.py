@@ -14,7 +14,7 @@ from msgspec import Raw
 from ..jsonrpc.errors import BadAnswer, LocalError, RpcError
 from ..jsonrpc.messages import Failure
 from .binding.annotations import result_tree
-from .binding.projection import Leave, projection
+from .binding.projection import Project, projection
 from .binding.results import result_decoder, to_json
 
 
@@ -68,7 +68,7 @@ def sendable_data(error: RpcError) -> Any:
 
 
 @functools.lru_cache(1024)
-def _sendable(kind: Any) -> Leave | None:
+def _sendable(kind: Any) -> Project | None:
     try:
         return projection(result_tree(_declared(kind), f"{kind.__name__}.data"))
     except LocalError:  # an unresolvable annotation declares nothing; the OpenRPC document shows no data either

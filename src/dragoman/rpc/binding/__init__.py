@@ -1,1 +1,1 @@
-"""A function's signature, compiled to the decoder and the schema of its params."""
+"""Compiles a function's signature to a decoder of its params, their JSON Schema and a writer of its result."""

@@ -1,11 +1,11 @@
-"""Types that msgspec does not decode by itself, and what decodes them.
+"""Adapters: decoders and JSON Schemas for types that msgspec does not decode by itself.
 
 Rules:
 
-- An `Adapter` reads the JSON text of one value and describes it. For msgspec it is a class of its own (`marker`), found
-  in `hooks` by its `adapter`.
-- Paths and addresses are their text. Files are not opened, and names are not looked up.
-- A ValueError or TypeError of an adapter is a fault of the value.
+- An `Adapter` decodes the JSON text of one value and describes its type. In types for msgspec a class stands for it
+  (`marker`); msgspec's hooks (`hooks`) find the adapter in the class attribute `adapter`.
+- The JSON of a path or an address is its text. Files are not opened, and host names are not resolved.
+- A ValueError or TypeError that an adapter raises is reported as a fault of the value.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ Described: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Adapter(Struct, frozen=True, eq=False):
-    """Decodes and describes one type. `schema(refs, result)`: `refs` is like "#/$defs/{name}", `result` says that it
-    describes what goes out."""
+    """Decodes and describes one type. `read(text)` decodes JSON text. `schema(refs, result)` returns the JSON Schema:
+    `refs` is like "#/$defs/{name}"; `result` is True for the schema of what is sent, False for what is received."""
 
     read: Callable[[bytes], Any]
     schema: Callable[[str, bool], Described]
 
 
 class Adapted(ABC):
-    """The class that stands for an adapter in types for msgspec, which asks whether a value is an instance of it."""
+    """The base of the classes that stand for adapters in types for msgspec. msgspec asks whether a decoded value is an
+    instance of them; the answer is always yes."""
 
     adapter: Adapter
 
@@ -43,12 +44,12 @@ class Adapted(ABC):
 
 
 def marker(adapter: Adapter) -> Any:
-    """A class that stands for this adapter in types for msgspec."""
+    """Return a new class that stands for this adapter in types for msgspec."""
     return type("Adapted", (Adapted,), {"adapter": adapter})
 
 
 def adapter_of(cls: Any) -> Adapter | None:
-    """The adapter of a marker, a path or an address; None for others."""
+    """Return the adapter of a marker class, a path class or an address class; None for other classes."""
     found = getattr(cls, "adapter", None)
     if isinstance(found, Adapter):
         return found
@@ -63,11 +64,11 @@ _ADDRESSES = {
     "IPv4Interface": "ipv4interface",
     "IPv6Interface": "ipv6interface",
 }
-"""Classes of `ipaddress`, which is not imported, and their `format`."""
+"""The names of the classes of `ipaddress` (which is not imported here), and their `format` in a JSON Schema."""
 
 
 def is_text(cls: Any) -> bool:
-    """Whether a class is a path or an address, which is its text."""
+    """Return whether a class is one of paths or addresses, whose JSON is their text."""
     if not isinstance(cls, type):
         return False
     pathlib = sys.modules.get("pathlib")  # start-up: its classes are known only where something has imported it
@@ -79,7 +80,7 @@ def is_text(cls: Any) -> bool:
 
 
 def format_of(cls: Any) -> str:
-    """The `format` of the text of a path or an address in a JSON Schema."""
+    """Return the `format` that a JSON Schema names for the text of this path class or address class."""
     return _ADDRESSES.get(cls.__name__, "path")
 
 

@@ -1,4 +1,5 @@
-"""Compiles annotations for msgspec: translates what it would ignore, and refuses at once what it cannot do.
+"""Compiles annotations for msgspec: translates what msgspec would ignore, and refuses, at registration, what it cannot
+decode.
 
 Rules:
 
@@ -6,9 +7,9 @@ Rules:
   would still ignore them, and the class is the user's. So a *twin* of it is made, a Struct of the same
   JSON shape with the constraints; JSON is decoded into the twin first, then into the class.
 - `annotated_types`, attrs and pydantic are recognised by name and attribute, never imported here.
-- pydantic models are decoded, encoded and described by pydantic (msgspec's hooks). Where an annotation has more of
-  pydantic (`by_pydantic`), and for unions that msgspec cannot tell apart (`choices`), an adapter decodes it.
-- An annotation to which JSON cannot be decoded is a `LocalError` that says what would be right.
+- pydantic models are decoded, encoded and described by pydantic (msgspec's hooks). An adapter decodes annotations that
+  use more of pydantic (`by_pydantic`), and unions whose members msgspec cannot distinguish (`choices`).
+- An annotation to which JSON cannot be decoded raises a `LocalError` that says what would be right.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from .by_pydantic import (
     is_field,
     is_foreign,
     needs_pydantic,
-    of_one_field,
     refuse_serializer,
+    spread_inner,
     type_adapter,
 )
 from .choices import built, checked, choice, outgoing, whole
@@ -70,11 +71,12 @@ from .tree import (
 from .twins import twin
 
 _LISTS = (collections.abc.Iterable, collections.abc.Container, collections.abc.Reversible)
-"""Types that are read as a list, besides those that msgspec reads so."""
+"""Types that are decoded to a list, besides those that msgspec itself decodes to one."""
 
 
 class Annotation(Struct, frozen=True):
-    """A compiled annotation. `opaque`: a part stays `msgspec.Raw`, so its numbers are not checked."""
+    """A compiled annotation. `opaque`: a part of its values stays `msgspec.Raw`, so numbers in it are not checked.
+    `description`: the text for readers that the annotation has; "" for none."""
 
     tree: Node
     opaque: bool = False
@@ -82,12 +84,12 @@ class Annotation(Struct, frozen=True):
 
     @property
     def type(self) -> Any:
-        """The type to decode into."""
+        """The type that JSON is decoded to."""
         return self.tree.type
 
     @property
     def shown(self) -> Any:
-        """The type for the JSON Schema."""
+        """The type of which msgspec makes the JSON Schema."""
         return self.tree.shown
 
 
@@ -97,7 +99,8 @@ _KNOWN = {kind: Annotation(leaf(kind)) for kind in (str, int, float, bool, dict,
 
 
 def translate(hint: Any, where: str) -> Annotation:
-    """The annotation of a parameter. Raises LocalError, beginning with `where`, if JSON cannot be decoded to it."""
+    """Compile the annotation of a parameter. Raises LocalError, whose text begins with `where`, if JSON cannot be
+    decoded to it."""
     if hint is Any or hint is object:
         return ANY
     if isinstance(hint, type) and hint in _KNOWN:
@@ -106,16 +109,17 @@ def translate(hint: Any, where: str) -> Annotation:
         # A | B and B | A are equal, and which comes first may matter
         return _translated(hint, "" if isinstance(hint, type) else repr(hint))
     except (LocalError, TypeError):  # TypeError: metadata that cannot be hashed
-        return _checked(_Growth(where, {}, {}, False).grow(hint), hint, where)
+        return _checked(_TreeBuilder(where, {}, {}, False).grow(hint), hint, where)
 
 
 @functools.lru_cache(1024)
 def _translated(hint: Any, written: str) -> Annotation:
-    return _checked(_Growth("", {}, {}, False).grow(hint), hint, "")
+    return _checked(_TreeBuilder("", {}, {}, False).grow(hint), hint, "")
 
 
 def translate_result(hint: Any, where: str) -> Annotation:
-    """The annotation of what goes out: anything msgspec encodes, also unions that could not be decoded."""
+    """Compile the annotation of a result: anything that msgspec encodes, also unions that it could not decode. Raises
+    LocalError, whose text begins with `where`, if its values have no JSON."""
     tree = result_tree(hint, where)
     try:
         return _checked(tree, hint, where)
@@ -126,25 +130,26 @@ def translate_result(hint: Any, where: str) -> Annotation:
 
 
 def result_tree(hint: Any, where: str, kept: tuple[type, ...] = ()) -> Node:
-    """The tree of what goes out, where a path is its text and private fields are none. `kept`: classes that are leaves.
+    """Return the tree of a result's annotation, in which paths are text and private fields are left out. `kept`:
+    classes that become leaves, whatever fields they have.
 
-    LocalError, opening with `where`, for names that cannot be resolved.
+    Raises LocalError, whose text begins with `where`, for names that cannot be resolved.
     """
     if getattr(hint, "__name__", "") in ("NoReturn", "Never"):
         return ANY.tree
     try:
         return _result_tree(hint, kept)
     except (LocalError, TypeError):
-        return _Growth(where, {}, {}, True, kept).grow(hint)
+        return _TreeBuilder(where, {}, {}, True, kept).grow(hint)
 
 
 @functools.lru_cache(1024)
 def _result_tree(hint: Any, kept: tuple[type, ...]) -> Node:
-    return _Growth("", {}, {}, True, kept).grow(hint)
+    return _TreeBuilder("", {}, {}, True, kept).grow(hint)
 
 
 def _checked(tree: Node, hint: Any, where: str) -> Annotation:
-    """The annotation of a tree, all of which can be decoded."""
+    """Return the annotation of a tree. Raises LocalError if JSON cannot be decoded to a part of it."""
     custom, opaque = leaves(tree.check if tree.twinned else tree.type, where)
     for cls in custom:
         if not is_model(cls) and adapter_of(cls) is None:
@@ -156,7 +161,7 @@ def _checked(tree: Node, hint: Any, where: str) -> Annotation:
 
 
 def _foreign(hint: Any) -> Iterator[Any]:
-    """Classes in `hint` that msgspec has no JSON for."""
+    """Yield the classes in `hint` that msgspec has no JSON for."""
     for arg in get_args(hint):
         if arg is not Ellipsis and get_origin(hint) is not Literal:
             yield from _foreign(arg)
@@ -168,7 +173,8 @@ def _foreign(hint: Any) -> Iterator[Any]:
 
 
 def _tested(node: Node, test: Test) -> Node:
-    """The node of values that satisfy a predicate, which has words."""
+    """Return a node for the values of `node` that satisfy a predicate. `test`: the predicate and its words for fault
+    messages."""
     made = checked(node, *test)
     return Node("model", made, made, made, parts=(node,), adapted=True, integers=node.integers)
 
@@ -178,17 +184,19 @@ def _is_decimal(hint: Any) -> bool:
 
 
 def _innermost(node: Node) -> Node:
-    """The node of which predicates were made others."""
+    """Return the node inside of those that `_tested` made around it."""
     while node.kind == "model" and node.adapted and len(node.parts) == 1:
         (node,) = node.parts
     return node
 
 
-# -- growing the tree -----------------------------------------------------------------------------
+# -- building the tree ----------------------------------------------------------------------------
 
 
-class _Growth(Struct):
-    """The tree of one annotation, while it grows. `inside`: the classes and aliases we are in, with their nodes."""
+class _TreeBuilder(Struct):
+    """Builds the tree of one annotation. `variables`: the arguments of the type variables of the class that is being
+    built; `inside`: the classes and aliases that are being built, with their nodes (None for aliases); `result`: it is
+    the annotation of a result; `kept`: classes that become leaves."""
 
     where: str
     variables: dict[Any, Any]
@@ -233,7 +241,8 @@ class _Growth(Struct):
         return self._generic(origin, args)
 
     def _by_pydantic(self, hint: Any, inner: Node | None = None) -> Node:
-        """A node that pydantic decodes. `inner`: the node without what only pydantic reads."""
+        """Return a node that pydantic decodes. `inner`: the node of the same annotation without what only pydantic can
+        honour; None if only pydantic knows the type."""
         made = marker(type_adapter(hint, self.where))
         if self.result:
             node = leaf(hint)
@@ -256,7 +265,7 @@ class _Growth(Struct):
             node.shown = int  # any of its members together
         if node.cls in _TIMES:
             example, form = _TIMES[node.cls]
-            # what goes out may have no offset, which the format demands
+            # a result may have no UTC offset, which the format demands
             more = None if self.result else {"format": form}
             node.shown = Annotated[hint, Meta(examples=[example], extra_json_schema=more)]
         return node
@@ -274,7 +283,7 @@ class _Growth(Struct):
         parts = tuple(leaf(arg) if arg is Ellipsis else self.grow(arg) for arg in args)
         if self.result:
             return self._generic_of(origin, args, parts)
-        # which member of a union is meant, and which names an object may have, is msgspec's to say
+        # msgspec decides which member of a union a value is, and which names an object may have
         names = isinstance(origin, type) and issubclass(origin, Mapping)
         alone = [(origin in UNION or (names and index == 0)) and _is_decimal(arg) for index, arg in enumerate(args)]
         if not any(alone):
@@ -316,7 +325,7 @@ class _Growth(Struct):
         )
 
     def _choice(self, origin: Any, args: tuple[Any, ...], parts: tuple[Node, ...]) -> Node | None:
-        """The node of a union that msgspec cannot decode; None for others."""
+        """Return the node of a union that msgspec cannot decode; None if msgspec can."""
         decodable = _decodable(tuple(p.type for p in parts)) and _decodable(tuple(p.check for p in parts))
         if decodable:
             return None
@@ -340,7 +349,7 @@ class _Growth(Struct):
 
     def _annotated(self, hint: Any) -> Node:
         inner, *given = get_args(hint)
-        extras = [one for e in given for one in (of_one_field(e, self.where) if is_field(e) else [e])]
+        extras = [one for e in given for one in (spread_inner(e, self.where) if is_field(e) else [e])]
         if self.result:
             for extra in extras:
                 refuse_serializer(extra, self.where)
@@ -357,7 +366,7 @@ class _Growth(Struct):
         except LocalError:
             if not self.result:
                 raise
-            foreign = []  # what goes out was made by the function, and is not held to its constraints
+            foreign = []  # a result was made by the function itself, and its constraints are not checked
         if foreign or len(metas) > 1:
             try:
                 metas = merged(metas, foreign)
@@ -374,7 +383,7 @@ class _Growth(Struct):
         return node
 
     def _plain(self, inner: Any) -> Node | None:
-        """The node of a type of which pydantic reads more; None where only pydantic knows it."""
+        """Return the node of a type without pydantic's metadata; None if only pydantic knows the type."""
         try:
             return self.grow(inner)
         except LocalError:
@@ -382,9 +391,9 @@ class _Growth(Struct):
 
     def _fields(self, hint: Any, cls: Any, args: tuple[Any, ...]) -> Node:
         if hasattr(cls, "__pydantic_validator__") and not self.result:
-            return self._by_pydantic(hint)  # a dataclass of pydantic, whose validators must run
+            return self._by_pydantic(hint)  # a pydantic dataclass, whose validators must run
         if (open := self.inside.get(hint)) is not None:
-            open.integers = True  # it may turn out so
+            open.integers = True  # whether it has integers is not known yet
             return open
         node = self.inside[hint] = Node("fields", hint, hint, hint, cls)
         outer, self.variables = self.variables, dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
@@ -406,7 +415,8 @@ class _Growth(Struct):
         return node
 
     def _twinned(self, node: Node, fields: list[Field], constrained: bool) -> None:
-        """Give a node the twins that it needs: one with the constraints, one with all that the schema says."""
+        """Give a node the twins that it needs: one with the constraints, to check values; one with all that the schema
+        says, to describe them. Raises LocalError if the class refers to itself and would need a twin to be decoded."""
         assert node.fields is not None
         nodes = [part.node for part in node.fields.parts]
         constrained = constrained or node.fields.private
@@ -437,11 +447,11 @@ _TIMES: dict[Any, tuple[str, str]] = {
     datetime.datetime: ("2026-11-22T13:05:00Z", "date-time"),
     datetime.time: ("13:05:00Z", "time"),
 }
-"""What msgspec's schema describes only as a string: an example, and the format of what comes in."""
+"""Types that msgspec's schema describes only as a string: an example, and the format of received values."""
 
 
 def _decodable(hints: tuple[Any, ...]) -> bool:
-    """Whether msgspec can tell the members of a union apart."""
+    """Return whether msgspec can decode the union of these types, whose members it must be able to distinguish."""
     if sum(hint is not type(None) for hint in hints) < 2:
         return True
     try:
@@ -454,7 +464,7 @@ def _decodable(hints: tuple[Any, ...]) -> bool:
 
 
 def _has_model(node: Node) -> bool:
-    """Whether pydantic decodes a part of it."""
+    """Return whether pydantic decodes a part of this node."""
     return node.kind == "model" or any(_has_model(part) for part in node.parts)
 
 
@@ -463,12 +473,13 @@ def _fields_node(node: Node) -> Node | None:
 
 
 def _constrained(node: Node, metas: list[Meta]) -> Node:
-    """The node with constraints; of a union, on the members that can take them (msgspec refuses the others)."""
+    """Return the node with these constraints. Those of a union are put on the members that can have them, since msgspec
+    refuses them on the others."""
     if node.kind == "union":
-        described, checks = _of_metas(metas, DESCRIBED), _of_metas(metas, CHECKS)
+        described, checks = _only_words(metas, DESCRIBED), _only_words(metas, CHECKS)
         parts = node.parts
         if checks:
-            parts = tuple(_constrained(part, checks) if _takes(part.check, checks) else part for part in parts)
+            parts = tuple(_constrained(part, checks) if _can_have(part.check, checks) else part for part in parts)
         changed = any(a is not b for a, b in zip(parts, node.parts, strict=True))
         if changed or not checks:
             kind, check, shown = node.type, node.check, node.shown
@@ -481,7 +492,7 @@ def _constrained(node: Node, metas: list[Meta]) -> Node:
             if described:
                 shown = Annotated[(shown, *described)]
             return replace(node, type=kind, check=check, shown=shown, parts=parts)
-        # else it fits none of them: msgspec says so
+        # else no member can have them: msgspec reports it
     return replace(
         node,
         type=Annotated[(node.type, *metas)],
@@ -492,13 +503,13 @@ def _constrained(node: Node, metas: list[Meta]) -> Node:
     )
 
 
-def _of_metas(metas: list[Meta], words: tuple[str, ...]) -> list[Meta]:
-    """What metas say in these words alone."""
+def _only_words(metas: list[Meta], words: tuple[str, ...]) -> list[Meta]:
+    """Return metas with only these attributes of the given ones; those that would be empty are left out."""
     found = [{word: value for word in words if (value := getattr(meta, word)) is not None} for meta in metas]
-    return [Meta(**said) for said in found if said]
+    return [Meta(**kept) for kept in found if kept]
 
 
-def _takes(hint: Any, metas: list[Meta]) -> bool:
+def _can_have(hint: Any, metas: list[Meta]) -> bool:
     if hint is type(None):
         return False
     constrained: Any = Annotated[(hint, *metas)]

@@ -1,7 +1,8 @@
-"""A function's signature as JSON-RPC sees it: what takes its params, its JSON Schema, what its result is.
+"""Compiles a function for calls by JSON-RPC: how params become its arguments, the JSON Schema of the params, and how
+its result becomes JSON text.
 
-Rules: everything is compiled at registration (`arguments` is how). This module imports no asyncio: scripts that
-only answer bytes never pay for it.
+Rules: everything is compiled at registration. This module does not import asyncio, which scripts that only answer bytes
+do not need.
 """
 
 from __future__ import annotations
@@ -20,44 +21,44 @@ from .dependencies import Injection, inject, marks, split
 from .hooks import decoder, reader
 from .results import write, writer
 from .schema import REFS, Made, Parameter, described
-from .signature import Signature, Slot, alone, documentation, parameter_docs, read
+from .signature import Signature, Slot, callable_alone, documentation, parameter_docs, read
 from .tree import UNION
 
 SCALARS: Final = (int, float, str, bool, None, type(None))
-"""Results that are neither an array nor an object."""
+"""Annotations of results whose JSON is neither an array nor an object."""
 
 
 class Binding(Struct, frozen=True, eq=False):
     """A function as JSON-RPC calls it: `function(*arguments(params, context))`, awaited where `kind` is "async".
 
     `arguments` raises InvalidParams with every fault (data: {"errors": [{"field", "message", "received"}, ...]}),
-    ParseError for a number that no double holds, and what the code of a parameter's type raises but
-    TypeError and ValueError, which are faults. `encode` gives the JSON text of an answer (its envelope): of the result
-    what its annotation declares, where non-finite floats become null. It raises TypeError, RecursionError or
-    UnicodeEncodeError for what has none, and LocalError for what is another thing than declared (a -32603).
-    """
+    ParseError for a number that no double can hold, and whatever the code of a parameter's type raises, except
+    TypeError and ValueError, which are faults. `encode` returns the JSON text of an answer: of its result, only what
+    the annotation declares; non-finite floats become null. It raises TypeError, RecursionError or UnicodeEncodeError
+    for a result without JSON, and LocalError (an error -32603) for one that is not what is declared."""
 
     function: Callable[..., Any]
-    """Takes only positional arguments, those of `arguments`."""
+    """Takes positional arguments only, those that `arguments` returns."""
     arguments: Arguments
     encode: Callable[[Any], bytes]
     kind: Literal["async", "plain"]
     wants_context: bool
     parameters: tuple[Parameter, ...]
-    """Without the context and dependencies, in the order of the function."""
+    """Those that a caller gives, so without the context and dependencies, in the order of the function."""
     result: Annotation
     result_type: Any
     opaque: bool
-    """True where a part of the params is left as `msgspec.Raw`, so that its numbers are unread."""
+    """Whether a part of the arguments stays `msgspec.Raw`, so that numbers in it are not checked."""
     shallow: bool
-    """True where the result is declared to be neither an array nor an object."""
+    """Whether the result is declared to be neither an array nor an object."""
     documentation: str
-    """The docstring."""
+    """The function's docstring; "" if it has none."""
     injection: Injection | None = None
-    """Its dependencies; None where it has none."""
+    """The function's dependencies; None if it has none."""
 
     def params_schema(self) -> dict[str, Any]:
-        """JSON Schema (2020-12) of the params: of the object by name, or of the array where names cannot be given."""
+        """Return the JSON Schema (2020-12) of the params: of an object of arguments by name, or of an array if some can
+        only be given by position."""
         found, components = described(self.parameters, refs=REFS)
         pairs = list(zip(self.parameters, found, strict=True))
         by_position = any(p.kind == "positional" and p.required for p in self.parameters) or (
@@ -87,12 +88,12 @@ def bind(
 ) -> Binding:
     """Compile a function. A parameter annotated `context_type` (or a subclass, or with `| None`) takes the context.
 
-    Without `by_position` params are an object, and nothing is compiled for arrays. Without `result` the type
-    of the result is only kept, not looked into, since the caller makes the JSON of it.
-    Raises LocalError, naming function and parameter and saying what would be right, for annotations
-    that cannot be resolved or that no JSON can be decoded to, and for functions that cannot be called.
+    `by_position`: False if params are always an object, so that nothing is compiled for arrays. `result`: False if the
+    caller of `bind` makes the JSON of results itself, so that the result's annotation is kept and not compiled.
+    Raises LocalError, which names the function and the parameter and says what would be right, for annotations that
+    cannot be resolved or to which JSON cannot be decoded, and for functions that no call could give their arguments.
     """
-    signature = read(alone(function), context_type)
+    signature = read(callable_alone(function), context_type)
     docs = documentation(function)
     context = _context(signature, context_type)
     needs = split(signature, context_type)
@@ -101,7 +102,7 @@ def bind(
     given_by_caller = [slot for slot in signature.slots if slot.name not in apart]
     texts = parameter_docs(docs) if given_by_caller else {}
     parameters = tuple(_parameter(slot, signature, texts) for slot in given_by_caller)
-    _unmistakable(signature, parameters)
+    _refuse_ambiguous_names(signature, parameters)
     single = [slot for slot in signature.slots if slot.kind not in ("rest", "members")]
     slots = [slot for slot in single if slot is context or slot.name not in apart]
     injection = None if needs is None else Injection(needs, _context)
@@ -131,8 +132,8 @@ def bind(
 
 
 def _plan(signature: Signature, parameters: tuple[Parameter, ...], at: int | None, apart: list[Slot]) -> Plan:
-    """How arguments are distinguished. `at`: where the context goes; `apart`: parameters that no caller gives. Raises
-    LocalError for a function that no call could give all of its arguments."""
+    """Return the order of a function's arguments. `at`: the index of the context; None if it takes none; `apart`: the
+    parameters that no caller gives. Raises LocalError for a function that no call could give all of its arguments."""
     plan = Plan(
         signature.name,
         tuple(p for p in parameters if p.kind in ("positional", "either")),
@@ -150,8 +151,8 @@ def _plan(signature: Signature, parameters: tuple[Parameter, ...], at: int | Non
     return plan
 
 
-def _unmistakable(signature: Signature, parameters: tuple[Parameter, ...]) -> None:
-    """Raises LocalError where arguments that were renamed by a `Field` are mistaken for others."""
+def _refuse_ambiguous_names(signature: Signature, parameters: tuple[Parameter, ...]) -> None:
+    """Raise LocalError if an argument that was renamed by a `Field` could be mistaken for another one."""
     names = [p.name for p in parameters]
     for name in names:
         if names.count(name) > 1:
@@ -165,9 +166,9 @@ def _unmistakable(signature: Signature, parameters: tuple[Parameter, ...]) -> No
 
 
 def _context(signature: Signature, context_type: type) -> Slot | None:
-    found = [slot for slot in signature.slots if _takes(slot.annotation, context_type) is not None]
+    found = [slot for slot in signature.slots if _context_class(slot.annotation, context_type) is not None]
     for slot in signature.slots:
-        if slot not in found and (other := _takes(slot.annotation, object)) and hasattr(other, "_context_of"):
+        if slot not in found and (other := _context_class(slot.annotation, object)) and hasattr(other, "_context_of"):
             takers, _ = other._context_of
             _, imported = getattr(context_type, "_context_of", ("", f"the class {context_type.__qualname__}"))
             raise LocalError(
@@ -184,14 +185,14 @@ def _context(signature: Signature, context_type: type) -> Slot | None:
     return found[0] if found else None
 
 
-def _takes(hint: Any, context_type: type) -> Any:
-    """The class in this annotation that is a `context_type`; None where there is none."""
+def _context_class(hint: Any, context_type: type) -> Any:
+    """Return the class in this annotation that is `context_type` or a subclass; None if there is none."""
     if type(hint) is type:
         return hint if issubclass(hint, context_type) else None
     if get_origin(hint) is Annotated:
-        return _takes(get_args(hint)[0], context_type)
+        return _context_class(get_args(hint)[0], context_type)
     if get_origin(hint) in UNION:
-        return next((kind for member in get_args(hint) if (kind := _takes(member, context_type))), None)
+        return next((kind for member in get_args(hint) if (kind := _context_class(member, context_type))), None)
     kind = get_origin(hint) or hint  # Context[State] is a context too
     fits = isinstance(kind, type) and (kind is hint or hasattr(kind, "_context_of")) and issubclass(kind, context_type)
     return kind if fits else None
@@ -199,7 +200,7 @@ def _takes(hint: Any, context_type: type) -> Any:
 
 def _parameter(slot: Slot, signature: Signature, texts: dict[str, str]) -> Parameter:
     where = f"{signature.name}, parameter {slot.name!r}"
-    name, required, default, hint = _said(slot, where)
+    name, required, default, hint = _apply_field(slot, where)
     annotation = translate(hint, where)
     tree = annotation.tree
     try:
@@ -213,9 +214,10 @@ def _parameter(slot: Slot, signature: Signature, texts: dict[str, str]) -> Param
     return Parameter(name, slot.kind, required, default, annotation, text, decode, read)
 
 
-def _said(slot: Slot, where: str) -> tuple[str, bool, Any, Any]:
-    """Name, whether it is required, default and annotation of a parameter, as pydantic's `Field` says where it has one:
-    as the default, or in `Annotated`."""
+def _apply_field(slot: Slot, where: str) -> tuple[str, bool, Any, Any]:
+    """Return a parameter's name, whether it is required, its default and its annotation: from pydantic's `Field`, if
+    one is its default or in its `Annotated`, and else its own. Raises LocalError for a `Field` that no call can
+    honour."""
     given = marks(slot.annotation)
     fields = [extra for extra in given if is_field(extra)]
     at_end = not slot.required and is_field(slot.default)
@@ -225,13 +227,13 @@ def _said(slot: Slot, where: str) -> tuple[str, bool, Any, Any]:
     name, required, default = slot.name, slot.required or at_end, slot.default
     extras = [extra for extra in given if not is_field(extra)]
     for field in fields:
-        said = parameter_field(field, where)
+        options = parameter_field(field, where)
         extras += spread(field, where)
-        name = said.name or name
+        name = options.name or name
         own = not slot.required and not at_end  # what stands after the = is the function's own default
-        if not own and (said.default is not UNDEFINED or said.factory is not None):
+        if not own and (options.default is not UNDEFINED or options.factory is not None):
             required = False
-            default = said.default if said.factory is None else Made(said.factory)
+            default = options.default if options.factory is None else Made(options.factory)
     if name != slot.name and slot.kind in ("rest", "members"):
         raise LocalError(f"{where}: Field(alias=...) names one argument; leave it out here")
     inner = get_args(slot.annotation)[0] if given else slot.annotation
@@ -241,22 +243,24 @@ def _said(slot: Slot, where: str) -> tuple[str, bool, Any, Any]:
 def _positional(
     function: Callable[..., Any], signature: Signature, slots: list[Slot], given: tuple[Slot, ...], plan: Plan
 ) -> Callable[..., Any]:
-    """The function itself, or one that hands on by name what the function takes only so. It takes the values of `slots`
-    and then those of `given`."""
+    """Return a function that takes the values of `slots` and then those of `given` by position, and calls `function`
+    with them: `function` itself, if it takes them all by position."""
     named = [slot.name for slot in (*slots, *given) if slot.kind == "named"]
     if not named and not given and plan.members is None:
         return function
     values = {slot.name: f"v{index}" for index, slot in enumerate((*slots, *given))}
-    takes = list(values.values())
-    gives = [values[slot.name] for slot in signature.slots if slot.name in values and slot.name not in named]
+    parameters = list(values.values())
+    arguments = [values[slot.name] for slot in signature.slots if slot.name in values and slot.name not in named]
     if plan.members is not None:
-        takes.append("members")
+        parameters.append("members")
     if plan.rest is not None:
-        takes.append("*rest")
-        gives.append("*rest")
-    gives += [f"{name}={values[name]}" for name in named]
+        parameters.append("*rest")
+        arguments.append("*rest")
+    arguments += [f"{name}={values[name]}" for name in named]
     if plan.members is not None:
-        gives.append("**members")
-    # written out, since calling with a dict built for each call costs five times as much
-    made: Callable[..., Any] = eval(f"lambda function: lambda {', '.join(takes)}: function({', '.join(gives)})")
+        arguments.append("**members")
+    # as source text, since calling with a dict that is built for each call takes five times as long
+    made: Callable[..., Any] = eval(
+        f"lambda function: lambda {', '.join(parameters)}: function({', '.join(arguments)})"
+    )
     return cast(Callable[..., Any], made(function))

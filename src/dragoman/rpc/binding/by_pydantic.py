@@ -1,12 +1,12 @@
-"""What pydantic says beside a type, and the annotations that pydantic decodes.
+"""Reads pydantic's metadata in annotations, and makes adapters for annotations that pydantic decodes.
 
 Rules:
 
 - pydantic is recognised by the names of its modules, and imported only where an annotation has something of it.
-- Constraints, titles, descriptions and examples that msgspec can hold become `msgspec.Meta`. Where there is more
-  (validators, discriminators, its own types), its TypeAdapter decodes the whole annotation from the JSON text.
-- It is strict, as everything here is: "3" is not an integer. A model is as strict as it says.
-- What neither can honour is a LocalError that says what to write. Nothing is dropped in silence.
+- Constraints, titles, descriptions and examples that msgspec can hold become `msgspec.Meta`. If an annotation has more
+  of pydantic (validators, discriminators, its own types), a TypeAdapter decodes the whole annotation from JSON text.
+- TypeAdapters are strict, as all decoding here is: "3" is not an integer. A model is as strict as it is configured.
+- What neither msgspec nor pydantic can honour raises a LocalError that says what to write. Nothing is ignored silently.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .adapters import Adapter, Described
 from .tree import UNION, is_model
 
 _KNOWN = ("min_length", "max_length", "pattern", "gt", "ge", "lt", "le", "multiple_of")
+"""Attributes of pydantic's metadata that `msgspec.Meta` has too."""
 _MORE = (
     "strip_whitespace",
     "to_upper",
@@ -31,12 +32,13 @@ _MORE = (
     "coerce_numbers_to_str",
     "union_mode",
 )
-"""What pydantic's metadata says: with a word in msgspec, and without."""
+"""Attributes of pydantic's metadata that `msgspec.Meta` lacks."""
 _SERIALIZERS = ("PlainSerializer", "WrapSerializer", "SerializeAsAny", "EncodedBytes", "EncodedStr")
 
 
 class ParameterField(Struct, frozen=True):
-    """What a `Field` says about a parameter beside its type. `default`, `factory`: UNDEFINED, None where absent."""
+    """What a `Field` says about a parameter beside its type. `name`: of the argument, None for the parameter's own;
+    `default`: UNDEFINED where there is none; `factory`: makes the default, None where there is none."""
 
     name: str | None
     default: Any
@@ -44,19 +46,19 @@ class ParameterField(Struct, frozen=True):
 
 
 class Undefined(Struct, frozen=True):
-    """Stands for a default that is not there."""
+    """The class of `UNDEFINED`, which stands for a default that is not given."""
 
 
 UNDEFINED = Undefined()
 
 
 def is_pydantic(value: Any) -> bool:
-    """Whether an object is one of pydantic's."""
+    """Return whether an object's class is one of pydantic's."""
     return type(value).__module__.partition(".")[0] == "pydantic"
 
 
 def is_field(value: Any) -> bool:
-    """Whether it is what pydantic's `Field(...)` returns."""
+    """Return whether an object is what pydantic's `Field(...)` returns."""
     return is_pydantic(value) and type(value).__name__ == "FieldInfo"
 
 
@@ -64,7 +66,8 @@ def is_field(value: Any) -> bool:
 
 
 def parameter_field(field: Any, where: str) -> ParameterField:
-    """What a `Field` says about a parameter. Raises LocalError, beginning with `where`, for what no call can honour."""
+    """Return what a `Field` says about a parameter. Raises LocalError, whose text begins with `where`, for what no call
+    can honour."""
     name = field.validation_alias if field.validation_alias is not None else field.alias
     if name is not None and not isinstance(name, str):
         raise LocalError(
@@ -82,8 +85,8 @@ def parameter_field(field: Any, where: str) -> ParameterField:
 
 
 def spread(field: Any, where: str) -> list[Any]:
-    """A `Field` as separate members of `Annotated`: its metadata, its discriminator, and a Meta with its
-    descriptions."""
+    """Return a `Field` as separate members of `Annotated`: its metadata, its discriminator, and a Meta with its
+    descriptions. Raises LocalError, whose text begins with `where`, for options that only a model honours."""
     if field.validate_default:
         raise LocalError(f"{where}: Field(validate_default=True) is for models; write the default as it is to arrive")
     more = field.json_schema_extra
@@ -110,13 +113,14 @@ def _discriminator(value: Any) -> Any:
     return Discriminator(value) if isinstance(value, str) else value
 
 
-def of_one_field(field: Any, where: str) -> list[Any]:
-    """`spread` for a Field inside of an annotation, where it names no parameter and has no default."""
-    said = parameter_field(field, where)
+def spread_inner(field: Any, where: str) -> list[Any]:
+    """`spread` a Field inside of another type. Raises LocalError, whose text begins with `where`, also if it has an
+    alias or a default, which belong to a parameter."""
+    options = parameter_field(field, where)
     for option, given in (
-        ("alias", said.name is not None),
-        ("default", said.default is not UNDEFINED),
-        ("default_factory", said.factory is not None),
+        ("alias", options.name is not None),
+        ("default", options.default is not UNDEFINED),
+        ("default_factory", options.factory is not None),
     ):
         if given:
             raise LocalError(
@@ -130,7 +134,7 @@ def of_one_field(field: Any, where: str) -> list[Any]:
 
 
 def needs_pydantic(extra: Any) -> bool:
-    """Whether only pydantic can honour this member of `Annotated`."""
+    """Return whether only pydantic can honour this member of `Annotated`."""
     if isinstance(extra, type) and is_model(extra):
         return False
     if not is_pydantic(extra):
@@ -151,7 +155,8 @@ def _given(extra: Any, key: str) -> bool:
 
 
 def of_pydantic(extra: Any) -> Iterable[tuple[str, Any]]:
-    """`msgspec.Meta` arguments for one of pydantic's members of `Annotated` that need no pydantic."""
+    """Yield the `msgspec.Meta` arguments, name and value, for one of pydantic's members of `Annotated` that msgspec can
+    honour."""
     for key in _KNOWN:
         if _given(extra, key):
             value = getattr(extra, key)
@@ -159,7 +164,8 @@ def of_pydantic(extra: Any) -> Iterable[tuple[str, Any]]:
 
 
 def refuse_serializer(extra: Any, where: str) -> None:
-    """Raises LocalError for what would change a result."""
+    """Raise LocalError, whose text begins with `where`, if a member of `Annotated` is a serializer of pydantic, which
+    would change a result and is not run here."""
     if is_pydantic(extra) and type(extra).__name__ in _SERIALIZERS:
         raise LocalError(
             f"{where}: {type(extra).__name__} is run by pydantic alone, in its models; convert the value in the function, "
@@ -171,12 +177,13 @@ def refuse_serializer(extra: Any, where: str) -> None:
 
 
 def is_foreign(cls: Any) -> bool:
-    """Whether a class is one that pydantic decodes: of pydantic itself, or made for it; but no model."""
+    """Return whether a class is decoded by pydantic and is no model: a type of pydantic itself, or one made for it."""
     return isinstance(cls, type) and hasattr(cls, "__get_pydantic_core_schema__") and not is_model(cls)
 
 
 def type_adapter(hint: Any, where: str) -> Adapter:
-    """pydantic's adapter of an annotation. Raises LocalError, beginning with `where`, where pydantic has none."""
+    """Return an adapter that decodes and describes an annotation by pydantic's TypeAdapter. Raises LocalError, whose
+    text begins with `where`, if pydantic cannot decode it."""
     try:
         made = _made(_for_pydantic(hint))
     except LocalError:
@@ -210,16 +217,16 @@ def _made(hint: Any) -> Any:
 
 
 def _encodes(hint: Any) -> bool:
-    """Whether an annotation says how its bytes are text."""
+    """Return whether an annotation itself says how its bytes are encoded as text."""
     return type(hint).__name__ == "EncodedBytes" or any(_encodes(arg) for arg in get_args(hint))
 
 
 def _for_pydantic(hint: Any) -> Any:
-    """The annotation with `msgspec.Meta` and descriptions in pydantic's words."""
+    """Return the annotation with each `msgspec.Meta` and each description as pydantic's `Field`."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         inner, *extras = args
-        return Annotated[(_for_pydantic(inner), *(_in_its_words(extra) for extra in extras))]
+        return Annotated[(_for_pydantic(inner), *(_as_field(extra) for extra in extras))]
     if origin is None or origin is Literal or not args or isinstance(hint, TypeVar):
         return hint
     parts = tuple(arg if isinstance(arg, list) else _for_pydantic(arg) for arg in args)
@@ -228,20 +235,20 @@ def _for_pydantic(hint: Any) -> Any:
     return Union[parts] if origin in UNION else origin[parts]  # noqa: UP007
 
 
-_DESCRIBED = (*_KNOWN, "title", "description", "examples")
+_FIELD_OPTIONS = (*_KNOWN, "title", "description", "examples")
 
 
-def _in_its_words(extra: Any) -> Any:
+def _as_field(extra: Any) -> Any:
     from pydantic import Field  # noqa: PLC0415 - see the rules above
 
     if isinstance(extra, Meta):
-        said = {key: value for key in _DESCRIBED if (value := getattr(extra, key)) is not None}
-        return Field(**said, json_schema_extra=extra.extra_json_schema)
+        options = {key: value for key in _FIELD_OPTIONS if (value := getattr(extra, key)) is not None}
+        return Field(**options, json_schema_extra=extra.extra_json_schema)
     text = extra if isinstance(extra, str) else getattr(extra, "documentation", None)
     return Field(description=text) if isinstance(text, str) else extra
 
 
 @functools.lru_cache(256)
 def written_by(cls: type) -> Any:
-    """What makes JSON text of a value of a class that pydantic knows."""
+    """Return the function that encodes a value of this class, which pydantic knows, as JSON text."""
     return _made(cls).dump_json

@@ -1,11 +1,11 @@
-"""Adapters of our own: unions whose members msgspec cannot tell apart, classes with fields that adapters decode,
-and predicates.
+"""Adapters that need no pydantic: for unions whose members msgspec cannot distinguish, for classes with fields that
+adapters decode, and for predicates.
 
 Rules:
 
-- Of a union every member is tried: text (`str`) last, since it fits all text. Among members that fit and
-  have fields, the one that knows most of the given names is taken, then the first.
-- A class is made by its constructor, as the user's own code would make it.
+- Every member of a union is tried: `str` last, since any text fits it. Of the members that fit and have fields, the one
+  that has most of the given names is taken; of several such, the first.
+- An instance is made by calling its class, as the user's own code would do.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _EXPECTED = r"Expected `([^`]*)`, got (`[^`]*`)"
 
 
 class _Member(Struct, frozen=True):
-    """A member of a union. `names`: those of its fields; None for what has none."""
+    """A member of a union. `names`: those of its fields in JSON; None if it has no fields."""
 
     decode: Callable[[Any], Any]
     names: frozenset[str] | None
 
 
 def choice(parts: Sequence[Node]) -> Any:
-    """The marker of a union that tries its members."""
+    """Return the marker of a union whose members are tried one by one."""
     ordered = sorted(parts, key=lambda part: part.cls is str)
     members = [_Member(decoder(part), _names(part)) for part in ordered]
     ranked = sum(member.names is not None for member in members) > 1
@@ -68,7 +68,7 @@ def _schema_of(parts: Sequence[Node]) -> Callable[[str, bool], Described]:
 
 
 def outgoing(parts: Sequence[Node]) -> Any:
-    """The marker of a union in a result, which is described and never decoded."""
+    """Return the marker of a union in a result, which is described but never decoded."""
 
     def read(raw: bytes) -> Any:
         raise TypeError("this union is of results alone")
@@ -92,7 +92,8 @@ def _given(raw: bytes) -> frozenset[str]:
 
 
 def _one_message(errors: list[str]) -> str:
-    """One message of those of all members."""
+    """Return one message for the faults of all members: one that lists all expected types, or else the first that says
+    something else than which type it expected."""
     matches = [re.fullmatch(_EXPECTED, error) for error in errors]
     kinds = [match[1] for match in matches if match]
     if len(kinds) == len(errors) and (got := matches[0]):
@@ -101,7 +102,7 @@ def _one_message(errors: list[str]) -> str:
 
 
 def whole(node: Node) -> Any:
-    """The marker of a node whose constraints are checked before it is decoded."""
+    """Return the marker of a node whose twin is decoded first, to check the constraints."""
     return marker(Adapter(decoder(node), lambda refs, result: _one(node.shown, refs, result)))
 
 
@@ -111,7 +112,10 @@ def _one(hint: Any, refs: str, result: bool) -> Described:
 
 
 def built(hint: Any, fields: Sequence[Field], twin: Any, shown: Any) -> Any:
-    """The marker of a class whose values are made of those of its twin, a Struct with fields `f0`, `f1`, ..."""
+    """Return the marker of a class whose instances are made from those of its twin, a Struct with fields `f0`, `f1`,
+    ...
+
+    `hint`: the class, or an alias of it with type arguments; `shown`: the type of which the JSON Schema is made."""
     cls = get_origin(hint) or hint
     decode = decoder(Node("leaf", twin, twin, twin))
     attrs = hasattr(cls, "__attrs_attrs__")
@@ -135,7 +139,8 @@ def built(hint: Any, fields: Sequence[Field], twin: Any, shown: Any) -> Any:
 
 
 def checked(node: Node, predicate: Callable[[Any], Any], words: str) -> Any:
-    """The marker of a node whose values must satisfy a predicate."""
+    """Return the marker of a node whose values must satisfy a predicate. `words`: follow "Does not satisfy" in the
+    message of one that does not."""
     decode = decoder(node)
 
     def read(raw: bytes) -> Any:

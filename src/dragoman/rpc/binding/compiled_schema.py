@@ -1,4 +1,4 @@
-"""JSON Schemas as jsonschema-rs (extra `mcp`) has them, and the sizes of values.
+"""Compiles JSON Schemas with jsonschema-rs (extra `mcp`), and measures how deep values are nested.
 
 - A schema is 2020-12 unless `$schema` names another dialect; 2019-09, 7, 6 and 4 are known, too.
 - A `$ref` out of the document is refused, and never fetched.
@@ -11,16 +11,17 @@ from typing import Any, Final
 from ...jsonrpc.errors import LocalError, needs
 
 DEEPEST: Final = 64
-"""Levels of a schema, arrays and objects alike."""
+"""How many levels of arrays and objects a schema or a value may have."""
 _BACKTRACKS: Final = 100_000
-"""Steps that a `pattern` may go back; beyond, the value does not fit."""
+"""How often the search for a `pattern` may backtrack; a value that takes more does not fit."""
 
 
 def compile_schema(schema: Any, where: str, *, linear: bool = False) -> Any:
-    """A schema as jsonschema-rs has it. `linear`: patterns run without backtracking, and formats are not checked.
+    """Return jsonschema-rs's validator of a schema. `linear`: patterns run without backtracking, and formats are not
+    checked.
 
-    Raises LocalError, opening with `where`, for what is not a JSON Schema of its dialect, for a dialect that is not
-    known, a `$ref` out of the document, and where jsonschema-rs is not there.
+    Raises LocalError, whose text begins with `where`, for what is not a JSON Schema of its dialect, for an unknown
+    dialect and for a `$ref` out of the document; and another LocalError if jsonschema-rs is not installed.
     """
     try:
         import jsonschema_rs  # noqa: PLC0415  (an extra, imported when used)
@@ -46,6 +47,7 @@ def _refused(uri: str) -> Any:
 
 
 def reason_of(error: BaseException) -> str:
+    """Return the message of an error of jsonschema-rs, in at most 300 characters."""
     text = str(getattr(error, "message", None) or error)
     if text.startswith("Unknown meta-schema"):
         return f"its dialect is not known ({text.partition('. ')[0].partition(': ')[2]}); use JSON Schema 2020-12"
@@ -53,13 +55,13 @@ def reason_of(error: BaseException) -> str:
 
 
 def deep(value: Any) -> bool:
-    """Whether a value has more levels than `DEEPEST`."""
+    """Return whether a value has more levels than `DEEPEST`."""
     return measured(value)[0] > DEEPEST
 
 
 def measured(value: Any) -> tuple[int, list[int]]:
-    """The levels of a value, arrays and objects alike, and how many values it has at each depth. Beyond `DEEPEST`
-    levels nothing is looked at."""
+    """Return how many levels of arrays and objects a value has, and how many values there are at each depth. Counting
+    ends one level beyond `DEEPEST`."""
     todo: list[Any] = [value] if isinstance(value, dict | list) else []
     levels, counts = 0, [1]
     while todo and levels <= DEEPEST:

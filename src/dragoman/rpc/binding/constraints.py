@@ -1,11 +1,11 @@
-"""What stands beside a type in `Annotated`: constraints of annotated_types and of pydantic as msgspec.Meta;
-descriptions.
+"""Reads what stands beside a type in `Annotated`: translates constraints of annotated_types and pydantic to
+`msgspec.Meta`, and finds descriptions.
 
 Rules:
 
 - They are recognised by name and attribute; neither package is imported.
-- A constraint is honoured, or refused with what to write instead: none is dropped in silence. Metadata of other
-  packages is none of ours. What only pydantic can honour is in `by_pydantic`.
+- A constraint is either honoured, or refused with a text that says what to write instead; none is ignored silently.
+  Metadata of other packages is ignored. What only pydantic can honour is in `by_pydantic`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from .by_pydantic import of_pydantic
 
 _KEYS = {"Gt": "gt", "Ge": "ge", "Lt": "lt", "Le": "le", "MultipleOf": "multiple_of", "MinLen": "min_length"}
 _KEYS |= {"MaxLen": "max_length"}
-_UNSAID = ("Unit", "DocInfo", "GroupedMetadata")
-"""Members of annotated_types that constrain nothing."""
+_NO_CONSTRAINTS = ("Unit", "DocInfo", "GroupedMetadata")
+"""Names of classes of annotated_types that constrain nothing."""
 
 
 def constraints(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
-    """`msgspec.Meta` arguments for one member of `Annotated`; nothing for what is not a constraint."""
+    """Yield the `msgspec.Meta` arguments, name and value, for one member of `Annotated`; nothing for what is not a
+    constraint. Raises LocalError, whose text begins with `where`, for a constraint that cannot be checked on JSON."""
     if isinstance(extra, slice):  # an old spelling of Len
         if extra.start:
             yield "min_length", extra.start
@@ -54,21 +55,24 @@ def constraints(extra: Any, where: str) -> Iterable[tuple[str, Any]]:
             yield _KEYS[name], value
     elif name == "Timezone" and (extra.tz is ... or extra.tz is None):
         yield "tz", extra.tz is ...
-    elif name not in _UNSAID:
+    elif name not in _NO_CONSTRAINTS:
         raise LocalError(f"{where}: {extra!r} cannot be checked on JSON; check it in the function")
 
 
 CHECKS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
+"""The attributes of a `msgspec.Meta` that constrain values."""
 DESCRIBED = ("title", "description", "examples", "extra_json_schema", "extra")
-"""What a `msgspec.Meta` constrains, and what it says to the reader of a schema."""
+"""The attributes of a `msgspec.Meta` that describe values to the reader of a schema."""
 
 
 def merged(metas: list[Meta], foreign: list[tuple[str, Any]]) -> list[Meta]:
-    """The metas with further constraints, each given once (msgspec refuses more): the strictest."""
+    """Return metas and further constraints as one meta. A constraint that is given several times stands there once, as
+    the strictest of them, because msgspec refuses repeated ones. Raises TypeError or ValueError for what msgspec
+    refuses."""
     constrained = [(key, value) for meta in metas for key in CHECKS if (value := getattr(meta, key)) is not None]
-    said = {key: value for meta in metas for key in DESCRIBED if (value := getattr(meta, key)) is not None}
-    if "extra_json_schema" in said:
-        said["extra_json_schema"] = {k: v for meta in metas for k, v in (meta.extra_json_schema or {}).items()}
+    texts = {key: value for meta in metas for key in DESCRIBED if (value := getattr(meta, key)) is not None}
+    if "extra_json_schema" in texts:
+        texts["extra_json_schema"] = {k: v for meta in metas for k, v in (meta.extra_json_schema or {}).items()}
     constraints: dict[str, Any] = {}
     for key, value in (*constrained, *foreign):
         constraints[key] = _stricter(key, constraints[key], value) if key in constraints else value
@@ -77,7 +81,7 @@ def merged(metas: list[Meta], foreign: list[tuple[str, Any]]) -> list[Meta]:
     if "lt" in constraints and "le" in constraints:
         del constraints["lt" if constraints["le"] < constraints["lt"] else "le"]
     try:
-        return [Meta(**constraints, **said)]
+        return [Meta(**constraints, **texts)]
     except re.error as error:
         raise TypeError(f"the pattern {constraints['pattern']!r} is not a regular expression: {error}") from None
 
@@ -89,7 +93,7 @@ def _stricter(key: str, one: Any, other: Any) -> Any:
 
 
 def predicate(extra: Any) -> Test | None:
-    """The function of an `annotated_types.Predicate` and its name; None for other metadata."""
+    """Return the function of an `annotated_types.Predicate` and its name; None for other metadata."""
     kinds = {kind.__name__ for kind in type(extra).__mro__ if kind.__module__.partition(".")[0] == "annotated_types"}
     if "Predicate" not in kinds or not callable(getattr(extra, "func", None)):
         return None
@@ -97,7 +101,7 @@ def predicate(extra: Any) -> Test | None:
 
 
 COMPARED = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, decimal.Decimal)
-"""Types whose bounds msgspec does not check."""
+"""Types whose bounds msgspec does not check, so that they are checked here (`comparison`)."""
 COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "gt": (operator.gt, ">"),
     "ge": (operator.ge, ">="),
@@ -108,16 +112,17 @@ COMPARISONS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 
 Test: TypeAlias = tuple[Callable[[Any], Any], str]
-"""A predicate and its words."""
+"""A predicate, and the words for it that follow "Does not satisfy" in fault messages."""
 
 FINITE: Test = decimal.Decimal.is_finite, "a finite number"
-"""What every Decimal satisfies: JSON has no NaN and no Infinity, and as texts they pass a comparison or break it."""
+"""Every Decimal must satisfy it: JSON has no NaN and no Infinity, and a Decimal, which is text in JSON, could otherwise
+be one, which passes every comparison or makes it fail."""
 FINITE_IF_DECIMAL: Test = lambda value: not isinstance(value, decimal.Decimal) or value.is_finite(), FINITE[1]
 FINITE_NAMES: Test = lambda value: all(name.is_finite() for name in value), "names that are finite numbers"
 
 
 def comparison(key: str, bound: Any) -> Test:
-    """The predicate of a bound, and its words."""
+    """Return the predicate that checks a bound, and its words. `key`: a key of `COMPARISONS`."""
     compare, words = COMPARISONS[key]
 
     def holds(value: Any) -> bool:
@@ -130,15 +135,15 @@ def comparison(key: str, bound: Any) -> Test:
 
 
 def described(hint: Any) -> str:
-    """The description in an `Annotated`: Doc("..."), doc("..."), msgspec.Meta(description=...), Field(...) or a
-    string."""
+    """Return the description in an `Annotated`: that of Doc("..."), doc("..."), msgspec.Meta(description=...) or
+    Field(...), or a string; "" for none."""
     if get_origin(hint) is not Annotated:
         return ""
     return next(filter(None, map(text_of, get_args(hint)[1:])), "")
 
 
 def text_of(extra: Any) -> str:
-    """The description that one member of `Annotated` gives; "" for none."""
+    """Return the description that one member of `Annotated` has; "" for none."""
     text = extra if isinstance(extra, str) else None
     for name in ("documentation", "description"):
         text = text or getattr(extra, name, None)

@@ -1,4 +1,4 @@
-"""What msgspec says of an annotation: which classes in it are foreign to it, and what it cannot decode at all."""
+"""Asks msgspec about an annotation: which classes in it msgspec does not know, and whether it can decode the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .tree import reason
 
 
 def leaves(hint: Any, where: str) -> tuple[list[Any], bool]:
-    """Classes that msgspec does not know, and whether any part stays raw. LocalError for what it cannot decode."""
+    """Return the classes in an annotation that msgspec does not know, and whether any part stays `msgspec.Raw`. Raises
+    LocalError, whose text begins with `where`, for what msgspec cannot decode."""
     try:
         root = mi.type_info(hint)
     except NameError as error:
@@ -31,11 +32,11 @@ def leaves(hint: Any, where: str) -> tuple[list[Any], bool]:
         opaque = opaque or isinstance(node, mi.RawType)
         if isinstance(node, mi.CustomType):
             custom.append(node.cls)
-        if isinstance(node, mi.DictType) and isinstance(node.key_type, _NO_NAMES):
+        if isinstance(node, mi.DictType) and isinstance(node.key_type, _NOT_KEYS):
             raise LocalError(
                 f"{where}: the names of a JSON object are text, which cannot be decoded to the keys of {hint}"
             )
-        if isinstance(node, mi.SetType | mi.FrozenSetType) and _changeable(node.item_type):
+        if isinstance(node, mi.SetType | mi.FrozenSetType) and _is_mutable(node.item_type):
             raise LocalError(f"{where}: what can be changed cannot be an item of a set, as in {hint}; use a list")
         for part in ("type", "item_type", "key_type", "value_type"):
             if isinstance(inner := getattr(node, part, None), mi.Type):
@@ -46,18 +47,18 @@ def leaves(hint: Any, where: str) -> tuple[list[Any], bool]:
     return custom, opaque
 
 
-def _changeable(item: Any) -> bool:
-    """Whether values of this type cannot be hashed."""
+def _is_mutable(item: Any) -> bool:
+    """Return whether values of this type are mutable, so that they cannot be items of a set."""
     cls = getattr(item, "cls", None)
     cls = get_origin(cls) or cls
     config = getattr(cls, "__struct_config__", None)
     if config is not None:
         return config.eq and not config.frozen and cls.__hash__ is Struct.__hash__
-    return isinstance(item, _CHANGEABLE) or (isinstance(cls, type) and cls.__hash__ is None)
+    return isinstance(item, _MUTABLE) or (isinstance(cls, type) and cls.__hash__ is None)
 
 
-_CHANGEABLE = (mi.ListType, mi.DictType, mi.SetType, mi.TypedDictType, mi.ByteArrayType)
-_NO_NAMES = (
+_MUTABLE = (mi.ListType, mi.DictType, mi.SetType, mi.TypedDictType, mi.ByteArrayType)
+_NOT_KEYS = (
     mi.CollectionType,
     mi.TupleType,
     mi.DictType,

@@ -1,12 +1,13 @@
-"""Decodes the params of a call to the arguments of its function: one decoder, and a slow path that finds every fault.
+"""Decodes the params of a call to the arguments of its function: by one decoder, or, if the params do not fit, on a
+slow path that finds every fault.
 
 Rules:
 
-- One decoder takes params by position *or* by name (a union of an array type and an object type), straight into the
-  arguments; nothing is decoded twice while it fits.
+- One decoder takes params by position *or* by name (its type is a union of an array type and an object type) and makes
+  the arguments directly; params that fit are decoded once.
 - Only params that do not fit are decoded again, argument by argument (`faults`), and only then is 1.0 accepted as 1.
-- Defaults are the function's own objects, evaluated by Python. A mutable one (a list, a dict, a Struct that
-  is not frozen, ...) is copied for each call, so that no call sees another's changes.
+- Defaults are the function's own objects, evaluated by Python. A mutable one (a list, a dict, a Struct that is not
+  frozen, ...) is copied for each call, so that no call sees another's changes.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from .tree import generic, has_fields, is_model
 
 Params: TypeAlias = Raw | UnsetType
 Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
-"""(params, context=None) -> what `Binding.function` takes."""
+"""Takes (params, context=None), and returns the positional arguments of `Binding.function`."""
 
 
 class Plan(Struct, frozen=True):
-    """The order of the values: `lead`, `named`, a dict of `members`, the items of `rest`; the context is inserted at
-    index `context` at the end. `taken`: names that **kwargs must not use: the context's, those of dependencies."""
+    """The order of a function's arguments: those of `lead`, those of `named`, a dict of `members` (**kwargs), the items
+    of `rest` (*args). `name`: the function's, for error texts; `context`: the index at which the context is inserted in
+    the end, None if it takes none; `taken`: names that **kwargs may not contain: those of the context and
+    dependencies."""
 
     name: str
     lead: tuple[Parameter, ...]
@@ -44,11 +47,12 @@ class Plan(Struct, frozen=True):
     taken: frozenset[str]
 
 
-# -- the quick way --------------------------------------------------------------------------------
+# -- the fast path --------------------------------------------------------------------------------
 
 
 def owning(plan: Plan, arguments: Arguments) -> Arguments:
-    """The `arguments` of a plan whose mutable defaults are copied for each call, and whose adapters read JSON text.
+    """Return `arguments`, extended where a plan needs it: mutable defaults are copied for each call, and parameters
+    with an adapter are decoded by it from JSON text.
 
     Raises LocalError for a mutable default that cannot be copied.
     """
@@ -63,7 +67,7 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
     read = [(i, p.read) for i, p in enumerate(parameters) if p and p.read]
     if not own and not read:
         return arguments
-    slow = functools.partial(_slowly, plan, True)
+    slow = functools.partial(_decode_each, plan, True)
 
     def with_own(params: Params, context: Any = None) -> tuple[Any, ...]:
         values = list(arguments(params, context))
@@ -71,7 +75,7 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
             for index, reading in read:
                 if type(values[index]) is Raw:
                     values[index] = reading(bytes(values[index]))
-        except (TypeError, ValueError):  # it does not fit, and neither may others
+        except (TypeError, ValueError):  # it does not fit, and others may not fit either
             values = list(slow(params, context))
         for index, default, copied in own:
             if values[index] is default:
@@ -82,7 +86,7 @@ def owning(plan: Plan, arguments: Arguments) -> Arguments:
 
 
 def mutable(value: Any) -> bool:
-    """Whether a default is mutable, or contains something mutable."""
+    """Return whether a default is mutable or contains something mutable, so that each call needs its own."""
     kind = type(value)
     if kind is Made:
         return True
@@ -116,8 +120,8 @@ def _copier(plan: Plan, p: Parameter) -> Callable[[], Any]:
 
 
 def compiled(plan: Plan, by_position: bool) -> Arguments:
-    """The `arguments` of a plan."""
-    slow = functools.partial(_slowly, plan, by_position)
+    """Compile the `arguments` of a plan. `by_position`: whether params may be an array."""
+    slow = functools.partial(_decode_each, plan, by_position)
     either = [p for p in plan.lead if p.kind == "either"]
     if (plan.rest and plan.lead) or (plan.members and (either or plan.named)):
         return _compile_mixed(plan, slow, by_position)
@@ -134,8 +138,8 @@ def compiled(plan: Plan, by_position: bool) -> Arguments:
 
 
 class Later:
-    """The `arguments` of a plan, by name, compiled when they are first needed: a thousand tools are rarely
-    called."""
+    """The `arguments` of a plan whose params are by name, compiled when they are first used: of a thousand tools most
+    are never called."""
 
     __slots__ = ("_made", "_plan")
 
@@ -144,7 +148,7 @@ class Later:
         self._made: Arguments | None = None
 
     def compiled(self) -> Arguments:
-        """What is behind it, from now on."""
+        """Return the compiled `arguments`."""
         if self._made is None:
             self._made = compiled(self._plan, False)
         return self._made
@@ -154,7 +158,7 @@ class Later:
 
 
 def _defaults(plan: Plan) -> tuple[Any, ...] | None:
-    """The values when nothing is given; None if something is required."""
+    """Return the arguments of a call without params; None if one is required."""
     parameters = (*plan.lead, *plan.named)
     return None if any(p.required for p in parameters) else tuple(p.default for p in parameters)
 
@@ -162,12 +166,13 @@ def _defaults(plan: Plan) -> tuple[Any, ...] | None:
 def _compile_plain(
     decode: Callable[[Any], Any], by_name: Any, slow: Arguments, defaults: tuple[Any, ...] | None
 ) -> Arguments:
-    """Parameters that are given by position or by name, and no others."""
+    """Compile a plan all of whose parameters may be given by position or by name. `by_name`: the type that `decode`
+    makes of params by name; `defaults`: the arguments of a call without params."""
 
     def arguments(params: Params, context: Any = None) -> tuple[Any, ...]:
         try:
             values = decode(params)
-        except Exception:  # all of it is looked at again, slowly
+        except Exception:  # decoded again on the slow path
             return slow(params, context)
         return astuple(values) if type(values) is by_name else values
 
@@ -188,7 +193,7 @@ def _compile_plain(
 
 
 def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, slow: Arguments) -> Arguments:
-    """Any other plan that one decoder can do."""
+    """Compile any other plan for which one decoder is enough."""
     before = tuple(p.default for p in plan.lead if p.kind == "positional")
     named = tuple(p.default for p in plan.named)
     mapping, rest = plan.members is not None, plan.rest is not None
@@ -199,7 +204,7 @@ def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, sl
             return insert((*none, {}) if mapping else none, context)
         try:
             values = decode(params)
-        except Exception:  # all of it is looked at again, slowly
+        except Exception:  # decoded again on the slow path
             return slow(params, context)
         if type(values) is by_name:
             values = before + astuple(values)
@@ -219,7 +224,7 @@ def _compile_arranged(plan: Plan, decode: Callable[[Any], Any], by_name: Any, sl
 
 
 def _inserter(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
-    """Inserts the context."""
+    """Return a function that inserts the context into arguments, at this index; None: it leaves them as they are."""
     if index is None:
         return lambda values, context: values
     if index == 0:
@@ -228,7 +233,8 @@ def _inserter(index: int | None) -> Callable[[tuple[Any, ...], Any], tuple[Any, 
 
 
 def _compile_mixed(plan: Plan, slow: Arguments, by_position: bool) -> Arguments:
-    """*args or **kwargs beside other parameters: the items are separated first, then decoded one by one."""
+    """Compile a plan with *args or **kwargs beside other parameters: params are split into their items, which are then
+    decoded one by one."""
     kinds: Any = tuple[Raw, ...] | dict[str, Raw] if by_position else dict[str, Raw]
     split: Callable[[Any], Any] = msgspec.json.Decoder(kinds).decode
     insert = _inserter(plan.context)
@@ -244,7 +250,7 @@ def _compile_mixed(plan: Plan, slow: Arguments, by_position: bool) -> Arguments:
                 if plan.rest is not None:
                     values += map(plan.rest.decode, rest)
                 return insert(tuple(values), context)
-        except Exception:  # all of it is looked at again, slowly
+        except Exception:  # decoded again on the slow path
             pass
         return slow(params, context)
 
@@ -252,7 +258,8 @@ def _compile_mixed(plan: Plan, slow: Arguments, by_position: bool) -> Arguments:
 
 
 def _decoder(plan: Plan, either: list[Parameter], by_position: bool) -> tuple[Callable[[Any], Any], Any]:
-    """What decodes params given by position or by name, and the type it makes of the latter."""
+    """Return the function that decodes params, and the type that it makes of params by name; None if they cannot be
+    given so."""
     parameters = [p for p in (*plan.lead, *plan.named, plan.rest, plan.members) if p is not None]
     by_position = by_position and not any(p.required for p in plan.named)
     by_name = not any(p.required for p in plan.lead if p.kind == "positional")
@@ -267,13 +274,13 @@ def _decoder(plan: Plan, either: list[Parameter], by_position: bool) -> tuple[Ca
 
 
 def _array(plan: Plan, of: Callable[[Parameter], Any]) -> Any:
-    """The type of params by position."""
+    """Return the type of params by position. `of`: the type of one parameter."""
     if plan.rest is not None:
         return generic(tuple, (of(plan.rest), ...))
     least = next((i for i in range(len(plan.lead), 0, -1) if plan.lead[i - 1].required), 0)
     if least == len(plan.lead):
         return generic(tuple, tuple(of(p) for p in plan.lead))
-    # the one array type with defaults that msgspec makes a tuple of
+    # NamedTuple is the only array type with defaults that msgspec decodes to a tuple
     kind: Any = NamedTuple("Positional", [(f"p{index}", of(p)) for index, p in enumerate(plan.lead)])  # type: ignore[misc]
     kind._field_defaults = {f"p{index}": p.default for index, p in enumerate(plan.lead) if index >= least}
     kind.__new__.__defaults__ = tuple(kind._field_defaults.values())
@@ -281,7 +288,7 @@ def _array(plan: Plan, of: Callable[[Parameter], Any]) -> Any:
 
 
 def _object(plan: Plan, either: list[Parameter], of: Callable[[Parameter], Any]) -> Any:
-    """The type of params by name."""
+    """Return the type of params by name. `of`: the type of one parameter."""
     if plan.members is not None:
         return generic(dict, (str, of(plan.members)))
     parameters = [*either, *plan.named]
@@ -296,7 +303,7 @@ def _object(plan: Plan, either: list[Parameter], of: Callable[[Parameter], Any])
 
 
 def _itself(value: Any) -> Any:
-    """A default that msgspec neither copies nor refuses."""
+    """Return a default for msgspec that stands for this very object, so that msgspec neither copies nor refuses it."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     return msgspec.field(default_factory=lambda: value)
@@ -306,11 +313,12 @@ def _union(kinds: list[Any]) -> Any:
     return Union[tuple(kinds)]  # noqa: UP007
 
 
-# -- the slow way ---------------------------------------------------------------------------------
+# -- the slow path --------------------------------------------------------------------------------
 
 
 def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict[str, Any], list[ValueFault]]:
-    """The assignment of values: by parameter, those of *args, those of **kwargs, and surplus ones."""
+    """Assign decoded params to parameters. Returns the values by the parameters' names, those of *args, those of
+    **kwargs, and the faults of values that no parameter takes."""
     wrong: list[ValueFault] = []
     rest: Sequence[Any] = ()
     members: dict[str, Any] = {}
@@ -338,15 +346,17 @@ def _assign(plan: Plan, given: Any) -> tuple[dict[str, Any], Sequence[Any], dict
     return values, rest, members, wrong
 
 
-def _only(p: Parameter, given: Any) -> str:
+def _how_to_give(p: Parameter, given: Any) -> str:
+    """Return words that say how a missing argument must be given, if it was given in the other way; "" otherwise."""
     if p.kind == "named" and isinstance(given, list) and given:
         return "; it is given only by name"
     return "; it is given only by position" if p.kind == "positional" and isinstance(given, dict) else ""
 
 
-def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) -> tuple[Any, ...]:
-    """The arguments one by one, with every fault, and with 1.0 for 1."""
-    given = _whole(plan, params)
+def _decode_each(plan: Plan, by_position: bool, params: Params, context: Any = None) -> tuple[Any, ...]:
+    """Decode the arguments one by one, accepting 1.0 as 1. Raises InvalidParams with every fault, and ParseError for
+    JSON that cannot be decoded."""
+    given = _decoded(plan, params)
     if not by_position and params is not UNSET and type(given) is list:
         raise InvalidParams("Invalid params: the arguments have names here, so they are an object")
     values, rest, members, extra = _assign(plan, given)
@@ -355,7 +365,7 @@ def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) 
     wrong: list[ValueFault] = []
     for p in (*plan.lead, *plan.named):
         if p.name not in values and p.required:
-            wrong.append(fault(p.name, f"Missing argument{_only(p, given)}"))
+            wrong.append(fault(p.name, f"Missing argument{_how_to_give(p, given)}"))
         arguments.append(_one(p, values[p.name], p.name, fractions, wrong) if p.name in values else p.default)
     if plan.members is not None:
         arguments.append(
@@ -372,20 +382,20 @@ def _slowly(plan: Plan, by_position: bool, params: Params, context: Any = None) 
     return _inserter(plan.context)(tuple(arguments), context)
 
 
-def _whole(plan: Plan, params: Params) -> Any:
+def _decoded(plan: Plan, params: Params) -> Any:
     if params is UNSET:
         return []
     try:
         given = msgspec.json.decode(params)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise ParseError from error  # a number no double holds, say
+        raise ParseError from error  # for example a number that no double can hold
     if not isinstance(given, list | dict):
         raise InvalidParams(data={"errors": msgspec.to_builtins([fault("", "Expected an array or an object", given)])})
     return given
 
 
 def _one(p: Parameter, value: Any, field: str, fractions: bool, wrong: list[ValueFault]) -> Any:
-    """One argument; its faults are added to `wrong`."""
+    """Decode one argument; its faults are added to `wrong`. `fractions`: there may be a 1.0 that means 1."""
     try:
         if fractions:
             value = integral(value, p.annotation.tree)

@@ -1,4 +1,5 @@
-"""Dependencies: arguments of a function that other functions give, and not the params.
+"""Dependencies: arguments of a registered function that do not come from the params; another function makes their
+value.
 
     def connection() -> Iterator[Connection]:
         with pool.connection() as one:
@@ -9,14 +10,15 @@
 
 Rules:
 
-- All is read at registration, into steps in their order; a call runs the steps. A function without dependencies has
-  none of this.
-- Within one call each function runs once, however many depend on it. A generator gives one value; it goes on when the
-  function has ended, in the opposite order, before the answer is made. What it raises then fails the call. It gets the
-  function's error where it yielded, may raise another, and cannot make it a success.
-- Where they run: for a plain function, in its thread (a coroutine on the loop, for which the thread waits); for an
-  `async def`, coroutines on the loop and plain functions in a worker thread, or in place with `inline=True`.
-- With `scope="lifespan"` the value is made once on each event loop, in place, and lives as long as `rpc.lifespan`'s.
+- Dependencies are planned at registration, as ordered steps, which each call runs. A function without dependencies
+  costs nothing more.
+- Within one call each function runs once, however many depend on it. A generator yields one value; it is resumed when
+  the registered function has ended, before the answer is made, the last one first. What it raises then fails the call.
+  The registered function's error is raised at its `yield`; it may raise another, but cannot turn it into a success.
+- Where dependencies run: for a plain function, in its thread (coroutines on the loop, while the thread waits); for an
+  `async def`, coroutines on the loop, and plain functions in a worker thread, or on the loop with `inline=True`.
+- With `scope="lifespan"` the value is made once on each event loop, on the loop, and lives as long as the value of
+  `rpc.lifespan`.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ OPTIONS: Final = {"function": CALLABLE, "scope": one_of("call", "lifespan"), "in
 
 
 class Dependency(Struct, frozen=True):
-    """What `Depends` gives."""
+    """What `Depends` returns."""
 
     function: Function
     scope: Scope = "call"
@@ -49,27 +51,34 @@ class Dependency(Struct, frozen=True):
 
 
 def Depends(function: Function, *, scope: Scope = "call", inline: bool = False) -> Any:
-    """An argument that `function` gives: `Annotated[Database, Depends(connect)]`, or as the parameter's default.
+    """Mark a parameter whose value `function` makes: in `Annotated[Database, Depends(connect)]`, or as the parameter's
+    default.
 
-    `function`: plain or `async def`, or a generator of either kind that yields the value once and cleans up after it; a
-    class too. Its own parameters are dependencies and contexts alone; others are a LocalError at registration.
-    `scope`: "call", once for each call that needs it; "lifespan", once on each event loop, for as long as the app is
-    served there. `inline`: a plain function is quick and never blocks, so that an `async def` gets it without a thread.
-    """
+    `function`: plain or `async def`, or a generator of either kind that yields the value once and then cleans up; a
+    class too. Its own parameters may only be dependencies and contexts; others raise LocalError at registration.
+    `scope`: "call", the value is made once for each call that needs it; "lifespan", once on each event loop, for as
+    long as the app is served there. `inline`: `function` is plain, fast and never blocks, so that it needs no thread
+    for an `async def`. Raises LocalError for options that are not these."""
     check("Depends", OPTIONS, locals())
     return Dependency(function, scope, inline)
 
 
 class DependencyHost(Protocol):
-    """Where a call runs, as far as dependencies use it; `context.Site` is one."""
+    """Where a call runs, as far as dependencies need it; `context.Site` is one."""
 
-    def thread(self, function: Function, arguments: tuple[Any, ...]) -> Awaitable[Any]: ...
-    def wait(self, work: Awaitable[Any]) -> Any: ...
-    def held(self, life: Any) -> Mapping[Any, Any]: ...
+    def thread(self, function: Function, arguments: tuple[Any, ...]) -> Awaitable[Any]:
+        """Run a function in a worker thread, and return its result."""
+
+    def wait(self, work: Awaitable[Any]) -> Any:
+        """Wait in a worker thread for something that runs on the loop, and return its result."""
+
+    def held(self, life: Any) -> Mapping[Any, Any]:
+        """Return the values of a lifespan on this loop, by the functions that made them."""
 
 
 class DependencyStep(Struct, frozen=True):
-    """One function of a plan. `takes`: its arguments by position, `named` by name, as positions among the values."""
+    """One function of a plan. `takes`: where its arguments are among the plan's values, those by position first, then
+    those by name, whose names and positions are also in `named`."""
 
     function: Function
     runs: Runs
@@ -79,7 +88,7 @@ class DependencyStep(Struct, frozen=True):
     named: tuple[tuple[str, int], ...] = ()
 
     def call(self, values: Sequence[Any]) -> Any:
-        """Call it with its arguments among these values."""
+        """Call the function with its arguments, which are among these values."""
         if not self.takes:
             return self.function()
         given = [values[at] for at in self.takes]
@@ -88,7 +97,8 @@ class DependencyStep(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True):
-    """The dependencies of one function: its slots, and what they want."""
+    """The dependencies of one function. `where`: the function's name, for error texts; `slots`: its parameters with
+    their dependencies; `inline`: it runs inline, so that none may have to be waited for."""
 
     where: str
     slots: tuple[tuple[Slot, Dependency], ...]
@@ -97,12 +107,13 @@ class Needs(Struct, frozen=True):
 
 
 def split(signature: Signature, context_type: type) -> Needs | None:
-    """The parameters of a function that dependencies give; None where there are none."""
-    found = [(slot, given) for slot in signature.slots if (given := _given(slot, signature.name)) is not None]
+    """Return the dependencies of a function; None if it has none. Raises LocalError for a parameter with a wrong
+    `Depends`."""
+    found = [(slot, given) for slot in signature.slots if (given := _dependency_of(slot, signature.name)) is not None]
     return Needs(signature.name, tuple(found), context_type) if found else None
 
 
-def _given(slot: Slot, where: str) -> Dependency | None:
+def _dependency_of(slot: Slot, where: str) -> Dependency | None:
     if type(slot.annotation) is type and not isinstance(slot.default, Dependency):
         return None  # int, str and the like: most parameters
     if (identity := identity_giver(slot.annotation)) is not None:
@@ -121,7 +132,7 @@ def _given(slot: Slot, where: str) -> Dependency | None:
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
-    """What stands in `Annotated` beside the type."""
+    """Return what stands in `Annotated` beside the type."""
     return annotation.__metadata__ if get_origin(annotation) is Annotated else ()
 
 
@@ -129,7 +140,8 @@ def marks(annotation: Any) -> tuple[Any, ...]:
 
 
 class _Planner:
-    """Makes the steps of one function. Value 0 is the call's context, value n that of step n."""
+    """Plans the steps of one function. Of the plan's values, the first (0) is the call's context, and n is that of the
+    n-th step."""
 
     def __init__(
         self,
@@ -147,7 +159,9 @@ class _Planner:
         self.originals: set[Function] = set()
 
     def position_of(self, given: Dependency, above: tuple[Function, ...] = (), within: Scope = "call") -> int:
-        """Return the position of a dependency's value, with the steps that make it."""
+        """Return the position of a dependency's value, after adding the steps that make it. `above`: the functions that
+        depend on it, the outermost first; `within`: the scope of the last of them. Raises LocalError for a dependency
+        that depends on itself, or lives shorter than what depends on it."""
         self.originals.add(given.function)
         fake = self._overrides.get(given.function)
         function = given.function if fake is None else fake
@@ -186,7 +200,7 @@ class _Planner:
         for slot in signature.slots:
             if slot.kind in ("rest", "members") or slot.name in bound:
                 continue
-            inner = _given(slot, signature.name)
+            inner = _dependency_of(slot, signature.name)
             if slot is context and given.scope == "lifespan":
                 raise LocalError(f'{where}, parameter {slot.name!r}: scope="lifespan" is outside of calls: no context')
             if slot is not context and inner is None:
@@ -204,10 +218,12 @@ class _Planner:
 
 
 TakesContext = Callable[[Signature, type], Slot | None]
+"""Returns the parameter of a signature that takes a context of this type; None if there is none."""
 
 
 def _unmanaged(function: Function) -> Function:
-    """The generator under `contextlib.contextmanager` and `asynccontextmanager`; other functions as they are."""
+    """Return the generator function that `contextlib.contextmanager` or `asynccontextmanager` wrapped; any other
+    function as it is."""
     inner = getattr(function, "__wrapped__", None)
     if inner is not None and getattr(function, "__globals__", None) is vars(contextlib):
         generator: Function = inner
@@ -216,7 +232,7 @@ def _unmanaged(function: Function) -> Function:
 
 
 class Injection:
-    """The dependencies of one registered function, as steps; made again when one is overridden."""
+    """The dependencies of one registered function, as steps, which are planned again when one is overridden."""
 
     __slots__ = ("__weakref__", "_needs", "_signatures", "_takes", "originals", "owner", "steps", "wanted")
 
@@ -225,25 +241,26 @@ class Injection:
         self._takes = takes
         self._signatures: dict[Function, Signature] = {}  # the names in annotations may be known at registration alone
         self.owner: Dependencies | None = None
-        """The app that it is registered with."""
+        """The dependencies of the app with which the function is registered."""
         self.plan({})
 
     def plan(self, overrides: Mapping[Function, Function]) -> None:
-        """Make the steps, with these functions instead of others. Raises LocalError as `bind`."""
+        """Plan the steps. `overrides`: functions to call instead of others. Raises LocalError for dependencies that
+        cannot be planned."""
         planner = _Planner(self._needs, overrides, self._takes, self._signatures)
         self.wanted: tuple[int, ...] = tuple(planner.position_of(given) for _, given in self._needs.slots)
         self.steps: tuple[DependencyStep, ...] = tuple(planner.steps)
         self.originals: frozenset[Function] = frozenset(planner.originals)
-        """The functions that may be overridden."""
+        """The functions on which it depends; they may be overridden."""
 
     def run_inline(self) -> None:
-        """The function runs in place: refuse what has to be waited for."""
+        """Note that the function runs inline. Raises LocalError for a dependency that has to be waited for."""
         self._needs = Needs(self._needs.where, self._needs.slots, self._needs.context_type, True)
         self.plan({})
 
     @property
     def life(self) -> Any:
-        """The lifespan of that app."""
+        """The lifespan of the app with which the function is registered; None if it has none."""
         return None if self.owner is None else self.owner.life
 
     @property
@@ -258,9 +275,9 @@ class Injection:
 def inject(
     function: Function, injection: Injection, at: int, visible: int, *, own_context: bool, asynchronous: bool
 ) -> Function:
-    """A function that runs the steps first: it takes the arguments of `Binding.arguments`, the context at `at`, and
-    calls `function` with the first `visible` of them, the dependencies, and the rest. Without `own_context` the context
-    is there for the dependencies alone and not handed on."""
+    """Return a function that runs the steps first. It takes the arguments that `Binding.arguments` returns, with the
+    context at index `at`, and calls `function` with the first `visible` of them, the dependencies' values, and the
+    rest. `own_context`: False if only the dependencies take the context, so that `function` does not get it."""
     rest = visible if own_context else visible + 1
     return (_async if asynchronous else _plain)(function, injection, at, visible, rest)
 
@@ -287,7 +304,7 @@ def _plain(function: Function, injection: Injection, at: int, visible: int, rest
             failed = None
         while opened:
             step, generator = opened.pop()
-            failed = host.wait(_leave_async(generator, failed)) if _waits(step) else _leave(generator, failed)
+            failed = host.wait(_resume_async(generator, failed)) if _waits(step) else _resume(generator, failed)
         if failed is not None:
             raise failed
         return result
@@ -320,13 +337,13 @@ def _async(function: Function, injection: Injection, at: int, visible: int, rest
         while opened:
             step, generator = opened.pop()
             if _waits(step):
-                failed = await _leave_async(generator, failed)
+                failed = await _resume_async(generator, failed)
             elif step.inline:
-                failed = _leave(generator, failed)
+                failed = _resume(generator, failed)
             else:
                 try:
-                    failed = await host.thread(_leave, (generator, failed))
-                except BaseException as error:  # cancelled once more: the others still end, in their order
+                    failed = await host.thread(_resume, (generator, failed))
+                except BaseException as error:  # cancelled again: the other generators are still resumed, in order
                     failed = error
         if failed is not None:
             raise failed
@@ -385,8 +402,9 @@ async def _first_async(generator: Any) -> Any:
         raise LocalError(_ONCE.format(generator.__qualname__, "yields its value once")) from None
 
 
-def _leave(generator: Any, error: BaseException | None) -> BaseException | None:
-    """Let a generator clean up after `error` (None: all went well). Returns the error with which the call ends."""
+def _resume(generator: Any, error: BaseException | None) -> BaseException | None:
+    """Resume a generator to clean up; `error`: the error so far, None if there is none. Returns the error with which
+    the call now ends."""
     try:
         if error is None:
             next(generator)
@@ -400,7 +418,7 @@ def _leave(generator: Any, error: BaseException | None) -> BaseException | None:
     return LocalError(_ONCE.format(generator.__qualname__, "yields once, and this one went on"))
 
 
-async def _leave_async(generator: Any, error: BaseException | None) -> BaseException | None:
+async def _resume_async(generator: Any, error: BaseException | None) -> BaseException | None:
     try:
         if error is None:
             await anext(generator)
@@ -416,7 +434,8 @@ async def _leave_async(generator: Any, error: BaseException | None) -> BaseExcep
 
 @contextlib.asynccontextmanager
 async def entered(step: DependencyStep, held: Mapping[Any, Any], steps: Sequence[DependencyStep]) -> AsyncIterator[Any]:
-    """The value of a step for a lifespan; `steps`: the steps of its plan, whose values are `held`."""
+    """Make the value of a step for as long as a lifespan lasts. `steps`: the steps of the plan that the step is in;
+    `held`: their values, as far as they were made."""
     values: list[Any] = [None, *(held.get(one.function) for one in steps)]
     made = step.call(values)
     if step.runs == "coroutine":
@@ -436,7 +455,7 @@ async def entered(step: DependencyStep, held: Mapping[Any, Any], steps: Sequence
 
 
 class Dependencies:
-    """The dependencies of all functions of one app. `changed` is called when lifespan values may have been added."""
+    """The dependencies of all functions of one app. `changed`: called when the app may need more lifespan values."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._own_changed = changed
@@ -445,12 +464,13 @@ class Dependencies:
         self._all: weakref.WeakValueDictionary[int, Injection] = weakref.WeakValueDictionary()
         self._overrides: dict[Function, Function] = {}
         self.included: list[Dependencies] = []
-        """Those of the apps that this one includes."""
+        """The dependencies of the apps that this app includes."""
         self.life: Any = None
-        """The lifespan of the app, which holds the values that live so long; None while there are none."""
+        """The lifespan of the app, which holds its lifespan values; None while there are none."""
 
     def add(self, injection: Injection) -> None:
-        """A function was registered. Raises LocalError for dependencies that cannot be."""
+        """Add the dependencies of a function that was registered. Raises LocalError if they cannot be planned with the
+        overrides."""
         if self._overrides:
             injection.plan(self._overrides)
         injection.owner = self
@@ -459,7 +479,8 @@ class Dependencies:
             self._changed()
 
     def include(self, other: Dependencies) -> None:
-        """Another app was included: its lifespan lasts as long as this one's, and overrides hold there, too."""
+        """Add the dependencies of an app that was included. Its lifespan lasts as long as this app's, and overrides
+        apply to it too."""
         self.included.append(other)
         other._above.add(self)
         if other.life is not None:
@@ -471,17 +492,19 @@ class Dependencies:
             one._changed()
 
     def held(self) -> dict[Function, tuple[DependencyStep, tuple[DependencyStep, ...]]]:
-        """The steps whose values live as long as the app is served, each after those it depends on, with its plan."""
+        """Return the steps whose values live as long as the app is served, by their functions, each with the steps of
+        its plan; each comes after those on which it depends."""
         return {step.function: (step, one.steps) for one in list(self._all.values()) for step in one.held}
 
     def knows(self, function: Function) -> bool:
-        """Whether some registered function depends on this one."""
+        """Return whether a registered function depends on this one."""
         mine = any(function in one.originals for one in list(self._all.values()))
         return mine or any(one.knows(function) for one in self.included)
 
     @contextlib.contextmanager
     def override(self, function: Function, fake: Function) -> Iterator[None]:
-        """Within the block `fake` is called in place of `function`."""
+        """Within the block, call `fake` instead of `function`. Raises LocalError if a function cannot depend on
+        `fake`."""
         before = self._overrides
         self._plan({**before, function: fake})
         try:

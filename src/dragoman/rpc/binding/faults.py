@@ -1,11 +1,12 @@
-"""Finds every fault of a value at once, where msgspec stops at the first; and accepts 1.0 as 1.
+"""Finds every fault of a value, where msgspec stops at the first; and accepts 1.0 as 1.
 
 Rules:
 
 - Nothing here runs while values fit: it works on JSON that was decoded because it did not fit its type.
-- The work is linear in the text: msgspec checks parts that fit; at most `MOST` faults are searched,
-  and after reading the text `_AGAIN` times, or `_DEEPEST` levels down, msgspec's own message is used.
-- `received` is the value that came, its JSON shortened to `SHOWN` characters; a missing value has none.
+- The work is linear in the length of the text: msgspec checks the parts that fit. At most `MOST` faults are searched.
+  After reading the text `_AGAIN` times, and `_DEEPEST` levels down, msgspec's own message is used.
+- `received` is the value that was received; if its JSON text has more than `SHOWN` bytes, it is the shortened text. A
+  missing value has none.
 """
 
 from __future__ import annotations
@@ -24,16 +25,22 @@ from .hooks import decode_hook
 from .tree import Node, Shape, generic
 
 MOST = 100
+"""How many faults are reported at most."""
 SHOWN = 200
+"""How many bytes of a wrong value's JSON text are shown at most."""
 _AGAIN = 8
+"""How often the text may be read to find faults, in all."""
 _DEEPEST = 32
+"""How many levels down faults are searched."""
 _PIECE = 256
+"""How many items or members are checked at once, before they are checked one by one."""
 _NAME = 64
-"""Longest name that is compared with others, and shown whole."""
+"""How many characters a name may have to be compared with others, and to be shown unshortened."""
 
 
 class ValueFault(Struct, frozen=True, omit_defaults=True):
-    """One fault, as it stands in `error.data.errors`."""
+    """One fault, as it is reported in `error.data.errors`. `field`: the path of the value; `received`: the value, or
+    its shortened JSON text."""
 
     field: str
     message: str
@@ -41,7 +48,7 @@ class ValueFault(Struct, frozen=True, omit_defaults=True):
 
 
 def fault(field: str, message: str, received: Any = UNSET) -> ValueFault:
-    """A fault; `received` is shortened."""
+    """Return a fault; a long `received` is shortened."""
     if received is not UNSET:
         text = msgspec.json.encode(received)
         if len(text) > SHOWN:
@@ -50,24 +57,25 @@ def fault(field: str, message: str, received: Any = UNSET) -> ValueFault:
 
 
 def find(value: Any, node: Node, field: str, error: Exception | None = None) -> list[ValueFault]:
-    """Every fault of decoded JSON against an annotation, by its tree; empty when it fits.
+    """Return every fault of a decoded JSON value for an annotation (its tree); an empty list if it fits.
 
-    `error`: msgspec's error for it, where it has been decoded already: what a class does when it is made is not done
-    anew."""
+    `field`: the path of the value. `error`: msgspec's error, if the value has been decoded already, so that the code of
+    its classes does not run again."""
     search = _Search([], _AGAIN * len(msgspec.json.encode(value)) + 65_536)
     _examine(value, node, field, search, 0, error)
     return search.found[:MOST]
 
 
 def surplus(name: str, known: Iterable[str], path: str = "") -> str:
-    """The message for an unknown name."""
+    """Return the message for an unknown name. `known`: the names that there are; `path`: where the unknown one is, ""
+    for an argument."""
     near = nearest_name(name, known) if len(name) <= _NAME else ""
     what = "field" if path else "argument"
     return f"Unknown {what}; did you mean {near!r}?" if near else f"Unknown {what}"
 
 
 def below(path: str, name: str) -> str:
-    """The path of a member."""
+    """Return the path of a member of the object at `path`."""
     name = name if len(name) <= _NAME else name[: _NAME - 3] + "..."
     if name.isidentifier() or name.replace("-", "_").replace("$", "_").isidentifier():
         return f"{path}.{name}" if path else name
@@ -94,16 +102,17 @@ _WORDS = {
     "uuid": "a UUID",
     "decimal": "a decimal number",
 }
-# as texts: they are compiled at the first fault
+# as texts, since they are only compiled when there is a fault
 _TYPES = r"`([^`]*)`"
-_PLACE = r"(?s)^(.*?)(?: - at `key` in `([^`]*)`| - at `([^`]*)`)?$"
+_PATH = r"(?s)^(.*?)(?: - at `key` in `([^`]*)`| - at `([^`]*)`)?$"
 
 
 def words(message: str) -> tuple[str, str]:
-    """A message of msgspec's in plain text, and the path that it names below the value ("" for the value itself)."""
+    """Return a message of msgspec in plain words, and the path that it names, from the value down ("" for the value
+    itself)."""
     if message.startswith("unhashable type"):
         return "Arrays and objects cannot be items of a set", ""
-    match = re.match(_PLACE, message)
+    match = re.match(_PATH, message)
     text, at = (match[1], match[2] or match[3] or "") if match else (message, "")
     expected, got, received = text.partition(", got ")
     if got:
@@ -129,10 +138,11 @@ class _Search(Struct):
     budget: int
 
     def add(self, field: str, message: str, received: Any = UNSET) -> None:
+        """Add a fault."""
         self.found.append(fault(field, message, received))
 
     def failure(self, value: Any, hint: Any) -> Exception | None:
-        """What msgspec says to a value; None when it fits."""
+        """Return the error that msgspec raises for a value of this type; None if the value fits."""
         text = msgspec.json.encode(value)
         self.budget -= len(text)
         try:
@@ -143,11 +153,12 @@ class _Search(Struct):
 
     @property
     def over(self) -> bool:
+        """Whether enough faults have been found."""
         return len(self.found) >= MOST
 
 
 def _examine(value: Any, node: Node, path: str, search: _Search, depth: int, error: Exception | None = None) -> None:
-    """Add the faults of one value. `error`: msgspec's error for it, where it has been decoded already."""
+    """Add the faults of one value to the search. `error`: msgspec's error, if the value has been decoded already."""
     if search.over or (error := error or search.failure(value, node.check)) is None:
         return
     before = len(search.found)
@@ -165,7 +176,7 @@ def _examine(value: Any, node: Node, path: str, search: _Search, depth: int, err
 
 
 def _descend(value: Any, node: Node, path: str, search: _Search, depth: int) -> None:
-    """Add the faults of what is inside of one value that does not fit."""
+    """Add the faults of the parts of a value that does not fit."""
     before = len(search.found)
     if node.kind == "union":
         _member_of(value, node, path, search, depth)
@@ -189,7 +200,7 @@ def _descend(value: Any, node: Node, path: str, search: _Search, depth: int) -> 
 def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) -> None:
     models = [part for part in union.parts if part.kind == "model"]
     if models and (union.adapted or len(models) == 1):
-        # pydantic lists what is wrong with each member; so does one that is the only one but None
+        # pydantic lists the faults for each member of the union; also if one model is the only member beside None
         _model(value, union.check if union.adapted else models[0].check, path, search)
         if search.found:
             return
@@ -208,8 +219,9 @@ def _member_of(value: Any, union: Node, path: str, search: _Search, depth: int) 
 
 
 def _unlikely(faults: list[ValueFault], path: str) -> tuple[bool, int, int]:
-    """How unlikely it is that a value at a path was meant as the member of a union that has these faults: the value
-    itself does not fit (an array where an object is wanted), then by what is missing, then by the number of faults."""
+    """Return how unlikely it is that a value at a path was meant as the member of a union for which it has these
+    faults: as a key to sort by. Most unlikely is one that the value itself does not fit (an array where an object is
+    expected); then one with many missing fields; then one with many faults."""
     return (
         any(one.field == path for one in faults),
         sum(one.received is UNSET for one in faults),
@@ -262,7 +274,7 @@ def _object(value: Any, shape: Shape, path: str, search: _Search, depth: int) ->
 
 
 def _model(value: Any, hint: Any, path: str, search: _Search) -> None:
-    """pydantic's own list; of a union that of the likeliest member."""
+    """Add the faults that pydantic lists; of a union, those of the likeliest member."""
     listed = getattr(getattr(search.failure(value, hint), "__cause__", None), "errors", None)
     if not callable(listed):
         return
@@ -276,8 +288,9 @@ def _model(value: Any, hint: Any, path: str, search: _Search) -> None:
 
 
 def _walked(value: Any, loc: tuple[Any, ...], path: str, missing: bool) -> tuple[Any, str, tuple[str, ...]]:
-    """The value at the location that pydantic names, its path, and what in the location names members of unions at the
-    top."""
+    """Return the value at a location that pydantic names (`loc`), its path, and those parts of the location that name a
+    member of a union, as long as no part of the value comes before them. `missing`: the last part is a missing
+    field."""
     names: list[str] = []
     for index, part in enumerate(loc):
         if isinstance(part, int) and isinstance(value, list) and part < len(value):
@@ -295,7 +308,7 @@ def _walked(value: Any, loc: tuple[Any, ...], path: str, missing: bool) -> tuple
 
 
 def _meant(part: Node, value: list[Any] | dict[str, Any]) -> bool:
-    """Whether a value may be meant as this member of a union, by its JSON type and its tag."""
+    """Return whether a value may be meant as this member of a union, judging by its JSON type and its tag."""
     array = isinstance(value, list)
     if part.kind == "fields":
         shape = part.shape
@@ -310,7 +323,7 @@ def _tag(value: list[Any] | dict[str, Any], name: str | None) -> Any:
 
 
 def _choices(node: Node) -> str:
-    """The values of a Literal or Enum in words; "" for other types and for long lists."""
+    """Return the values of a Literal or an Enum, for a message; "" for other types and for more than 20 values."""
     hint = get_args(node.check)[0] if get_origin(node.check) is Annotated else node.check
     values: list[Any] = []
     if get_origin(hint) is Literal:
@@ -329,10 +342,10 @@ _FRACTION = re.compile(rb"[0-9][.eE]")
 
 
 def integral(value: Any, node: Node) -> Any:
-    """The value with 1.0 made 1 where its annotation wants an integer (as our schema promises).
+    """Return the value with 1 instead of 1.0 where its annotation wants an integer, since 1.0 is one in JSON Schema.
 
     Arrays and objects in it are changed in place. They may be nested as deep as a message may, which is deeper than
-    calls of Python functions in each other may go: so there is a list of what is left, and no recursion.
+    Python functions can call each other: so this keeps a list of what is left to do, and does not recurse.
     """
     if not node.integers:
         return value
@@ -351,7 +364,7 @@ def integral(value: Any, node: Node) -> Any:
 
 
 def has_fractions(text: Any) -> bool:
-    """Whether this JSON text may hold a number like 1.0 at all; quick."""
+    """Return whether this JSON text may contain a number like 1.0; a fast test that may be wrongly True."""
     return _FRACTION.search(text) is not None
 
 
@@ -365,18 +378,19 @@ def _integer(value: Any, node: Node) -> Any:
     node = _without_adapter(node)
     if type(value) is not float or not value.is_integer():
         return value
-    if node.kind == "union":  # where floats are welcome, 1.0 stays
+    if node.kind == "union":  # if a float fits too, 1.0 stays
         whole = any(part.kind == "leaf" and part.integers for part in node.parts)
         return int(value) if whole and not any(part.floats for part in node.parts) else value
     return int(value) if node.kind == "leaf" else value
 
 
 def _integers_in(value: list[Any] | dict[str, Any], node: Node) -> Iterable[tuple[Any, Node]]:
-    """The keys of an array or object below which there may be integers, with the nodes of what is there."""
+    """Return the keys (or indexes) of an array or object under which there may be integers, each with the node of its
+    value."""
     node = _without_adapter(node)
     if node.kind == "union":
         meant = [part for part in node.parts if _meant(part, value)]
-        if not node.adapted and len(meant) > 1:  # nothing distinguishes them; an adapter tries them all
+        if not node.adapted and len(meant) > 1:  # they cannot be distinguished here; an adapter tries them all
             return ()
         return {key: part for one in reversed(meant) for key, part in _integers_in(value, one)}.items()
     found: Iterable[tuple[Any, Node]] = ()

@@ -1,7 +1,9 @@
-"""msgspec's hooks for types it does not know: decodes, encodes and describes pydantic models and what has an adapter.
+"""msgspec's hooks for types it does not know: they decode, encode and describe pydantic models and types with an
+adapter.
 
-Rules: pydantic is never imported here; a model does its own work, in its JSON mode, and its names in
-JSON are its aliases both ways. All else that msgspec does not know cannot be put into JSON.
+Rules: pydantic is never imported here. A model decodes, encodes and describes itself, in pydantic's JSON mode; its
+fields have their aliases as names in JSON, received and sent. All other types that msgspec does not know cannot be
+put into JSON.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from .tree import UNION, Node, is_model
 
 
 def decode_hook(cls: Any, value: Any) -> Any:
-    """msgspec's `dec_hook`: models by pydantic, in its JSON mode, and others by their adapters."""
+    """msgspec's `dec_hook`: decode a model by pydantic, in its JSON mode, and other types by their adapters. Raises
+    NotImplementedError for a class that neither decodes."""
     return reader(cls)(msgspec.json.encode(value))
 
 
 def reader(cls: Any) -> Callable[[bytes], Any]:
-    """What decodes JSON text to a class that msgspec does not know. NotImplementedError if nothing does."""
+    """Return the function that decodes JSON text to a class that msgspec does not know. Raises NotImplementedError if
+    there is none."""
     if is_model(cls):
         read: Callable[[bytes], Any] = cls.__pydantic_validator__.validate_json
         return read
@@ -37,7 +41,8 @@ def reader(cls: Any) -> Callable[[bytes], Any]:
 
 
 def encode_hook(value: Any) -> Any:
-    """msgspec's `enc_hook`: models by pydantic, with the names their JSON has; a path is its text."""
+    """msgspec's `enc_hook`: encode a model by pydantic, under its aliases, and paths and addresses as their text.
+    Raises TypeError for a value that has no JSON."""
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     serializer = getattr(type(value), "__pydantic_serializer__", None)
@@ -63,14 +68,15 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {kind: msgspec.json.Decoder(kind).deco
 
 
 def decoder(tree: Node) -> Callable[[Any], Any]:
-    """JSON text to a value of a compiled annotation. Raises what msgspec raises."""
+    """Return the function that decodes JSON text to a value of a compiled annotation; it raises what msgspec raises."""
     if tree.type in (str, int, float, bool):
         return _PLAIN[tree.type]
     return decoder_of(tree.type, tree.check if tree.twinned else None)
 
 
 def decoder_of(type: Any, check: Any = None) -> Callable[[Any], Any]:
-    """JSON text to a value of a type; where `check` is given, it must fit that first."""
+    """Return the function that decodes JSON text to a value of a type. `check`: another type that the text is decoded
+    to first, so that what does not fit it is refused."""
     decode = msgspec.json.Decoder(type, dec_hook=decode_hook).decode
     if check is None:
         return decode
@@ -91,11 +97,11 @@ _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: 
 def schemas(
     hints: Iterable[Any], *, refs: str, result: bool = False, inline: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """JSON Schemas (2020-12) and the components they refer to, one for each class with fields and each Enum; `refs` is
-    like "#/$defs/{name}".
+    """Return the JSON Schemas (2020-12) of annotations, and the components to which they refer, by name: one for each
+    class with fields and each Enum. `refs`: the form of references, like "#/$defs/{name}".
 
-    `result`: they describe what goes out, where pydantic's schemas differ. `inline`: pydantic's models are written out
-    where they are used, for readers that follow no reference.
+    `result`: describe what is sent, where pydantic's schemas differ from those of what is received. `inline`: write
+    pydantic's models out where they are used, for readers that follow no references.
     """
     hints = list(hints)
     if all(isinstance(hint, type) and hint in _TYPES for hint in hints):
@@ -109,24 +115,26 @@ def schemas(
 
 
 class _Components:
-    """The components of some schemas: msgspec's `own`, and `models`, those of pydantic and of adapters. Of two classes
-    with one name, the second takes its module's name too. `clashing`: names that `own` has."""
+    """Collects the components of some schemas: `own`, those of msgspec, and `models`, those of pydantic and of
+    adapters. If two classes have the same name, the second is named with its module. `clashing`: names that no model
+    may have, because another component in `own` has them."""
 
     def __init__(self, refs: str, result: bool, inline: bool, clashing: frozenset[str] = frozenset()) -> None:
         self.own: dict[str, Any] = {}
         self.models: dict[str, Any] = {}
         self._refs, self._result, self._inline, self._clashing = refs, result, inline, clashing
         self._described: dict[str, Any] = {}
-        """The models as they were described, before any of them took another name."""
+        """The models' schemas as pydantic described them, before references in them were renamed."""
 
     def generate(self, hints: list[Any]) -> list[dict[str, Any]]:
-        """The schemas, with what they refer to among the components."""
+        """Return the schemas of annotations; the components to which they refer are added to this object's."""
         try:
             found, own = msgspec.json.schema_components(hints, schema_hook=self._hook, ref_template=self._refs)
         except (TypeError, NotImplementedError):
             if len(hints) > 1:
                 return [schema for hint in hints for schema in self.generate([hint])]
-            # what msgspec encodes but could not decode: the members of a union one by one, else anything
+            # msgspec encodes it but could not decode it: describe the members of a union one by one; else allow
+            # anything
             return [{"anyOf": self.generate(list(get_args(hints[0])))} if get_origin(hints[0]) in UNION else {}]
         self.own |= {name: typed(part) for name, part in own.items()}
         return [typed(schema) for schema in found]
@@ -148,11 +156,11 @@ class _Components:
         return found
 
     def _named(self, parts: Mapping[str, Any], module: str) -> dict[str, str]:
-        """The names of those that cannot have their own, which others have."""
+        """Return the new names of the components whose own names others have already, by their own names."""
         names: dict[str, str] = {}
 
-        def other(name: str, known: Mapping[str, Any], part: Any) -> bool:
-            """Whether it must take another name than it has so far; then it has one."""
+        def rename_if_taken(name: str, known: Mapping[str, Any], part: Any) -> bool:
+            """Give a component another name if what it is called so far is taken; return whether it was."""
             now = names.get(name, name)
             if now not in self._clashing and known.get(now, part) == part:
                 return False
@@ -161,10 +169,10 @@ class _Components:
             return True
 
         for name, part in parts.items():
-            other(name, self._described, part)
-        for _ in parts:  # what refers to one with another name may have to take another one too
+            rename_if_taken(name, self._described, part)
+        for _ in parts:  # a component that refers to a renamed one may have to be renamed too
             for name, part in parts.items():
-                other(name, self.models, renamed(part, names, self._refs))
+                rename_if_taken(name, self.models, renamed(part, names, self._refs))
         return names
 
 
@@ -172,7 +180,7 @@ def _model_schema(cls: Any, refs: str, result: bool, inline: bool) -> tuple[dict
     mode = "serialization" if result else "validation"
     schema: dict[str, Any] = cls.model_json_schema(ref_template=refs.replace("{name}", "{model}"), mode=mode)
     parts = schema.pop("$defs", {})
-    if inline or schema.keys() == {"$ref"}:  # it refers to itself
+    if inline or schema.keys() == {"$ref"}:  # a model that refers to itself
         return schema, parts
     name = "".join(char if char.isalnum() or char in "._-" else "_" for char in cls.__name__)
     if name in parts:

@@ -1,4 +1,4 @@
-"""Parameters annotated `Identity`: the caller's identity is given to them, as a dependency is."""
+"""Gives the caller's identity to parameters annotated `Identity` or `Identity | None`, as dependencies are given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .tree import UNION
 
 
 def identified(context: Any) -> Identity:
-    """Who the caller is, for a parameter annotated `Identity`. Raises CallRefused ("forbidden") where no one knows."""
+    """Return who the caller is, for a parameter annotated `Identity`. Raises CallRefused ("forbidden") if the caller
+    has no identity."""
     found = perhaps_identified(context)
     if found is None:
         raise CallRefused(NO_IDENTITY)
@@ -19,7 +20,7 @@ def identified(context: Any) -> Identity:
 
 
 def perhaps_identified(context: Any) -> Identity | None:
-    """The same for `Identity | None`."""
+    """Return who the caller is, for a parameter annotated `Identity | None`; None if the caller has none."""
     from ...access import identity_of  # noqa: PLC0415  (start-up: for functions that want to know)
 
     return identity_of(context._site.caller)
@@ -29,7 +30,8 @@ IDENTITY_GIVERS: Final = frozenset({identified, perhaps_identified})
 
 
 def identity_giver(annotation: Any) -> Callable[[Any], Identity | None] | None:
-    """Return the source of a parameter with this annotation; None where that is not an identity."""
+    """Return the function that gives a parameter with this annotation its value; None if the annotation is neither
+    `Identity` nor `Identity | None`."""
     if annotation is Identity:
         return identified
     inner = annotation.__origin__ if get_origin(annotation) is Annotated else annotation

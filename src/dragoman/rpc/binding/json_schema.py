@@ -2,11 +2,11 @@
 
 Rules:
 
-- A schema is 2020-12 unless `$schema` names another dialect; 2019-09, 7, 6 and 4 are known, too. It is read by
+- A schema is 2020-12 unless `$schema` names another dialect; 2019-09, 7, 6 and 4 are known, too. It is compiled by
   jsonschema-rs (extra `mcp`), and must be valid.
 - A `$ref` out of the document is refused, and never fetched.
-- A schema may come from a far end, and so may values: those that are too deep, too large or would be tried in
-  too many ways are refused beforehand, because the validator cannot be stopped.
+- A schema may come from a far end, and so may values. Schemas that are too deep or too large, or would have one value
+  checked in too many ways, are refused beforehand, because jsonschema-rs cannot be stopped; so are values too deep.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from .compiled_schema import DEEPEST, compile_schema, deep, reason_of
 from .faults import MOST, ValueFault, below, fault
 
 Validate: TypeAlias = Callable[[Any], list[ValueFault]]
-"""Every fault of a decoded JSON value; none when it fits."""
+"""Returns every fault of a decoded JSON value; an empty list if it fits."""
 
 LARGEST: Final = 1_048_576
-"""Bytes of a schema's JSON text."""
+"""How many bytes a schema's JSON text may have."""
 WAYS: Final = 10_000
 """In how many ways, through compositions and references, one value may be checked."""
 SEARCHED: Final = 32_768
-"""Bytes of a value up to which every fault is searched; above, only the first is reported."""
+"""Of a value whose JSON text has at most so many bytes every fault is reported; of a larger one, only the first."""
 
 
 def validator(schema: Any, *, where: str = "this schema") -> Validate:
-    """What finds every fault of decoded JSON values.
+    """Return a function that finds every fault of a decoded JSON value.
 
-    Raises LocalError, opening with `where`, for what is not a JSON Schema of its dialect, for a dialect that is not
-    known, a `$ref` out of the document, what is beyond the bounds, and where jsonschema-rs is not there.
-    """
-    _bounded(schema, where)
+    Raises LocalError, whose text begins with `where`, for what is not a JSON Schema of its dialect, for an unknown
+    dialect, for a `$ref` out of the document and for a schema beyond the bounds; and another LocalError if
+    jsonschema-rs is not installed."""
+    _refuse_unbounded(schema, where)
     if isinstance(schema, dict) and schema.get("additionalProperties") is False:
-        schema = {"properties": {}} | schema  # only beside it are unknown members reported by name
+        schema = {"properties": {}} | schema  # jsonschema-rs reports unknown members by name only beside `properties`
     known = compile_schema(schema, where)
     import jsonschema_rs  # noqa: PLC0415  (an extra, imported when used)
 
@@ -59,7 +59,7 @@ def validator(schema: Any, *, where: str = "this schema") -> Validate:
             known.validate(value)
         except jsonschema_rs.ValidationError as error:
             return _faults([error])
-        except (ValueError, RecursionError) as error:  # deeper than the validator goes
+        except (ValueError, RecursionError) as error:  # nested deeper than the validator can check
             return [fault("", reason_of(error))]
         return []
 
@@ -69,8 +69,9 @@ def validator(schema: Any, *, where: str = "this schema") -> Validate:
 # -- bounds ---------------------------------------------------------------------------------------
 
 
-def _bounded(schema: Any, where: str) -> None:
-    """ "Implementations SHOULD apply reasonable bounds" (Composition-Keyword Resource Use)."""
+def _refuse_unbounded(schema: Any, where: str) -> None:
+    """Raise LocalError for a schema beyond the bounds: "Implementations SHOULD apply reasonable bounds"
+    (Composition-Keyword Resource Use)."""
     if not isinstance(schema, dict | bool):
         raise LocalError(f"{where}: a JSON Schema is an object, not {type(schema).__name__}")
     if deep(schema):
@@ -78,7 +79,7 @@ def _bounded(schema: Any, where: str) -> None:
     size = len(msgspec.json.encode(schema))
     if size > LARGEST:
         raise LocalError(f"{where}: {size} bytes, and at most {LARGEST} are read")
-    if isinstance(schema, dict) and _Ways(schema).too_many():
+    if isinstance(schema, dict) and _WayCounter(schema).too_many():
         raise LocalError(f"{where}: its compositions could be tried in more than {WAYS} ways")
 
 
@@ -87,8 +88,9 @@ _ONES = ("not", "if", "then", "else")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
-class _Ways:
-    """Counts the ways in which one value is looked at: what `allOf`, `anyOf`, `$ref` and their like lead to."""
+class _WayCounter:
+    """Counts in how many ways a schema has one value checked: the parts that `allOf`, `anyOf`, `$ref` and the like
+    apply to it."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._root = schema
@@ -101,7 +103,7 @@ class _Ways:
                     self._named.setdefault(name.rstrip("#"), part)
 
     def too_many(self) -> bool:
-        """Whether anything in the schema is looked at in more than `WAYS` ways."""
+        """Return whether a part of the schema has a value checked in more than `WAYS` ways."""
         try:
             return any(self._count(part) > WAYS for part in self._parts)
         except RecursionError:
@@ -130,10 +132,10 @@ class _Ways:
         inner += [part.get(key) for key in _ONES]
         if isinstance(dependent := part.get("dependentSchemas"), dict):
             inner += dependent.values()
-        inner += [self._led_to(name) for key in _REFERENCES if isinstance(name := part.get(key), str)]
+        inner += [self._target(name) for key in _REFERENCES if isinstance(name := part.get(key), str)]
         yield from (one for one in inner if isinstance(one, dict))
 
-    def _led_to(self, reference: str) -> Any:
+    def _target(self, reference: str) -> Any:
         base, _, fragment = reference.partition("#")
         if fragment and not fragment.startswith("/"):
             return self._named.get(fragment)
@@ -151,25 +153,25 @@ class _Ways:
 
 
 class _Search:
-    """Looks for the first fault in a bounded number of steps, where looking for all of them can take 2 ** depth: in
-    schemas that lead to themselves."""
+    """Finds the first fault in a bounded number of steps, for recursive schemas, with which finding all of them could
+    take 2 ** depth steps."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
-        self._bounded: Any = None
+        self._refuse_unbounded: Any = None
 
     def needed(self) -> bool:
-        """Whether the schema is such a one."""
-        if self._bounded is None:
+        """Return whether the schema is recursive, or not one for which the number of steps is bounded otherwise."""
+        if self._refuse_unbounded is None:
             try:
-                self._bounded = BoundedSchema(self._schema)
+                self._refuse_unbounded = BoundedSchema(self._schema)
             except LocalError:
-                self._bounded = False
-        return not self._bounded or self._bounded.rate is None
+                self._refuse_unbounded = False
+        return not self._refuse_unbounded or self._refuse_unbounded.rate is None
 
     def first(self, value: Any) -> list[ValueFault]:
-        """The first fault of a value that does not fit."""
-        found: list[ValueFault] = self._bounded(value) if self._bounded else []
+        """Return the first fault of a value that does not fit, alone in a list."""
+        found: list[ValueFault] = self._refuse_unbounded(value) if self._refuse_unbounded else []
         return found or [fault("", "It does not fit the schema")]
 
 
@@ -186,7 +188,7 @@ def _faults(errors: Iterable[Any]) -> list[ValueFault]:
             what = "Unknown field" if path else "Unknown argument"
             found += [fault(below(path, one), what, error.instance.get(one)) for one in error.kind.unexpected[:MOST]]
         elif name == "falseSchema" and list(error.schema_path)[-1:] == ["additionalProperties"]:
-            # where no properties are named the validator does not say which one it was
+            # without named properties the validator does not report which one is unknown
             found.append(fault(path, "Unknown field: nothing is allowed here", error.instance))
         else:
             text = error.message if len(error.message) <= 300 else error.message[:297] + "..."

@@ -1,9 +1,10 @@
-"""Arguments as hosts of language models send them: as text, null for what is absent, and some that are unknown.
+"""Accepts arguments as hosts of language models send them: numbers, arrays and so on as text, null for absent ones, and
+unknown ones.
 
-Nothing here runs while arguments fit. What does not fit is read once more: the faults name the positions. Where there
-is text at one of them whose JSON is no text (`"3"`, `"true"`, `"[1, 2]"`), that is put there; null at one is taken
-away. So text stays text, and null stays null, where a schema takes it, however the schema was made: annotations,
-pydantic or JSON Schema."""
+Nothing here runs while arguments fit. Arguments that do not fit are amended and read again. The faults say where: text
+there that is the JSON of another type (`"3"`, `"true"`, `"[1, 2]"`) is replaced by its value; a null there is removed.
+So text stays text and null stays null wherever they fit, no matter whether annotations, pydantic or a JSON Schema say
+what fits."""
 
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ from .decoder import Params
 T = TypeVar("T")
 
 ROUNDS: Final = 8
-"""How often arguments are read again: text within text within text is one each, and so are the faults beyond those that
-one reading finds."""
+"""How often arguments may be read again. Text within text within text takes one reading each, and more faults than one
+reading finds take further ones."""
 AGAIN: Final = 2**20
-"""Bytes of arguments that are read again in all, after the first time: a large message must not cost eight of them."""
+"""Once so many bytes of arguments have been read again, they are not read once more: a large message must not cost
+eight readings."""
 _ARRAY: Final = ord("[")
 _STEP: Final = re.compile(r'\.?([^.\[\]"]+)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 _encode = msgspec.json.Encoder().encode
@@ -40,9 +42,9 @@ _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, V
 def bind_loosely(
     handler: Any, params: Params, context: Any, error: Exception, lenient: Leniency, depth: int
 ) -> tuple[Any, ...]:
-    """The arguments of a call, by name or by position, that `handler.arguments` refused with `error`, as the options
-    allow. `depth`: the limit of that name. Raises `error`, or what a later reading found; for a handler of another
-    protocol, which is no `Binding`, `error`."""
+    """Return the arguments of a call whose params `handler.arguments` refused with `error`, after amending them as the
+    options allow. `depth`: the limit of that name. Raises `error`, or the error of a later reading; for a handler that
+    is no `Binding`, because it is another protocol's, always `error`."""
     if lenient is STRICT or params is UNSET or not isinstance(handler, Binding):
         raise error
     positions = [p.name for p in handler.parameters if p.kind in ("positional", "either")]
@@ -52,7 +54,7 @@ def bind_loosely(
 
 
 def names_of(binding: Binding) -> frozenset[str] | None:
-    """The names of all arguments that may be given by name; None where any name may be."""
+    """Return the names of all arguments that may be given by name; None if any name may be given."""
     if any(p.kind == "members" for p in binding.parameters):
         return None
     return frozenset(p.name for p in binding.parameters if p.kind in ("either", "named"))
@@ -67,9 +69,10 @@ def read_loosely(
     depth: int,
     positions: Sequence[str] = (),
 ) -> T:
-    """What `read` makes of arguments that it refused with `error`, as the options allow. `known`: the names of all
-    arguments, None where any name may be; `depth`: the most levels of arrays and objects in them, with what is in their
-    text; `positions`: the names of those that an array begins with. Raises `error`, or what a later reading found."""
+    """Return what `read` returns for arguments that it refused with `error`, after amending them as the options allow.
+    `known`: the names of all arguments, None if any name may be given; `depth`: how many levels of arrays and objects
+    they may have, including those in their text; `positions`: the names of the arguments with which an array begins.
+    Raises `error`, or the error of a later reading."""
     faults = _faults(error)
     if not faults:
         raise error
@@ -99,12 +102,12 @@ def read_loosely(
             return read(Raw(text))
         except InvalidParams as again:
             error, faults, changed = again, _faults(again), False
-    # what came is reported, and not what stood in its text, where that does not fit either
+    # if the value in a text does not fit either, the fault of the text itself is reported
     raise first if amended.intersection(faults) else error
 
 
 def _by_position(items: list[Raw], positions: Sequence[str]) -> dict[str, Raw]:
-    """The items of an array, in their order, by the names that faults have for them."""
+    """Return the items of an array, in their order, by the paths that faults have for them."""
     names = [*positions[: len(items)], *(f"[{at}]" for at in range(len(positions), len(items)))]
     return dict(zip(names, items, strict=True))
 
@@ -119,8 +122,9 @@ def _faults(error: Exception) -> list[str]:
 def _amend(
     members: dict[str, Raw], values: dict[str, Any], faults: list[str], lenient: Leniency, named: bool, depth: int
 ) -> set[str]:
-    """Amend what is at the paths of faults, and return those where something is another now. `values`: the members
-    that were decoded, each once for all its faults; UNSET for one that cannot be."""
+    """Amend the values at the paths of faults, and return the paths where a value was changed. `values`: the members
+    decoded so far, so that each is decoded once for all its faults; UNSET for one that cannot be decoded. `named`: the
+    arguments were given by name; `depth`: as for `read_loosely`."""
     changed, amended = set[str](), set[str]()
     for field in faults:
         name, *steps = [*_steps(field)] or [""]
@@ -128,7 +132,7 @@ def _amend(
             name = f"[{name}]"
         if name not in members:
             continue
-        absent = lenient.null_params and (named or bool(steps))  # an item that is taken away would move the others
+        absent = lenient.null_params and (named or bool(steps))  # removing an item of an array would move the others
         try:
             if name not in values:
                 values[name] = UNSET
@@ -149,8 +153,8 @@ def _amend(
 
 
 def _amend_value(inside: Any, steps: list[str | int], texts: bool, absent: bool, depth: int) -> bool:
-    """Replace the text at this path by the JSON value that it holds, or take away the null there; False if there is
-    neither, or the text is nested deeper than all arguments may be."""
+    """Replace the text at this path by the value whose JSON it is, or remove the null there; return whether that was
+    done. It is not if there is neither, or if the value in the text has more levels than `depth`."""
     *way, last = steps
     try:
         for step in way:
@@ -163,7 +167,7 @@ def _amend_value(inside: Any, steps: list[str | int], texts: bool, absent: bool,
         return True
     if not texts or not isinstance(value, str) or not isinstance(inside, list | dict):
         return False
-    # the limit bounds the message, in which brackets in text are none
+    # the limit has been checked of the message, where brackets in text do not count
     if too_deep(value.encode(), depth):
         return False
     meant = _value(value)
@@ -174,7 +178,7 @@ def _amend_value(inside: Any, steps: list[str | int], texts: bool, absent: bool,
 
 
 def _steps(field: str) -> Iterator[str | int]:
-    """The steps of a fault's path, as `faults.below` writes it."""
+    """Yield the steps of a fault's path, which `faults.below` wrote: names and indexes."""
     for found in _STEP.finditer(field):
         name, index, quoted = found.groups()
         yield name if name is not None else int(index) if index is not None else msgspec.json.decode(quoted, type=str)

@@ -1,8 +1,7 @@
-"""Values as JSON text and back: what a method returned, what a far end is called with and what it answered.
+"""Encodes results and calls as JSON text, and decodes the results that a far end answers with.
 
-Rules: what goes out is encoded once, with pydantic's models by pydantic; what comes in as a result is
-decoded straight into the requested type, and every fault of what does not fit is named.
-"""
+Rules: what is sent is encoded once, pydantic's models by pydantic. A received result is decoded directly to the
+requested type; if it does not fit, every fault is reported."""
 
 from __future__ import annotations
 
@@ -24,18 +23,20 @@ from .projection import projection
 from .tree import Node, is_model
 
 write: Callable[[Any], bytes] = msgspec.json.Encoder(enc_hook=encode_hook).encode
-"""A value as JSON text; non-finite floats become null. Raises TypeError, RecursionError or UnicodeEncodeError
-(lone surrogates) for what has none: the service answers -32603. No function around it: it is on the hot path."""
+"""Returns a value as JSON text; non-finite floats become null. Raises TypeError, RecursionError or UnicodeEncodeError
+(lone surrogates) for a value that has none: the service then answers -32603. It is msgspec's own function, with none
+around it, since every call uses it."""
 
 
 def writer(name: str, tree: Node) -> Callable[[Any], bytes]:
-    """Return what writes answers whose result is declared by `tree`: of the result what is declared, checked.
+    """Return the function that encodes answers whose result is declared by `tree`: it checks the result, and writes
+    only what is declared of it.
 
-    A scalar is not checked (a function around `write` is a tenth of the shortest call), neither is a result that is
-    `Raw`. The writer raises LocalError, which names `name`, for a result that is not what is declared.
+    Scalars are not checked, since a function around `write` takes a tenth of the time of the shortest call; nor is a
+    result that is `Raw`. The function raises LocalError, which names `name`, for a result that is not what is declared.
     """
-    leave, check = projection(tree), None if _is_scalar(tree) else result_check(tree)
-    if leave is None and check is None:
+    project, check = projection(tree), None if _is_scalar(tree) else result_check(tree)
+    if project is None and check is None:
         return write
 
     def write_declared(envelope: Any) -> bytes:
@@ -43,7 +44,7 @@ def writer(name: str, tree: Node) -> Callable[[Any], bytes]:
         value = envelope["result"] if plain else envelope.result
         if type(value) is Raw:
             return write(envelope)
-        result = value if leave is None else leave(value)
+        result = value if project is None else project(value)
         if check is not None:
             result = Raw(write(result))
             if (wrong := check(result)) and (wrong := [one for one in wrong if not _is_written_null(one)]):
@@ -54,21 +55,22 @@ def writer(name: str, tree: Node) -> Callable[[Any], bytes]:
 
 
 def _is_scalar(tree: Node) -> bool:
-    """Whether it declares no array and no object of some kind: `dict` and `list` alone declare nothing of them."""
+    """Return whether a tree declares nothing about the content of arrays and objects: so scalars, and also plain `dict`
+    and `list`."""
     return tree.kind == "leaf" or (tree.kind == "union" and all(map(_is_scalar, tree.parts)))
 
 
 def _is_written_null(fault: ValueFault) -> bool:
-    """Whether it is a null where a number is declared, as which a non-finite float is written."""
+    """Return whether a fault is null where a number is declared: that is how a non-finite float is written."""
     expected, _, got = fault.message.partition(", got ")
     return got == "null" and "a number" in expected
 
 
 def result_check(tree: Node) -> Callable[[bytes], list[ValueFault]] | None:
-    """Return what finds the faults of a result's JSON text; None where JSON cannot be decoded to what is declared: to a
-    union of classes without tags, for one."""
+    """Return the function that finds the faults of a result's JSON text; None if JSON cannot be decoded to what is
+    declared, such as a union of classes without tags."""
     try:
-        decode = msgspec.json.Decoder(tree.check, dec_hook=_look_at).decode
+        decode = msgspec.json.Decoder(tree.check, dec_hook=_check_model).decode
     except (TypeError, ValueError):
         return None
 
@@ -85,9 +87,10 @@ def result_check(tree: Node) -> Callable[[bytes], list[ValueFault]] | None:
     return faults
 
 
-def _look_at(kind: Any, value: Any) -> Any:
-    """Make a value of a class that msgspec does not know. A pydantic model was checked when it was made: only what is
-    sent instead of it is looked at."""
+def _check_model(kind: Any, value: Any) -> Any:
+    """msgspec's `dec_hook` for checking results: return an empty instance of a class that msgspec does not know. A
+    pydantic model checked its fields when it was made; so it is only checked here that a dict sent instead has the
+    required ones. Raises TypeError or ValueError if it does not."""
     if is_model(kind) and (needed := _needed(kind)) is not None:
         if not isinstance(value, dict):
             raise TypeError(f"Expected `object`, got `{type(value).__name__}`")
@@ -98,7 +101,8 @@ def _look_at(kind: Any, value: Any) -> Any:
 
 @functools.lru_cache(1024)
 def _needed(kind: Any) -> tuple[str, ...] | None:
-    """The names that each JSON object of a pydantic model has; None where a model is written as something else."""
+    """Return the names that each JSON object of a pydantic model has; None if the model is written as something
+    else."""
     if getattr(kind, "__pydantic_root_model__", False) or kind.__pydantic_decorators__.model_serializers:
         return None
     fields = kind.model_fields.items()
@@ -106,7 +110,7 @@ def _needed(kind: Any) -> tuple[str, ...] | None:
 
 
 def to_json(value: Any) -> bytes:
-    """A value of ours as JSON text; LocalError for what has none."""
+    """Return a value as JSON text. Raises LocalError for a value that has none."""
     try:
         return write(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -114,11 +118,11 @@ def to_json(value: Any) -> bytes:
 
 
 _STRUCTURES: Final = (list, dict, tuple, UnsetType)
-"""What params may be as they are; any other value must be an array or an object once it is JSON text."""
+"""Types of params that are arrays or objects in any case; the JSON text of other params must be checked to be one."""
 
 
 def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) -> bytes:
-    """The text of a call, or of a notification where `id` is UNSET; in JSON-RPC 1.0 where `v1` says so.
+    """Return the text of a call, or of a notification if `id` is UNSET. `v1`: in JSON-RPC 1.0.
 
     Raises LocalError for params that are not an array or object, and for a message above a limit.
     """
@@ -147,9 +151,10 @@ def encode_call(method: str, params: Any, id: Any, *, v1: bool, limits: Limits) 
 
 
 def result_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
-    """What decodes a far end's result to `kind`: it raises BadAnswer with every fault of what does not fit.
+    """Return the function that decodes a far end's result to `kind`; it raises BadAnswer, which lists the first faults,
+    for a result that does not fit. The functions of the last 1024 types are cached.
 
-    Raises LocalError for a type that no JSON can be decoded to. Kept for each type.
+    Raises LocalError for a type to which JSON cannot be decoded.
     """
     try:
         return _known_decoder(kind)
@@ -168,7 +173,7 @@ def _known_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
     def decode(raw: Raw | bytes) -> Any:
         try:
             return quick(raw)
-        except Exception as error:  # what the far end sent must not look like a fault of ours
+        except Exception as error:  # a bad answer of the far end must not look like an error in this program
             first = error
         try:
             value = msgspec.json.decode(raw)
@@ -186,6 +191,6 @@ def _known_decoder(kind: Any) -> Callable[[Raw | bytes], Any]:
 
 
 def _listed(found: list[ValueFault]) -> str:
-    """The first faults in one line, and how many there are besides."""
+    """Return the first five faults in one line, and how many more there are."""
     more = f" (and {len(found) - 5} more)" if len(found) > 5 else ""
     return "; ".join(f"{fault.field}: {fault.message}" for fault in found[:5]) + more

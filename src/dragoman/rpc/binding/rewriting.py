@@ -1,4 +1,4 @@
-"""Rewrites JSON Schemas, part by part. Values in them (`default`, `examples`, what users add) are left as they are."""
+"""Rewrites JSON Schemas, part by part. Values in them (`default`, `examples`, what users add) are not changed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 TreePart: TypeAlias = dict[str, Any]
+"""A schema, or a schema within one."""
 
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-"""Words of a schema whose members are schemas."""
+"""Keywords whose value is an object of schemas by name."""
 _BELOW = frozenset(
     {
         *("items", "prefixItems", "contains", "unevaluatedItems", "additionalItems", "additionalProperties"),
         *("unevaluatedProperties", "propertyNames", "anyOf", "oneOf", "allOf", "not", "if", "then", "else"),
     }
 )
-"""Words whose value is a schema, or a list of them."""
+"""Keywords whose value is a schema, or a list of schemas."""
 _KINDS: Mapping[Any, str] = {
     str: "string",
     bool: "boolean",
@@ -26,7 +27,7 @@ _KINDS: Mapping[Any, str] = {
 
 
 def each_part(schema: Any, change: Callable[[TreePart], TreePart]) -> Any:
-    """Return the schema with `change(part)` instead of each of its parts, the inner ones first."""
+    """Return the schema with each of its parts replaced by `change(part)`, the inner ones first."""
     if isinstance(schema, list):
         return [each_part(item, change) for item in schema]
     if not isinstance(schema, dict):
@@ -42,8 +43,8 @@ def each_part(schema: Any, change: Callable[[TreePart], TreePart]) -> Any:
 
 
 def typed(schema: Any) -> Any:
-    """The schema with a `type` beside each `enum` and `const`: generators of code take it for anything without. And
-    with the tag of each discriminated union required, as it is: in pydantic's schemas a tag with a default is not."""
+    """Return the schema with a `type` beside each `enum` and `const`, without which code generators allow anything; and
+    with the tag of each discriminated union required, which pydantic's schemas leave out if the tag has a default."""
     return each_part(schema, lambda part: _typed(_tagged(part)))
 
 
@@ -63,17 +64,18 @@ def _typed(part: TreePart) -> TreePart:
 
 
 def renamed(schema: Any, names: Mapping[str, str], refs: str) -> Any:
-    """The schema with references to components that have these other names; `refs` is like "#/$defs/{name}"."""
+    """Return the schema with references to renamed components changed. `names`: the new names by the old ones; `refs`:
+    the form of references, like "#/$defs/{name}"."""
     prefix = refs.removesuffix("{name}")
-    there = {prefix + name: prefix + other for name, other in names.items()}
+    targets = {prefix + name: prefix + other for name, other in names.items()}
 
     def change(part: TreePart) -> TreePart:
         found = part
-        if isinstance(ref := part.get("$ref"), str) and ref in there:
-            found = found | {"$ref": there[ref]}
+        if isinstance(ref := part.get("$ref"), str) and ref in targets:
+            found = found | {"$ref": targets[ref]}
         choice = part.get("discriminator")
         if isinstance(choice, dict) and isinstance(mapping := choice.get("mapping"), dict):
-            tags = {tag: there.get(to, to) for tag, to in mapping.items()}
+            tags = {tag: targets.get(to, to) for tag, to in mapping.items()}
             found = found | {"discriminator": choice | {"mapping": tags}}
         return found
 
@@ -81,7 +83,7 @@ def renamed(schema: Any, names: Mapping[str, str], refs: str) -> Any:
 
 
 def references(schema: Any) -> list[str]:
-    """Each `$ref` in a schema."""
+    """Return each `$ref` in a schema."""
     found: list[str] = []
 
     def note(part: TreePart) -> TreePart:
@@ -94,7 +96,8 @@ def references(schema: Any) -> list[str]:
 
 
 def as_draft_7(schema: Any) -> Any:
-    """A schema of 2020-12 with tuples as draft 7 has them: `items` is their list, `additionalItems` is for the rest."""
+    """Return a schema of 2020-12 with tuples written as in draft 7: `items` lists their schemas, `additionalItems` is
+    the schema of further items."""
     return each_part(schema, _as_draft_7)
 
 
@@ -102,5 +105,5 @@ def _as_draft_7(part: TreePart) -> TreePart:
     if not isinstance(lead := part.get("prefixItems"), list):
         return part
     found = {key: value for key, value in part.items() if key not in ("prefixItems", "items")}
-    more = "items" in part and part.get("maxItems") != len(lead)  # else nothing follows
+    more = "items" in part and part.get("maxItems") != len(lead)  # whether further items are allowed
     return found | {"items": lead} | ({"additionalItems": part["items"]} if more else {})

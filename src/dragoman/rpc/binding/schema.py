@@ -1,4 +1,4 @@
-"""What a caller gives: parameters and their JSON Schemas (2020-12)."""
+"""The parameters that a caller gives, and their JSON Schemas (2020-12)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from .results import to_json
 from .signature import Kind
 
 REFS = "#/$defs/{name}"
+"""The form of references in a schema that contains its components itself."""
 
 
 class Made(Struct, frozen=True, eq=False):
-    """A default that is made anew for each call."""
+    """A default that `factory` makes anew for each call."""
 
     factory: Callable[[], Any]
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter that a caller gives, by the name of its argument. `kind`: "positional" (only), "either", "named"
-    (only), "rest" (*args), "members" (**kwargs). `default`: the function's own object or a `Made`, where `required` is
-    False. `read`: what decodes its JSON text where msgspec does not."""
+    """A parameter that a caller gives. `name`: as callers call it; `kind`: how it may be given (`signature.Kind`);
+    `default`: the function's own object or a `Made`, if `required` is False; `decode`: decodes the JSON text of one
+    value, and raises what msgspec raises; `read`: the same by an adapter, None if msgspec decodes the parameter
+    itself."""
 
     name: str
     kind: Kind
@@ -39,18 +41,19 @@ class Parameter(Struct, frozen=True):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Its JSON Schema (2020-12), whole, with "$defs" where it needs them."""
+        """The parameter's JSON Schema (2020-12), complete, with the "$defs" that it needs."""
         (schema,), components = described([self], refs=REFS)
         return schema | ({"$defs": components} if components else {})
 
 
 def described(parameters: Sequence[Parameter], *, refs: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The parameters' JSON Schemas, with descriptions and defaults, and the components they refer to. Those that stand
-    alone, with "$defs", have pydantic's models written out: MCP's hosts do not all follow references."""
+    """Return the parameters' JSON Schemas, with descriptions and defaults, and the components to which they refer.
+    `refs`: the form of references; with `REFS`, pydantic's models are written out where they are used, since not all
+    MCP hosts follow references."""
     found, components = schemas([p.annotation.shown for p in parameters], refs=refs, inline=refs == REFS)
     whole = []
     for p, schema in zip(parameters, found, strict=True):
-        # beside a $ref other words are allowed in 2020-12, and ignored by older readers
+        # 2020-12 allows other keywords beside a $ref; readers of older dialects ignore them
         extra: dict[str, Any] = {"description": p.description} if p.description else {}
         if not p.required and p.kind not in ("rest", "members") and type(p.default) is not Made:
             try:

@@ -2,11 +2,11 @@
 
 Rules:
 
-- Plain functions and methods are read from their code object. `inspect` (8 ms to import) is loaded
-  only for what has no code object of its own: partials, callable objects, wrapped functions, classes.
-- Annotations are resolved one by one, with the names of the module and of the enclosing functions
-  that are still running, so that a fault names its parameter.
-- A signature that cannot be resolved or served is a `LocalError` that says what would be right.
+- Plain functions and methods are read from their code object. `inspect`, which takes 8 ms to import, is loaded only for
+  callables without a code object of their own: partials, callable objects, wrapped functions, classes.
+- Annotations are resolved one by one, so that an error names its parameter; with the names of the module and of the
+  enclosing functions that are still running.
+- A signature that cannot be resolved or served raises a `LocalError` that says what would be right.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ Kind: TypeAlias = Literal["positional", "either", "named", "rest", "members"]
 """How an argument may be given: only by position, by position or by name, only by name, *args, **kwargs."""
 
 Runs: TypeAlias = Literal["value", "coroutine", "generator", "async generator"]
+"""What calling a function returns."""
 
 _REST, _MEMBERS, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
-"""CO_* flags of a code object (the `inspect` module documents them)."""
+"""Flags of a code object: CO_VARARGS, CO_VARKEYWORDS, CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`."""
 
 _KINDS: tuple[Kind, ...] = ("positional", "either", "rest", "named", "members")
-"""In the order of inspect's ParameterKind."""
+"""The kinds, in the order of the members of inspect's parameter kind."""
 
 
 _PLAIN = {"str": str, "int": int, "float": float, "bool": bool, "bytes": bytes}
-"""Annotations that are text, as long as nothing else is called so."""
+"""What annotations mean that are text (`from __future__ import annotations`), if the module has no such name itself."""
 
 
 class Slot(Struct, frozen=True):
-    """One parameter: its resolved annotation (Any where it has none), and its default where `required` is False."""
+    """One parameter of a function. `annotation`: the resolved one, Any if there is none; `default`: None if
+    `required`."""
 
     name: str
     kind: Kind
@@ -50,7 +52,8 @@ class Slot(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """A callable as it is called. `result` is Any where nothing is annotated."""
+    """A callable's signature. `name`: for error texts; `result`: the resolved annotation, Any if there is none;
+    `asynchronous`: calling it returns a coroutine."""
 
     name: str
     slots: tuple[Slot, ...]
@@ -59,18 +62,18 @@ class Signature(Struct, frozen=True):
 
 
 class _Holder:
-    """Something with annotations, for `get_type_hints`."""
+    """An object with one annotation, for `get_type_hints`."""
 
     def __init__(self, annotation: Any) -> None:
         self.__annotations__ = {"it": annotation}
 
 
 def read(function: Callable[..., Any], known: type, *, generators: bool = False) -> Signature:
-    """The signature of `function` with every annotation resolved.
+    """Return the signature of `function` with every annotation resolved.
 
-    The name of `known` resolves even where it was imported for type checkers only. LocalError for
-    generators (but with `generators`), for annotations that cannot be resolved and for what has no signature.
-    """
+    `known`: a class whose name is resolved even if it was imported for type checkers only; `generators`: whether
+    generators are allowed. Raises LocalError for a generator that is not, for annotations that cannot be resolved and
+    for what has no signature."""
     name = name_of(function)
     if not callable(function):
         raise LocalError(f"{name}: a method is a function or another callable, not a {type(function).__name__}")
@@ -94,7 +97,7 @@ def read(function: Callable[..., Any], known: type, *, generators: bool = False)
 
 
 def runs_as(function: Callable[..., Any]) -> Runs:
-    """What calling a function gives: its value, a coroutine, a generator or an asynchronous generator."""
+    """Return what calling a function returns: its value, a coroutine, a generator or an asynchronous generator."""
     flags = _flags(function)
     if flags & _ASYNC_GENERATOR:
         return "async generator"
@@ -104,8 +107,9 @@ def runs_as(function: Callable[..., Any]) -> Runs:
 
 
 def registrable(function: Any, decorator: str) -> Any:
-    """The argument of a decorator, if it can be registered. Otherwise raises LocalError with what to write: a class, a
-    function within a class (there is no instance yet), what cannot be called."""
+    """Return the argument of a decorator, if it can be registered. Raises LocalError, which says what to write, for a
+    class, for a function within a class body (there is no instance yet) and for what cannot be called. `decorator`: as
+    it is written, like "server.tool"."""
     app, _, word = decorator.partition(".")
     if isinstance(function, type):
         raise LocalError(
@@ -132,12 +136,13 @@ def registrable(function: Any, decorator: str) -> Any:
 
 
 _OF_VALUES = ("__struct_fields__", "__dataclass_fields__", "__pydantic_fields__", "__attrs_attrs__")
-"""What msgspec, dataclasses, pydantic and attrs put on the classes of values."""
+"""Attributes by which msgspec, dataclasses, pydantic and attrs mark classes whose instances are values."""
 
 
-def alone(function: Any) -> Any:
-    """What can be called without an instance. LocalError for a class, which would make one for each call, unless its
-    instances are values, and for a function of a class that was taken from it with its `self`."""
+def callable_alone(function: Any) -> Any:
+    """Return `function`, if it can be called without an instance. Raises LocalError for a class, which would make an
+    instance for each call (unless its instances are values, such as a dataclass's), and for a function that was taken
+    from its class and still wants `self`."""
     whole = function
     while isinstance(function, functools.partial) and not function.args:
         function = function.func
@@ -158,9 +163,9 @@ def alone(function: Any) -> Any:
 
 
 def defined_again(before: Any, function: Any) -> bool:
-    """Whether a function is the definition of `before` once more: of the same name and module, where that is a notebook
-    or an interactive session, or the same line of the same file, which was loaded again. Decorators are looked through;
-    a `def` that runs twice, as in a loop, makes two functions."""
+    """Return whether `function` is the definition of `before` run again: it has the same name and module, and the
+    module is a notebook or an interactive session, or the definition is in the same line of the same file, which was
+    loaded again. The wrappers of decorators are ignored. A `def` that runs twice, as in a loop, makes two functions."""
     old, new = _defined(before), _defined(function)
     if not (isinstance(old, FunctionType) and isinstance(new, FunctionType)) or old.__code__ is new.__code__:
         return False
@@ -172,8 +177,8 @@ def defined_again(before: Any, function: Any) -> bool:
 
 
 def _class_body(function: FunctionType) -> str:
-    """The class within whose body this is called for one of its functions; empty elsewhere. A function that was taken
-    from the class afterwards with its `self` counts too."""
+    """Return the name of the class within whose body a decorator is applied to this function; "" if there is none. It
+    is also returned for a function that was taken from the class afterwards and still wants `self`."""
     outer, _, _ = function.__qualname__.rpartition(".")
     owner = outer.rpartition(".")[2]
     if not owner or owner == "<locals>":
@@ -186,7 +191,7 @@ def _class_body(function: FunctionType) -> str:
 
 
 def name_of(function: Any) -> str:
-    """Its name in messages: `name()`."""
+    """Return a function's name for messages: `name()`."""
     core = _core(function)
     return f"{getattr(core, '__qualname__', None) or type(function).__qualname__}()"
 
@@ -195,7 +200,7 @@ def name_of(function: Any) -> str:
 
 
 def _core(function: Any) -> Any:
-    """The function that is run in the end: without partials and methods; a callable object's `__call__`."""
+    """Return the function that is run in the end: that of a partial or a method, a callable object's `__call__`."""
     while type(function) is not FunctionType:
         call = next((vars(kind)["__call__"] for kind in type(function).__mro__ if "__call__" in vars(kind)), None)
         if isinstance(function, functools.partial):
@@ -210,7 +215,8 @@ def _core(function: Any) -> Any:
 
 
 def _defined(function: Any) -> Any:
-    """The function that stands in the source: `_core`, without the wrappers of decorators (`functools.wraps`)."""
+    """Return the function that stands in the source: `_core`, without the wrappers of decorators
+    (`functools.wraps`)."""
     found, seen = _core(function), set[int]()
     while hasattr(found, "__wrapped__") and id(found) not in seen:
         seen.add(id(found))
@@ -227,7 +233,8 @@ def _flags(function: Any) -> int:
 
 
 def _from_code(function: Any) -> tuple[list[Slot], Any] | None:
-    """Slots and result of a function or method with a code object and nothing wrapped; None for others."""
+    """Return the slots and the result's annotation of a function or method that has a code object and wraps nothing;
+    None for other callables."""
     bound = isinstance(function, MethodType)
     plain = function.__func__ if bound else function
     if not isinstance(plain, FunctionType) or hasattr(plain, "__wrapped__") or hasattr(plain, "__signature__"):
@@ -308,7 +315,8 @@ def _unresolved(error: NameError) -> str:
 
 
 def _enclosing(function: Any) -> dict[str, Any]:
-    """Names of the running functions and class bodies whose text holds `function`, and of its closure."""
+    """Return the names, with their values, of the running functions and class bodies in whose source `function` is, and
+    of its closure."""
     code = getattr(function, "__code__", None)
     found: dict[str, Any] = {}
     if not isinstance(code, CodeType):
@@ -350,12 +358,12 @@ _RULE = r"-{3,}"
 
 @functools.cache
 def _patterns() -> list[re.Pattern[str]]:
-    """These, compiled when a docstring is first read."""
+    """Return the patterns above, compiled when a docstring is first read."""
     return [re.compile(text) for text in (_FIELD, _SECTION, _ENTRY, _RULED_ENTRY, _RULE)]
 
 
 def documentation(function: Any) -> str:
-    """The docstring without its indentation; "" where there is none."""
+    """Return a function's docstring without its indentation; "" if it has none."""
     core = _core(function)
     own = None if isinstance(function, functools.partial) else getattr(function, "__doc__", None)
     text = own or getattr(core, "__doc__", None)
@@ -363,19 +371,19 @@ def documentation(function: Any) -> str:
 
 
 def tidy(text: str) -> str:
-    """A docstring without its indentation."""
+    """Return a docstring without its indentation."""
     first, _, rest = text.expandtabs().strip().partition("\n")
     return f"{first}\n{textwrap.dedent(rest)}".strip()
 
 
 def parameter_docs(text: str) -> dict[str, str]:
-    """Descriptions of parameters in a docstring: `:param name: ...` lines (Sphinx), an `Args:` section (Google), or
-    one called Parameters with a rule under it (NumPy). Paragraphs after the first are left out."""
+    """Return the descriptions of parameters in a docstring, by name: from `:param name: ...` lines (Sphinx), an `Args:`
+    section (Google), or a section called Parameters and underlined (NumPy). Paragraphs after the first are left out."""
     return _docs(text)[0]
 
 
 def without_parameters(text: str) -> str:
-    """A docstring without what `parameter_docs` reads, and without the heads of those sections."""
+    """Return a docstring without the descriptions that `parameter_docs` reads and the headings of their sections."""
     _, own = _docs(text)
     if not own:
         return text
@@ -384,14 +392,14 @@ def without_parameters(text: str) -> str:
 
 
 def _docs(text: str) -> tuple[dict[str, str], set[int]]:
-    """The descriptions of parameters, and the numbers of the lines in which they are."""
+    """Return the descriptions of parameters by name, and the numbers of the lines in which they are."""
     found: dict[str, str] = {}
     own: set[int] = set()
     if "\n" not in text and not text.startswith(":"):
         return found, own
     section, ruled, depth = False, False, 0
     names: list[str] = []
-    """Those whose description goes on."""
+    """The parameters whose description the next line may continue."""
     field, head, entry, ruled_entry, rule = _patterns()
     for number, line in enumerate(text.splitlines()):
         stripped, indent = line.strip(), len(line) - len(line.lstrip())
@@ -404,7 +412,7 @@ def _docs(text: str) -> tuple[dict[str, str], set[int]]:
             if not section:
                 own.discard(number)
         elif rule.fullmatch(stripped) and section:
-            for name in names:  # it was another section's head
+            for name in names:  # what looked like parameters was the heading of another section
                 del found[name]
             if names:
                 own -= {number - 1, number}

@@ -1,9 +1,8 @@
-"""The compiled tree of an annotation, and the facts about classes from which it is made.
+"""The tree of a compiled annotation, and the facts about classes from which it is made.
 
-`annotations` makes a tree from an annotation at registration, and all code that needs the meaning of an annotation uses
-it: the decoder and the JSON Schema take its types; the fault finder and the conversion of 1.0 walk its parts
-(`faults`), and so does the removal of undeclared fields from results (`projection`).
-"""
+`annotations` makes a tree from an annotation at registration. All code that depends on what an annotation means uses
+the tree: the decoder and the JSON Schema use its types; its parts are walked to find faults and to convert 1.0
+(`faults`), and to remove undeclared fields from results (`projection`)."""
 
 from __future__ import annotations
 
@@ -30,20 +29,23 @@ from msgspec import NODEFAULT, Meta, Struct
 from ...jsonrpc.errors import LocalError
 
 UNION = (Union, types.UnionType)
+"""The origins of unions: `Union[A, B]` and `A | B`."""
 _WRAPPERS = ("Final", "Required", "NotRequired", "ReadOnly")
-"""Names, as typing_extensions has some of its own."""
+"""Names of qualifiers; compared by name, since typing_extensions has its own."""
 
 # -- nodes ----------------------------------------------------------------------------------------
 
 Kind: TypeAlias = Literal["leaf", "items", "positions", "members", "fields", "model", "union"]
-"""What has parts: a list and its like (`items`, one part for all), a tuple with a part for each position (`positions`),
-a dict (`members`: the names, the values), a class with fields, a union. A leaf and a pydantic model have none."""
+"""What parts a node has: `items`, a list or the like, one part for all items; `positions`, a tuple, a part for each
+position; `members`, a dict, a part for the names and one for the values; `fields`, a class with fields, a part for
+each; `union`, a part for each member. A `leaf` and a `model` (pydantic's) have none."""
 
 
 class Node(Struct, eq=False):
-    """One annotation. A class that refers to itself is a node that has itself among its parts.
+    """The node of one annotation. The node of a class that refers to itself has itself among its parts.
 
-    `type` is what is decoded into, `check` the same with every constraint, `shown` what the JSON Schema is made of.
+    `type`: what JSON is decoded to; `check`: a type of the same shape with every constraint; `shown`: the type of which
+    the JSON Schema is made.
     """
 
     kind: Kind
@@ -51,39 +53,39 @@ class Node(Struct, eq=False):
     check: Any
     shown: Any
     cls: Any = None
-    """The class: of fields and models, and of a leaf that is one."""
+    """The class of `fields` and `model`, and of a leaf that is a class."""
     parts: tuple[Node, ...] = ()
     fields: Shape | None = None
     metas: tuple[Meta, ...] = ()
     """Constraints on the value as a whole."""
     translated: bool = False
-    """Whether it holds constraints that msgspec would not have read."""
+    """Whether it has constraints that msgspec would have ignored in the original annotation."""
     twinned: bool = False
-    """A class in it has a twin, so that `check` must be decoded before `type`."""
+    """Whether a class in it has a twin, so that JSON must be decoded to `check` first, and then to `type`."""
     integers: bool = False
-    """A number in it may be meant as an integer; of a leaf: it is."""
+    """Whether a number in it may have to be an integer; for a leaf: whether it is one."""
 
     adapted: bool = False
-    """An adapter decodes a part of it, so that msgspec could not decode a class with it in a field."""
+    """Whether an adapter decodes a part of it, so that msgspec cannot decode a class with a field of it."""
 
     of: Node | None = None
-    """The node whose fields these are, of one with constraints."""
+    """For a class with constraints of its own: the node that has its fields."""
 
     @property
     def shape(self) -> Shape:
-        """The fields of a class."""
+        """The shape of a class with fields."""
         shape = self.fields if self.of is None else self.of.fields
         assert shape is not None  # read before the tree was whole
         return shape
 
     @property
     def floats(self) -> bool:
-        """Whether it accepts any number as it is."""
+        """Whether it is a float, which a number like 1.0 fits as it is."""
         return self.cls is float
 
 
 class TreePart(Struct, frozen=True):
-    """One field of a class in a tree."""
+    """One field of a class in a tree. `attribute`: its name in Python; `name`: in JSON."""
 
     attribute: str
     name: str
@@ -92,8 +94,9 @@ class TreePart(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """A class with fields as JSON shows it. `array`: as an array; `closed`: unknown fields are refused; `private`: it
-    has fields that never leave, and are not among these."""
+    """The JSON shape of a class with fields. `array`: it is an array, else an object; `closed`: unknown fields are
+    refused; `tag`, `tag_field`: msgspec's tag and its name, None without one; `private`: the class has private fields,
+    which are never sent and are not in `parts`."""
 
     parts: tuple[TreePart, ...]
     array: bool = False
@@ -104,7 +107,7 @@ class Shape(Struct, frozen=True):
 
 
 def leaf(hint: Any, *, translated: bool = False) -> Node:
-    """A node without parts."""
+    """Return a node without parts."""
     values: Iterable[Any] = ()
     if get_origin(hint) is Literal:
         values = get_args(hint)
@@ -119,7 +122,8 @@ def leaf(hint: Any, *, translated: bool = False) -> Node:
 
 
 class Field(Struct, frozen=True):
-    """One field of a class with fields. `attribute` of the object, `name` in JSON; `hint` as the class declares it."""
+    """One field of a class with fields. `attribute`: its name in Python; `name`: in JSON; `hint`: its annotation;
+    `default`, `factory`: msgspec.NODEFAULT if there is none."""
 
     attribute: str
     name: str
@@ -128,11 +132,11 @@ class Field(Struct, frozen=True):
     default: Any
     factory: Any
     private: bool = False
-    """Its name begins with `_`, also in JSON: it is not meant for others, and never leaves."""
+    """Whether its name begins with `_`, in JSON too: such a field is for internal use and is never sent."""
 
 
 def has_fields(cls: Any) -> bool:
-    """Whether it is a Struct, dataclass, attrs class, TypedDict or NamedTuple."""
+    """Return whether it is a Struct, a dataclass, an attrs class, a TypedDict or a NamedTuple."""
     return isinstance(cls, type) and (
         issubclass(cls, Struct)
         or hasattr(cls, "__dataclass_fields__")
@@ -143,7 +147,8 @@ def has_fields(cls: Any) -> bool:
 
 
 def fields_of(hint: Any, where: str = "") -> tuple[Field, ...]:
-    """The fields of a class for which `has_fields` holds, or of an alias of one, in JSON order."""
+    """Return the fields, in JSON order, of a class for which `has_fields` is true, or of an alias of one. Raises
+    LocalError, whose text begins with `where`, if their annotations cannot be resolved."""
     cls = get_origin(hint) or hint
     try:
         return facts(hint).fields
@@ -157,7 +162,8 @@ def fields_of(hint: Any, where: str = "") -> tuple[Field, ...]:
 
 
 class Facts(Struct, frozen=True):
-    """A class with fields as msgspec sees it. `array`, `closed`, `tag`, `tag_field`: as in `Shape`."""
+    """What is known of a class with fields before its tree is made. `array`, `closed`, `tag`, `tag_field`: as in
+    `Shape`."""
 
     fields: tuple[Field, ...]
     array: bool
@@ -168,7 +174,7 @@ class Facts(Struct, frozen=True):
 
 @functools.lru_cache(1024)
 def facts(hint: Any) -> Facts:
-    """What is known of a class with fields. Raises what resolving its annotations raises."""
+    """Return what is known of a class with fields. Raises what resolving its annotations raises."""
     cls = get_origin(hint) or hint
     members = _members(hint, cls)
     if issubclass(cls, Struct):
@@ -199,7 +205,7 @@ def facts(hint: Any) -> Facts:
 
 
 class _Member(Struct):
-    """A field as msgspec's `inspect` describes it."""
+    """A field without its type, with the attributes that msgspec's `FieldInfo` has."""
 
     name: str
     required: bool
@@ -208,8 +214,8 @@ class _Member(Struct):
 
 
 def _members(hint: Any, cls: Any) -> list[Any]:
-    """The fields of a class, without their types. msgspec itself cannot describe one with a field that an adapter
-    decodes."""
+    """Return the fields of a class, without their types; not by msgspec, which cannot describe a class with a field
+    that an adapter decodes."""
     if issubclass(cls, Struct):
         return list(msgspec.structs.fields(hint))
     if issubclass(cls, tuple):
@@ -219,13 +225,14 @@ def _members(hint: Any, cls: Any) -> list[Any]:
 
 
 def _keys(cls: Any) -> list[_Member]:
-    """The keys of a TypedDict; annotations that are text hide Required and NotRequired from `__required_keys__`."""
+    """Return the keys of a TypedDict. Which are required is read from the annotations, since `__required_keys__`
+    ignores Required and NotRequired in annotations that are text."""
     hints = get_type_hints(cls, include_extras=True)
     return [_Member(name, _needed(cls, name, _marks(hint)), NODEFAULT, NODEFAULT) for name, hint in hints.items()]
 
 
 def _marks(hint: Any) -> set[str]:
-    """The names of Final, Required and their like around a hint."""
+    """Return the names of the qualifiers (Final, Required and the like) around a hint."""
     found = set()
     while (name := getattr(get_origin(hint), "_name", "")) in _WRAPPERS:
         found.add(name)
@@ -238,7 +245,7 @@ def _needed(cls: Any, name: str, marks: set[str]) -> bool:
 
 
 def _attributes(cls: Any) -> list[_Member]:
-    """The fields of a dataclass or an attrs class."""
+    """Return the fields of a dataclass or an attrs class, with msgspec's words for absent defaults."""
     found = []
     for field in attributes_of(cls):
         default: Any = field.default
@@ -252,19 +259,19 @@ def _attributes(cls: Any) -> list[_Member]:
 
 
 def attributes_of(cls: Any) -> list[Any]:
-    """The fields of a dataclass or an attrs class, as it has them; none for other classes."""
+    """Return the fields of a dataclass or an attrs class, as that class describes them; none for other classes."""
     every = getattr(cls, "__attrs_attrs__", None) or getattr(cls, "__dataclass_fields__", {}).values()
     return [one for one in every if getattr(getattr(one, "_field_type", None), "name", "_FIELD") == "_FIELD"]
 
 
 def _absent(value: Any) -> bool:
-    """Whether it stands for a default that is not there."""
+    """Return whether it is what a dataclass or an attrs class has instead of a default."""
     return type(value).__name__ in ("_MISSING_TYPE", "_Nothing")
 
 
 @functools.lru_cache(256)
 def writable(cls: Any) -> Any:
-    """A TypedDict without ReadOnly, which msgspec does not know; any other class as it is."""
+    """Return a TypedDict without ReadOnly, which msgspec does not know; any other class as it is."""
     if not hasattr(cls, "__required_keys__"):
         return cls
     try:
@@ -284,30 +291,30 @@ def writable(cls: Any) -> Any:
 
 
 def generic(origin: Any, args: Any) -> Any:
-    """The type with these arguments, which are known at run time alone."""
+    """Return a generic type with these arguments; for type checkers, to which the arguments are not known."""
     return origin[args]
 
 
 def unwrapped(hint: Any) -> Any:
-    """The hint without Final, Required and their like."""
+    """Return the hint without qualifiers (Final, Required and the like) around it."""
     while getattr(get_origin(hint), "_name", "") in _WRAPPERS:
         hint = get_args(hint)[0]
     return hint
 
 
 def is_model(cls: Any) -> bool:
-    """Whether it is a pydantic model, found without importing pydantic."""
+    """Return whether it is a pydantic model; without importing pydantic."""
     return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__") and not has_fields(cls)
 
 
 def shape_of(hint: Any, parts: tuple[TreePart, ...], private: bool) -> Shape:
-    """The shape of a class with these parts."""
+    """Return the shape of a class with these parts. `private`: it has private fields besides."""
     found = facts(hint)
     return Shape(parts, found.array, found.closed, found.tag, found.tag_field, private)
 
 
 def reason(error: Exception) -> str:
-    """msgspec's message about an annotation, and what would be right."""
+    """Return msgspec's message about an annotation, followed by what would be right, if that is known."""
     text = str(error) or type(error).__name__
     return text + next((f"; {words}" for key, words in _REMEDIES if key in text), "")
 

@@ -1,6 +1,7 @@
-"""Twins: Structs of the same JSON shape as a class of the user's, with other annotations of its fields.
+"""Makes twins: Structs of the same JSON shape as one of the user's classes, with other annotations of the fields.
 
-msgspec ignores constraints of `annotated_types` in the fields of a class, and the class is the user's. A twin has them.
+msgspec ignores constraints of `annotated_types` in the fields of a class, and the user's class must not be changed. A
+twin has them as `msgspec.Meta`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from msgspec import NODEFAULT
 from .tree import Field, facts, has_fields, is_model
 
 _TWINS: dict[tuple[str, bool], weakref.WeakKeyDictionary[Any, Any]] = {}
-"""Of each kind one twin for each class, so that a schema names it once."""
+"""The twins by kind and `result`, one for each class, so that a schema has one component for it."""
 
 
 def twin(hint: Any, kind: str, result: bool, fields: list[Field], hints: list[Any]) -> Any:
-    """A Struct with the JSON shape of a class, whose fields have these annotations."""
+    """Return a Struct with the JSON shape of a class, whose fields (`f0`, `f1`, ...) have these annotations. `kind`:
+    what the twin is for, "check", "read" or "shown"; `result`: it is one of a result."""
     known = _TWINS.setdefault((kind, result), weakref.WeakKeyDictionary())
     if hint not in known:
         known[hint] = _made_twin(hint, get_origin(hint) or hint, fields, hints)
