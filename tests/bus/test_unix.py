@@ -123,16 +123,16 @@ async def test_an_end_that_stands_still_is_bounded_and_told(held: BusHub, monkey
     late: list[int] = []
     await quick.subscribe("all", heard.put_nowait)
     await slow.subscribe("all", lambda message: late.append(int(message)))
-    wire = slow._wire
-    assert wire is not None
-    assert wire._wire is not None
-    wire._wire.pause_reading()  # the process stands still
+    connection = slow._connection
+    assert connection is not None
+    assert connection._transport is not None
+    connection._transport.pause_reading()  # the process stands still
     count = 3_000
     for number in range(count):
         await publisher.publish("all", b"%01000d" % number)
     assert [int(one) for one in await table.take(heard, count)] == list(range(count))
     assert 0 < held.dropped < count
-    wire._wire.resume_reading()
+    connection._transport.resume_reading()
 
     async def caught_up() -> bool:
         return bool(late) and late[-1] == count - 1

@@ -124,7 +124,7 @@ async def test_rabbitmq(rabbitmq: Engine) -> None:
         async with asyncio.timeout(PATIENCE):
             assert await heard.get() == b"news"
 
-    shared = cast(Any, bus)._connection._part._shared
+    shared = cast(Any, bus)._connection._share._shared
     async with serve(calculator(), urls=url):
         assert shared.roles == {"wire", "bus"}
         async with connect(url, timeout=PATIENCE) as peer:
@@ -146,8 +146,8 @@ async def test_a_channel_of_rabbitmq_that_is_lost_is_made_anew_on_the_same_conne
     bus = AmqpConnection(where, vhost="", role="bus")
     await wire.begin()
     await bus.begin()
-    there = await wire._part.connection.get()
-    assert await bus._part.connection.get() is there
+    there = await wire._share.connection.get()
+    assert await bus._share.connection.get() is there
     states: asyncio.Queue[bool] = asyncio.Queue()
     wire.keeper.states.append(lambda alive, why: states.put_nowait(alive))
     await wire.queue("", own=True)
@@ -156,7 +156,7 @@ async def test_a_channel_of_rabbitmq_that_is_lost_is_made_anew_on_the_same_conne
     async with asyncio.timeout(PATIENCE):
         assert (await states.get(), await states.get()) == (False, True)
     assert bus.alive
-    assert await wire._part.connection.get() is there
+    assert await wire._share.connection.get() is there
     await bus.queue("", own=True)
     await wire.close()
     assert there.is_opened

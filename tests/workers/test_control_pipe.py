@@ -352,7 +352,7 @@ class Employed:
         near.setblocking(True)
         self.near = near
         self.drained: asyncio.Queue[None] = asyncio.Queue()
-        job = WorkerSpec(number=1, line=os.dup(near.fileno()), supervisor=os.getpid(), load_board=-1)
+        job = WorkerSpec(number=1, pipe=os.dup(near.fileno()), supervisor=os.getpid(), load_board=-1)
         self.before = set(threading.enumerate())
         self.pipe = ControlPipe(job, lambda: self.drained.put_nowait(None), 2.5, **options)
         near.close()
@@ -364,7 +364,7 @@ class Employed:
         return found
 
     def line(self) -> threading.Thread:
-        [thread] = [one for one in threading.enumerate() if one not in self.before and one.name == "dragoman-line"]
+        [thread] = [one for one in threading.enumerate() if one not in self.before and one.name == "dragoman-pipe"]
         return thread
 
     async def told_to_drain(self) -> None:
@@ -487,7 +487,7 @@ def test_the_first_serve_of_a_process_is_the_worker(monkeypatch: pytest.MonkeyPa
     for number in numbers:
         os.set_inheritable(number, True)
     job = WorkerSpec(
-        number=3, line=numbers[0], supervisor=5, load_board=numbers[1], announce=True, sockets={"tcp:": numbers[2:]}
+        number=3, pipe=numbers[0], supervisor=5, load_board=numbers[1], announce=True, sockets={"tcp:": numbers[2:]}
     )
     monkeypatch.setenv(VARIABLE, msgspec.json.encode(job).decode())
     assert take_worker_spec() == job

@@ -135,9 +135,9 @@ async def open_bus(url: str, *, tls: ssl.SSLContext | None = None) -> Bus:
 
 
 def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | None]:
-    """Return a function that reads a record with this decoder. It returns None for a record that cannot be read, as one
-    of another version or of a stranger, and logs those once a minute at most. `what`: the kind of record, for the
-    log."""
+    """Return a function that reads a record with this decoder. It returns None for a record that cannot be read, such
+    as one of another version or of a stranger, and logs those once a minute at most. `what`: the kind of record, for
+    the log."""
     trouble, count = OutageLog(what, log), 0
 
     def read(record: bytes) -> T | None:
@@ -153,7 +153,7 @@ def reader(decode: Callable[[bytes], T], what: str) -> Callable[[bytes], T | Non
 
 
 class EngineBus:
-    """What every `Bus` of ours has: whether its engine is connected, which is logged, counted and reported, and counts
+    """The base of every `Bus` here: it knows whether the engine is connected, logs, counts and reports that, and counts
     for metrics. `engine`: its name in the log."""
 
     def __init__(self, url: str, engine: str) -> None:
@@ -182,11 +182,11 @@ class EngineBus:
     def counted(self, take: Callable[[bytes], object]) -> Callable[[bytes], object]:
         """Return a subscriber that counts the messages that it takes."""
 
-        def taken(message: bytes) -> object:
+        def count_and_take(message: bytes) -> object:
             self.received += 1
             return take(message)
 
-        return taken
+        return count_and_take
 
     def measures(self) -> dict[str, float]:
         """Return the counts by the names of metrics."""
@@ -215,7 +215,7 @@ def call_subscriber(take: Callable[[bytes], object], topic: str, message: bytes)
 
 
 _TRACED: Final = b"\x00traceparent="
-"""How a message begins that carries a context: as no text and no JSON does."""
+"""The beginning of a message that carries a context; neither text nor JSON begins so."""
 published_in: ContextVar[str] = ContextVar("dragoman_published_in", default="")
 """While a subscriber is called: the trace context of its message, as `with_trace_context` took it; "" where there is
 none."""

@@ -40,7 +40,7 @@ WAITING = 4 * MIB
 """Bytes of messages that wait for one client; beyond it the oldest are dropped."""
 
 NUMBERED = 16
-"""Bytes that a message of a log has in a frame beside its own, at most."""
+"""The most bytes that a message of a log takes in a frame beside its own."""
 
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 decode: Callable[[Any], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
@@ -70,7 +70,8 @@ _TTL = int | float
 
 
 def _checked(run: Callable[..., object], *kinds: Any) -> Callable[..., object]:
-    """Return a verb that raises TypeError for words of other kinds: what one client puts or publishes others get."""
+    """Return a verb that raises TypeError for words of other kinds, since others get what one client puts or
+    publishes."""
 
     def verb(client: _HubClient | None, *words: Any) -> object:
         for word, kind in zip(words, kinds, strict=False):  # `run` knows how many it takes
@@ -90,7 +91,7 @@ class _HubClient(asyncio.Protocol):
         self._transport: asyncio.Transport  # from `connection_made` on
         self._full = False
         self._requests: deque[Any] = deque()
-        """Frames that have come and were not run yet."""
+        """The frames of requests that were not run yet."""
         self._waiting: deque[bytes] = deque()
         self._size = 0
         self._missed = 0
@@ -142,20 +143,20 @@ class _HubClient(asyncio.Protocol):
             self._transport.write(write_frame(0, None, self._missed))
             self._missed = 0
         while self._waiting and not self._full:
-            hint = self._waiting.popleft()
-            self._size -= len(hint)
-            self._transport.write(hint)
+            frame = self._waiting.popleft()
+            self._size -= len(frame)
+            self._transport.write(frame)
         self._run()
         if not self._full:
             self._transport.resume_reading()
 
-    def send_message(self, hint: bytes) -> None:
+    def send_message(self, frame: bytes) -> None:
         """Send a message now, or queue it while the client reads slowly."""
         if not self._full:
-            self._transport.write(hint)
+            self._transport.write(frame)
             return
-        self._waiting.append(hint)
-        self._size += len(hint)
+        self._waiting.append(frame)
+        self._size += len(frame)
         while self._size > WAITING:
             self._size -= len(self._waiting.popleft())
             self._missed += 1
@@ -237,9 +238,9 @@ class BusHub:
     def _publish(self, client: _HubClient, topic: str, message: bytes) -> None:
         subscribers = self._topics.get(topic)
         if subscribers:
-            hint = write_frame(0, topic, message)
+            frame = write_frame(0, topic, message)
             for one in subscribers:
-                one.send_message(hint)
+                one.send_message(frame)
 
     def _subscribe(self, client: _HubClient, topic: str) -> None:
         client.topics.add(topic)

@@ -23,7 +23,7 @@ class _Hub:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.store = MemoryBusStore(clock)
         self.topics = Topics()
-        self.ends = 0
+        self.users = 0
 
 
 _HUBS: dict[str, _Hub] = {}
@@ -31,13 +31,13 @@ _HUBS: dict[str, _Hub] = {}
 
 class MemoryBus(EngineBus):
     """A `Bus` within the process. `clock`: seconds, used if this is the first user of the name. For tests,
-    `disconnect` parts this one user from the engine until `connect_again`."""
+    `disconnect` cuts this one user off from the engine until `connect_again`."""
 
     def __init__(self, name: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         hub = _HUBS.get(name)
         if hub is None:
             hub = _HUBS[name] = _Hub(clock)
-        hub.ends += 1
+        hub.users += 1
         super().__init__(f"memory:{name}", "the bus")
         self.alive = True
         self._name = name
@@ -67,10 +67,10 @@ class MemoryBus(EngineBus):
         self.check()
         counted = self.counted(take)
 
-        def taken(message: bytes) -> object:
-            return counted(message) if self.alive else None  # what comes meanwhile is lost, as it is with an engine
+        def take_while_alive(message: bytes) -> object:
+            return counted(message) if self.alive else None  # messages of an outage are lost, as with an engine
 
-        one = self._hub.topics.add(topic, taken)
+        one = self._hub.topics.add(topic, take_while_alive)
         self._mine.append(one)
         return one
 
@@ -95,8 +95,8 @@ class MemoryBus(EngineBus):
         self._mine.clear()
         if not self._closed:
             self._closed = True
-            self._hub.ends -= 1
-            if not self._hub.ends:
+            self._hub.users -= 1
+            if not self._hub.users:
                 del _HUBS[self._name]
 
 

@@ -3,14 +3,15 @@
 Rules:
 
 - A seal is a keyed BLAKE2b over what a record is (a value, a message of a log, a message of a topic), its key, log or
-  topic, its number, and its content. So it verifies only where it was written: moved, doubled or reordered it does not.
+  topic, its number, and its content. So it verifies only where it was written, and not if it was moved, doubled or
+  reordered.
 - A value has no number. The number of a log's message is that in the log. The number of a topic's message is the time
   of day in nanoseconds, above all earlier ones of its publisher; a subscriber takes none twice, none in another order,
   and none that is older than `OLD`.
-- What does not verify is as if it was not there: it is not read, it does not keep a new value out, and it is
-  logged once a minute at most, with a count.
-- It is not encrypted. Who can write to the engine can delete, can hold back, and can put back a value that stood under
-  the same key, or a log that had the same name: what must not be undone does not belong there.
+- A record that does not verify counts as missing: it is not read, and a new value replaces it. It is logged once a
+  minute at most, with a count.
+- Nothing is encrypted. One who can write to the engine can delete and hold back records, and can restore an earlier
+  value of the same key or an earlier log of the same name. What must not be undone does not belong there.
 - The first secret seals, every one opens.
 """
 
@@ -77,9 +78,9 @@ class MessageSeal:
 
     def seal(self, kind: bytes, name: str, number: int, content: bytes) -> bytes:
         """Return a record as it is written."""
-        box = self._keyed[0].copy()
-        box.update(b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content))
-        return b"%b%b%b" % (_FORM, box.digest(), content)
+        hasher = self._keyed[0].copy()
+        hasher.update(b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content))
+        return b"%b%b%b" % (_FORM, hasher.digest(), content)
 
     def open(self, kind: bytes, name: str, number: int, sealed: bytes) -> bytes | None:
         """Return the content of a record; None, which is counted, if it was not sealed for that name and number."""
@@ -87,9 +88,9 @@ class MessageSeal:
         if sealed.startswith(_FORM):
             signed = b"%b%b\0%b%b" % (kind, name.encode(), number.to_bytes(_NAME, "big"), content)
             for keyed in self._keyed:
-                box = keyed.copy()
-                box.update(signed)
-                if compare_digest(box.digest(), mac):
+                hasher = keyed.copy()
+                hasher.update(signed)
+                if compare_digest(hasher.digest(), mac):
                     return content
         self.passed_over.add("is not sealed by this secret for its place")
         return None
@@ -183,7 +184,7 @@ class SealedStore:
         self._store, self._seal = store, seal
         self._last: OrderedDict[str, int] = OrderedDict()
         """The number of the newest message of logs, as far as it is known."""
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, key: str) -> bytes | None:
         found = await self._store.get(key)
@@ -221,8 +222,8 @@ class SealedStore:
         size: int = 1_048_576,
         number: int | None = None,
     ) -> int:
-        # in their order, since who is overtaken by another process seals anew
-        async with self._turns.setdefault(log, asyncio.Lock()):
+        # one after the other: an append that another process overtakes must seal its message anew
+        async with self._locks.setdefault(log, asyncio.Lock()):
             due = number or self._last.pop(log, 0) + 1
             while True:
                 sealed = self._seal.seal(_ENTRY, log, due, message)
@@ -247,7 +248,7 @@ class SealedStore:
 
 
 def sealed_bus(bus: Bus, secrets: Sequence[bytes]) -> Bus:
-    """Return the bus, sealed with these secrets and no others; as it is, where there are none."""
+    """Return the bus, sealed with these secrets alone; without secrets, unsealed."""
     if not isinstance(bus, SealedBus):
         return SealedBus(bus, secrets) if secrets else bus
     if list(bus.secrets) == list(secrets):

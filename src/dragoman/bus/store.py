@@ -1,4 +1,4 @@
-"""PURE: values and logs that expire, for the `memory:` engine and for the hub that workers share.
+"""Values and logs that expire, for the `memory:` engine and for the hub that workers share. Pure.
 
 Rules:
 
@@ -50,7 +50,7 @@ class MemoryBusStore:
         return None if found is None else found.value
 
     def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
-        self._clear()
+        self._expire_some()
         kept = self._find(key)
         if kept is None or kept.value is None:
             kept = self._kept[key] = _Kept(value)
@@ -66,10 +66,10 @@ class MemoryBusStore:
         return True
 
     def delete(self, key: str) -> bool:
-        there = self._find(key) is not None
-        if there:
+        existed = self._find(key) is not None
+        if existed:
             del self._kept[key]
-        return there
+        return existed
 
     def touch(self, key: str, ttl: float) -> bool:
         found = self._find(key)
@@ -86,7 +86,7 @@ class MemoryBusStore:
         size: int = 1_048_576,
         number: int | None = None,
     ) -> int:
-        self._clear()
+        self._expire_some()
         kept = self._find(log)
         due = 1 if kept is None or kept.value is not None else kept.count + 1
         if number is not None and number != due:
@@ -116,14 +116,15 @@ class MemoryBusStore:
         return kept
 
     def _until(self, key: str, kept: _Kept, ttl: float) -> None:
-        """Each key has one entry in the heap: a later deadline is found when the entry comes up, an earlier one is
-        pushed."""
+        """Set the deadline of a key. Each key has one entry in the heap: a later deadline is found when that comes up,
+        an earlier one is pushed."""
         kept.deadline = self._clock() + ttl
         if kept.deadline < kept.due:
             kept.due = kept.deadline
             heappush(self._heap, (kept.due, key))
 
-    def _clear(self) -> None:
+    def _expire_some(self) -> None:
+        """Release the memory of some expired entries."""
         now = self._clock()
         heap = self._heap
         for _ in range(_AT_ONCE):
@@ -142,7 +143,8 @@ class MemoryBusStore:
 
 
 class RemoteStore:
-    """A `contract.Store` whose calls another one answers. `ask`: takes the name of a method and its arguments."""
+    """A `contract.Store` that passes its calls on to another one. `ask`: calls a method of that by name, with
+    arguments."""
 
     def __init__(self, ask: Callable[..., Awaitable[Any]]) -> None:
         self._ask = ask

@@ -21,9 +21,9 @@ from .topics import Subscriber, Take, Topics
 PAUSES = (0.05, 2.0)
 """The first and the longest pause in seconds between two tries to reach the hub."""
 _ROOM = 1024
-"""Bytes of a frame beside the value or message."""
+"""Bytes of a frame reserved for what is beside the value or message."""
 _UNREQUESTED = frozenset({(str, bytes), (type(None), int)})
-"""What comes without a request: a topic and a message, or how many were dropped."""
+"""The types of frames that come without a request: a topic and a message, or how many were dropped."""
 
 
 class _HubConnection(asyncio.Protocol):
@@ -32,12 +32,12 @@ class _HubConnection(asyncio.Protocol):
     def __init__(self, bus: LocalBus) -> None:
         self._bus = bus
         self._frames = new_framing()
-        self._wire: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | None = None
         self._number = 0
         self._pending: dict[int, asyncio.Future[Any]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire = cast(asyncio.Transport, transport)
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
@@ -64,7 +64,7 @@ class _HubConnection(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wire = None
+        self._transport = None
         lost = BusLost(f"{self._bus.url}: the socket was lost")
         for future in self._pending.values():
             if not future.done():
@@ -75,9 +75,9 @@ class _HubConnection(asyncio.Protocol):
 
     def transport(self) -> asyncio.Transport:
         """Return the open transport. Raises BusLost when it has ended."""
-        if self._wire is None:
+        if self._transport is None:
             raise BusLost(f"{self._bus.url}: the socket was lost")
-        return self._wire
+        return self._transport
 
     async def ask(self, verb: str, *words: object) -> Any:
         """Send a request and wait for its answer. Raises BusLost."""
@@ -89,8 +89,8 @@ class _HubConnection(asyncio.Protocol):
         return await future
 
     def abort(self) -> None:
-        if self._wire is not None:
-            self._wire.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class LocalBus(EngineBus):
@@ -101,7 +101,7 @@ class LocalBus(EngineBus):
         self.path = path
         self.store: Store | None = RemoteStore(self.ask)
         self._topics = Topics(self._unsubscribe)
-        self._wire: _HubConnection | None = None
+        self._connection: _HubConnection | None = None
         self._gone: asyncio.Future[str]  # why the hub was lost; from `open` on
         self._keeper = Keeper(self._dial, self._watch, PAUSES, in_words=str)
         self._keeper.states.append(self.change_state)
@@ -113,17 +113,19 @@ class LocalBus(EngineBus):
 
     async def _dial(self) -> str:
         try:
-            _, wire = await asyncio.get_running_loop().create_unix_connection(lambda: _HubConnection(self), self.path)
+            _, connection = await asyncio.get_running_loop().create_unix_connection(
+                lambda: _HubConnection(self), self.path
+            )
         except OSError as fault:
             raise BusLost(f"{self.url}: no process holds it: {(fault.strerror or str(fault)).lower()}") from fault
         try:
             for topic in self._topics:
-                await wire.ask("subscribe", topic)
-            wire.transport()
+                await connection.ask("subscribe", topic)
+            connection.transport()
         except BaseException:
-            wire.abort()
+            connection.abort()
             raise
-        self._wire, self._gone = wire, asyncio.get_running_loop().create_future()
+        self._connection, self._gone = connection, asyncio.get_running_loop().create_future()
         return ""
 
     async def _watch(self) -> str:
@@ -134,9 +136,9 @@ class LocalBus(EngineBus):
         for word in words:
             if isinstance(word, bytes) and len(word) > FRAME - _ROOM:
                 raise LocalError(f"{len(word)} bytes are too many for this bus; {FRAME - _ROOM} may go at once")
-        if self._wire is None:
+        if self._connection is None:
             raise BusLost(f"{self.url}: {'this end is closed' if self._keeper.closed else 'the socket was lost'}")
-        return await self._wire.ask(verb, *words)
+        return await self._connection.ask(verb, *words)
 
     async def publish(self, topic: str, message: bytes) -> None:
         await self.ask("publish", topic, message)
@@ -152,7 +154,7 @@ class LocalBus(EngineBus):
         return one
 
     async def _unsubscribe(self, topic: str) -> None:
-        if self._wire is not None:
+        if self._connection is not None:
             with contextlib.suppress(BusLost):  # the hub has already forgotten the subscription
                 await self.ask("unsubscribe", topic)
 
@@ -168,18 +170,18 @@ class LocalBus(EngineBus):
         """Log that something came that no hub sends."""
         self._trouble.report(f"what answers there is no hub: {why!r:.200}")
 
-    def on_lost(self, wire: _HubConnection) -> None:
+    def on_lost(self, connection: _HubConnection) -> None:
         """Take note that a connection has ended."""
-        if wire is self._wire:
-            self._wire = None
+        if connection is self._connection:
+            self._connection = None
             self._gone.set_result("the socket was lost")
 
     async def close(self) -> None:
         self.alive = False
-        wire, self._wire = self._wire, None
+        connection, self._connection = self._connection, None
         await self._keeper.close()
-        if wire is not None:
-            wire.abort()
+        if connection is not None:
+            connection.abort()
 
 
 def _read(frame: Any) -> tuple[int, Any, list[Any]]:

@@ -1,4 +1,4 @@
-"""`ctx.store`: what a call sees of the store, which is what belongs to its caller."""
+"""`ctx.store`: the part of the store that a call sees, which belongs to its caller."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .contract import Edit, Engine, StoreFull
 
 
 def owner_of(app: str, identity: Identity | None, session: str) -> str:
-    """The name of a caller's document: of the issuer and the subject of its identity, otherwise of its session. No two
-    callers have one name, of any characters; the name shows nothing of them."""
+    """Return the name of a caller's document: a hash of the app and of the issuer and subject of its identity, or else
+    of its session. No two callers share a name, with any characters, and it reveals nothing of them."""
     who = ["session", session] if identity is None else ["subject", identity.issuer, identity.subject]
     return hashlib.sha256(json.dumps([app, *who]).encode()).hexdigest()
 
 
 class Keys(list[str]):
-    """What `CallStore.keys` returns, for type checkers and editors: the list, as a plain function has it, and awaited
-    for the list, as `async def` has it. No instance is made at run time."""
+    """The type of `CallStore.keys`, for type checkers and editors alone: a plain function gets the list, an `async def`
+    awaits it. No instance is made at run time."""
 
     def __await__(self) -> Generator[Any, None, list[str]]:
         return self
@@ -38,9 +38,9 @@ class CallStore:
     """What is stored for the caller of one call, by keys; values are JSON. Awaited in `async def`; in a plain function
     the methods block.
 
-    What an anonymous caller stores belongs to its session and lives `limits.store_session_life` seconds at most after
-    it was set; where there is no room for others it goes earlier, first that of the address that has most stored. Every
-    method raises StoreLost while what is behind the store is away.
+    What an anonymous caller stores belongs to its session and lives at most `limits.store_session_life` seconds after
+    it was set. It is dropped earlier if there is no room for others, first that of the address with most documents.
+    Every method raises StoreLost while the engine of the store is away.
     """
 
     __slots__ = ("_done", "_encode", "_engine", "_limits", "_longest", "_owner", "_stranger")
@@ -56,8 +56,8 @@ class CallStore:
         longest: float | None,
         stranger: Owner | None = None,
     ) -> None:
-        """`done`: gives the coroutine to an `async def`, and its result to a plain function. `longest`: seconds that an
-        entry lives at most. `stranger`: the caller's address, if it is anonymous."""
+        """`done`: returns the coroutine to an `async def`, and its result to a plain function. `longest`: the most
+        seconds that an entry lives; None: any. `stranger`: the caller's address, if it is anonymous."""
         self._engine, self._owner, self._limits = engine, owner, limits
         self._encode, self._done, self._longest, self._stranger = encode, done, longest, stranger
 
@@ -66,26 +66,26 @@ class CallStore:
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key; `default` if there is none, or it has expired."""
-        return self._done(self._get(self._known(key), default))
+        return self._done(self._get(self._checked(key), default))
 
     def set(self, key: str, value: Any, *, ttl: float | None = None) -> Awaitable[None]:
         """Store a value for JSON under a key, for `ttl` seconds (None: until it is deleted). Raises LocalError for what
         is not JSON, StoreFull above a limit."""
         if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0):
             raise LocalError(f"ttl is a number of seconds above 0, or None, not {ttl!r}")
-        stored: Awaitable[None] = self._done(self._set(self._known(key), self._encode(value), ttl))
+        stored: Awaitable[None] = self._done(self._set(self._checked(key), self._encode(value), ttl))
         return stored
 
     def delete(self, key: str) -> Any:
         """Remove a key; True if there was one."""
-        return self._done(self._delete(self._known(key)))
+        return self._done(self._delete(self._checked(key)))
 
     def keys(self, prefix: str = "") -> Keys:
         """The keys that begin with a prefix, sorted."""
         found: Keys = self._done(self._keys(prefix))
         return found
 
-    def _known(self, key: object) -> str:
+    def _checked(self, key: object) -> str:
         if not isinstance(key, str) or not key:
             raise LocalError(f"a key of the store is text that is not empty, not {key!r:.80}")
         try:

@@ -12,8 +12,9 @@ from ..jsonrpc.errors import CallRefused, Refusal
 
 
 class StoreFull(CallRefused):
-    """Something is above a limit of the store; the text names the limit. A caller whose call ends with it gets that:
-    too large for what this caller may store, busy where all callers together have the room."""
+    """Something is above a limit of the store; the text names the limit. If it ends a
+    call, the refusal is "too_large" for what this caller may store, and "busy" where all callers together have filled
+    the store."""
 
     def __init__(self, text: str, *, busy: bool = False) -> None:
         super().__init__(Refusal("busy" if busy else "too_large", text))
@@ -29,13 +30,13 @@ def full(total: bool, owners: int, size: int) -> StoreFull:
 
 
 class StoreLost(ConnectionError):
-    """What is behind the store is away, or did not answer in time; the text says what and why."""
+    """The engine of a store is away, or did not answer in time; the text says which and why."""
 
 
 class Edit(Struct, frozen=True):
     """What becomes of a document. `document`: the new one, None where nothing is left. `until`: the Unix time at which
-    all of it has expired; None: never. `changed`: False if the old one stays. `stranger`: whose it is, of an anonymous
-    caller: it goes before its time where there is no room for others; None: it stays."""
+    all of it has expired; None: never. `changed`: False if the old one stays. `stranger`: the owner, if the caller
+    is anonymous: then the document is dropped early where there is no room for others; None: it stays."""
 
     document: bytes | None
     until: float | None
@@ -60,7 +61,7 @@ class Engine(Protocol):
         what `edit` raises."""
 
     async def close(self) -> None:
-        """Let go of what it holds."""
+        """Release what it holds."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""PURE: the document of one caller: keys, their values as JSON text, and when they expire (Unix time)."""
+"""The document of one caller: keys, their values as JSON text, and when they expire (Unix time). Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _entries(document: bytes) -> Document:
 
 
 def put(document: bytes | None, key: str, value: bytes, until: float | None, now: float, limits: Limits) -> Edit:
-    """Set a value. StoreFull above `store_value_size`, `store_keys` and `store_size`."""
+    """Set a value. Raises StoreFull above `store_value_size`, `store_keys` and `store_size`."""
     if len(value) > limits.store_value_size:
         raise StoreFull(
             f"the value of {key!r} has {len(value)} bytes; limit store_value_size allows {limits.store_value_size}"
@@ -56,11 +56,11 @@ def put(document: bytes | None, key: str, value: bytes, until: float | None, now
 
 
 def drop(document: bytes | None, key: str, now: float) -> Edit:
-    """Remove a value; the result is whether there was one."""
+    """Remove a value; the result is whether existed was one."""
     found = alive(document, now)
-    there = found.pop(key, None) is not None
+    existed = found.pop(key, None) is not None
     edit = _edit(found)
-    return msgspec.structs.replace(edit, result=there, changed=there)
+    return msgspec.structs.replace(edit, result=existed, changed=existed)
 
 
 def _edit(found: Document) -> Edit:

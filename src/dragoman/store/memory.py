@@ -1,4 +1,4 @@
-"""Documents in this process: lost with it, and of it alone."""
+"""Documents in the memory of this process: lost when it ends, and shared with no other."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class InMemoryStore:
         self._strangers.free(owner)
 
     def _make_room(self, owner: str, more: int, new: bool, stranger: Owner | None) -> None:
-        """For so many bytes more of an owner: what has expired goes, but for its own, which is replaced; then what is
-        strangers'."""
+        """Make room for `more` bytes of an owner: drop what has expired, except its own document, which is replaced,
+        and then documents of strangers. Raises StoreFull."""
 
         def fits() -> bool:
             return self._size + more <= self._total and len(self._documents) + new <= self._owners
@@ -64,8 +64,8 @@ class InMemoryStore:
         if fits():
             return
         now = self._clock()
-        over = [one for one, (_, until) in self._documents.items() if until is not None and until <= now]
-        for one in over:
+        expired = [one for one, (_, until) in self._documents.items() if until is not None and until <= now]
+        for one in expired:
             if one != owner:
                 self._drop(one)
         if more > self._total:
@@ -81,4 +81,4 @@ class InMemoryStore:
                 raise full(self._size + more > self._total, self._owners, self._total) from None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""

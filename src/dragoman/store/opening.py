@@ -16,7 +16,7 @@ FORMS = "memory: (this process), sqlite:PATH (a file) or bus (the store of the b
 
 
 class SharesValues(Protocol):
-    """The part of a `bus.Bus` that is used."""
+    """The part of a `bus.Bus` that a store uses."""
 
     @property
     def url(self) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from .contract import Change, StoreLost
 
 HELD = 5.0
-"""Seconds after which a lock ends by itself. A change takes some milliseconds, and is given up after half of them."""
+"""Seconds after which a lock ends by itself. A change takes some milliseconds, and is given up after half
+of this time."""
 PATIENCE = 10.0
 """Seconds to wait for the lock."""
 _PAUSES = (0.002, 0.05)
@@ -49,7 +50,7 @@ class SharedStore:
         self._locks[owner] = (lock, users + 1)  # within this process calls wait for each other without asking the bus
         try:
             async with lock:
-                return await self._alone(owner, edit)
+                return await self._change_locked(owner, edit)
         except ConnectionError as error:
             raise error if isinstance(error, StoreLost) else StoreLost(str(error)) from error
         finally:
@@ -57,7 +58,7 @@ class SharedStore:
             if users > 1:
                 self._locks[owner] = (lock, users - 1)
 
-    async def _alone(self, owner: str, edit: Change) -> Any:
+    async def _change_locked(self, owner: str, edit: Change) -> Any:
         values, key = self._values, _key(owner)
         mark = os.urandom(8).hex().encode()
         await self._take(f"{key}.lock", mark)
@@ -88,7 +89,7 @@ class SharedStore:
             pause = min(longest, pause * 2)
 
     async def close(self) -> None:
-        """The bus belongs to the serving."""
+        """Do nothing: the bus belongs to `serve`."""
 
 
 def _key(owner: str) -> str:

@@ -40,14 +40,14 @@ _YIELDS = (
     "SELECT stranger FROM documents WHERE stranger IS NOT NULL AND owner != ?1 GROUP BY stranger "
     "ORDER BY count(*) DESC LIMIT 1) ORDER BY until LIMIT 1)"
 )
-"""As in memory: of the stranger that has most the oldest goes, but not what is being replaced."""
+"""Deletes the document that expires first of the stranger that has most, but not the one that is being replaced."""
 GIVE_WAY = 64
-"""Documents of strangers that go for one change of a full file, at most: each change waits for them."""
+"""The most documents of strangers that are deleted for one change of a full file: the change waits for that."""
 
 
 class SqliteStore:
     """An `Engine`. `owners`: documents at once; `total`: bytes of the file. Documents of strangers give way, first
-    those of the one that has most. Raises LocalError for a file that cannot be opened or is of something else."""
+    those of the one that has most. Raises LocalError for a file that cannot be opened or is not such a store."""
 
     def __init__(self, path: str, owners: int, total: int, clock: Callable[[], float] = time.time) -> None:
         if path.lower().startswith("file:"):
@@ -77,15 +77,15 @@ class SqliteStore:
             db.execute(f"PRAGMA max_page_count = {max(MINIMUM, self._total // page)}")
             db.execute(_TABLE)
             db.execute("SELECT owner, document, until FROM documents LIMIT 1")
-            self._widen(db)
+            self._upgrade(db)
         except BaseException:
             db.close()
             raise
         return db
 
-    def _widen(self, db: sqlite3.Connection) -> None:
-        """Add to a file of an earlier version what it does not have."""
-        db.execute("BEGIN IMMEDIATE")  # of several processes one does so
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        """Add the columns and indexes that a file of an earlier version lacks."""
+        db.execute("BEGIN IMMEDIATE")  # one of several processes does so
         if "stranger" not in {row[1] for row in db.execute("PRAGMA table_info (documents)")}:
             db.execute(_COLUMN)
         db.execute(_INDEX)
@@ -153,11 +153,11 @@ class SqliteStore:
         raise full(False, self._owners, self._total)
 
     def _yield(self, owner: str) -> int:
-        """Let a stranger's document go for one of another owner; how many did."""
+        """Delete a stranger's document to make room for this owner; return how many were deleted, 0 or 1."""
         return self._db.execute(_YIELDS, (owner,)).rowcount
 
     def _purge(self) -> int:
-        """Remove what has expired; how many documents that were."""
+        """Delete expired documents; return their number."""
         return self._db.execute("DELETE FROM documents WHERE until <= ?", (self._clock(),)).rowcount
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 Rules:
 
 - Never payloads, header fields, tokens or claims: method, outcome, milliseconds, caller, sizes. Of an MCP call the name
-  of its tool or prompt stands beside the method.
+  of its tool or prompt is written too.
 - Refusals, which an enemy can cause at will, are sampled: above `REFUSALS` lines a second they are counted, and a line
   gives their number before the next one of a later second.
 - A call that belongs to a trace has its id: that of `Traces`, else the one that its sender names.
@@ -40,7 +40,7 @@ class AccessLog:
 
     `write`: takes a line with its line end, and must not block; None: a queue of its own for stderr, which `flush`
     waits for. `format`: "text" or "json". `refusals`: lines a second about what is refused. Raises LocalError for
-    options that are none.
+    invalid options.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class AccessLog:
         self._format: LogFormat = format
         self._allowed = refusals
         self._second = 0
-        self._told = 0
+        self._written = 0
         self._crowded = 0  # the second in which refusals were left out
-        self._unsaid = 0
+        self._left_out = 0
 
     def __repr__(self) -> str:
         return f"AccessLog(format={self._format!r})"
@@ -78,14 +78,14 @@ class AccessLog:
             return
         refused = seen.outcome == "refused" or seen.outcome == "dropped"
         when = now()
-        if refused and not self._room(when):
+        if refused and not self._may_write(when):
             return
         self._line(when, "refused" if refused else "call", _of_call(seen))
 
     def rejected(self, seen: Rejection) -> None:
-        """Write a line for what no service has seen."""
+        """Write a line for what a wire has turned away."""
         when = now()
-        if self._room(when):
+        if self._may_write(when):
             members: dict[str, Any] = {"outcome": "rejected", "kind": seen.kind}
             if seen.status is not None:
                 members["status"] = seen.status
@@ -94,31 +94,31 @@ class AccessLog:
 
     def flush(self) -> None:
         """Write the number of refusals that were left out, and wait a moment for a queue of its own."""
-        self._say_unsaid(now())
+        self._write_left_out(now())
         if self._queue is not None:
             self._queue.flush()
 
-    def _room(self, when: float) -> bool:
+    def _may_write(self, when: float) -> bool:
         """Return whether one more line about a refusal may be written in this second."""
         second = int(when)
         if second != self._second:
-            self._second, self._told = second, 0
-        self._told += 1
-        if self._told > self._allowed:
-            self._unsaid += 1
+            self._second, self._written = second, 0
+        self._written += 1
+        if self._written > self._allowed:
+            self._left_out += 1
             self._crowded = second
-        return self._told <= self._allowed
+        return self._written <= self._allowed
 
     def _line(self, when: float, message: str, members: dict[str, Any]) -> None:
-        if self._unsaid and int(when) != self._crowded:
-            self._say_unsaid(when)
+        if self._left_out and int(when) != self._crowded:
+            self._write_left_out(when)
         shown = {name: _cut(value) for name, value in members.items()}
         self._write(log_line(self._format, when, "info", "access", message, shown))
 
-    def _say_unsaid(self, when: float) -> None:
-        if self._unsaid:
-            line = log_line(self._format, when, "info", "access", "refusals left out", {"count": self._unsaid})
-            self._unsaid = 0
+    def _write_left_out(self, when: float) -> None:
+        if self._left_out:
+            line = log_line(self._format, when, "info", "access", "refusals left out", {"count": self._left_out})
+            self._left_out = 0
             self._write(line)
 
 
@@ -155,7 +155,7 @@ def _of_call(seen: Observation) -> dict[str, Any]:
 
 
 def _named_trace(seen: Observation) -> int:
-    """The trace that its sender names, where nothing here makes spans."""
+    """Return the trace that the sender names, for a process that makes no spans; 0 without one."""
     named = (in_meta(seen) if seen.protocol == "mcp" else None) or in_headers(seen.caller.headers)
     return 0 if named is None else named.trace_id
 

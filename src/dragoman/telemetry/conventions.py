@@ -4,8 +4,8 @@ Rules:
 
 - This file has all of the names; both conventions are in development and change.
 - Arguments, results, texts of errors and header fields are never attributes.
-- What a far end may choose at will is cut after `SHOWN` characters. A method that there is not is "_OTHER", since the
-  name of a span must have few values.
+- What a far end may choose at will is cut after `SHOWN` characters. A method that does not exist is "_OTHER", since
+  the name of a span must have few values.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def name_of(seen: Observation) -> str:
 
 
 def beginning(seen: Observation) -> dict[str, Any]:
-    """Return the attributes that a sampler may look at."""
+    """Return the attributes that are known at the beginning, for a sampler."""
     found: dict[str, Any] = _of_method(seen.protocol, name_of(seen), seen.service)
     if (transport := _TRANSPORTS.get(seen.caller.scheme)) is not None:
         found["network.transport"] = transport
@@ -115,11 +115,11 @@ def ending(seen: Observation) -> tuple[str, dict[str, Any]]:
 
 def _of_mcp(seen: Observation, name: str, found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a call's attributes with those that MCP adds: the revision, and the tool or prompt that was named."""
-    given = _given(seen)
-    version = given.meta.get(_META_VERSION) or seen.caller.headers.get(_VERSION)
+    params = _params_of(seen)
+    version = params.meta.get(_META_VERSION) or seen.caller.headers.get(_VERSION)
     if isinstance(version, str):
         found["mcp.protocol.version"] = version[:SHOWN]
-    chosen = given.name
+    chosen = params.name
     if seen.method in _TARGETS and chosen and isinstance(chosen, str):
         found |= _of_target(seen.method, chosen[:SHOWN])
         if seen.code is None:  # else there may be no such tool
@@ -230,8 +230,8 @@ def _wrong(seen: Observation) -> str | None:
     return None
 
 
-def _given(seen: Observation) -> _Params:
-    """Return the params that are known: on the way out they are in the message alone."""
+def _params_of(seen: Observation) -> _Params:
+    """Return the params, empty if they are not known; on the way out they are only in the message."""
     with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
         if isinstance(seen.params, Raw):
             return _params(seen.params)

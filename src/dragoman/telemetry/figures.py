@@ -18,7 +18,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 EARLIEST = frozenset(("process_start_time_seconds",))
-"""Of these the least counts, and not the sum."""
+"""Families of which the least value counts, not the sum."""
 
 
 class MetricSample(Struct, frozen=True, omit_defaults=True):
@@ -75,8 +75,8 @@ def _sum(one: MetricSample, other: MetricSample) -> MetricSample:
 
 
 def quantile(bounds: Sequence[float], sample: MetricSample, share: float) -> float:
-    """Return the value that this share of a histogram's values does not exceed: read off the line between the bounds of
-    its bucket, and never beyond the least and the most that there were. `sample` has at least one value."""
+    """Return the value that this share of a histogram's values does not exceed: interpolated between the bounds of its
+    bucket, within the least and the greatest value that was counted. `sample` has at least one value."""
     wanted, below = share * sum(sample.buckets), 0
     found = sample.most
     for at, fell in enumerate(sample.buckets):

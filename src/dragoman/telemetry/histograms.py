@@ -72,28 +72,28 @@ class HistogramExporter(MetricExporter):
         """Export a batch with our histograms in it."""
         resources = list(metrics_data.resource_metrics)
         if resources:
-            resources[0] = replace(resources[0], scope_metrics=self._beside(resources[0].scope_metrics))
+            resources[0] = replace(resources[0], scope_metrics=self._with_ours(resources[0].scope_metrics))
             metrics_data = replace(metrics_data, resource_metrics=resources)
         return self._exporter.export(metrics_data, timeout_millis, **kwargs)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Call the other exporter."""
+        """As the other exporter, which is called."""
         return self._exporter.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """Call the other exporter."""
+        """As the other exporter, which is called."""
         self._exporter.shutdown(timeout_millis, **kwargs)
 
-    def _beside(self, scopes: Sequence[ScopeMetrics]) -> list[ScopeMetrics]:
-        """Return the scopes with our histograms in our own."""
-        made = self._made(time_ns())
+    def _with_ours(self, scopes: Sequence[ScopeMetrics]) -> list[ScopeMetrics]:
+        """Return the scopes, with our histograms added to ours."""
+        made = self._make_histograms(time_ns())
         ours = next((one for one in scopes if one.scope.name == "dragoman"), None)
         if ours is None:
             return [*scopes, ScopeMetrics(InstrumentationScope("dragoman"), made, "")]
         return [replace(one, metrics=[*one.metrics, *made]) if one is ours else one for one in scopes]
 
-    def _made(self, now: int) -> list[Metric]:
-        """Return the histograms at this time, in nanoseconds."""
+    def _make_histograms(self, now: int) -> list[Metric]:
+        """Return the histograms as they are. `now`: Unix time in nanoseconds."""
         counted, delta = _counted(self._metrics), self._wanted is AggregationTemporality.DELTA
         points: dict[tuple[str, str], list[HistogramDataPoint]] = {}
         for (name, words, attributes), (seconds, buckets) in counted.items():

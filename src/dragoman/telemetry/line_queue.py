@@ -82,7 +82,8 @@ class LineQueue:
 
 
 def to_stderr(text: str) -> None:
-    """Bypass Python's buffer: a thread blocked inside it would be a fatal error when the interpreter ends."""
+    """Write to stderr, past Python's buffer: a thread that is blocked inside that is a fatal error when the interpreter
+    ends."""
     try:
         where = sys.stderr.fileno()
     except (OSError, ValueError):  # sys.stderr was replaced by an object in memory

@@ -27,7 +27,7 @@ _plain = re.compile(r"[\w./:@+*~-]+\Z", re.ASCII).match
 
 
 def log_line(format: LogFormat, when: float, level: str, logger: str, message: str, members: Mapping[str, Any]) -> str:
-    """Write one line with its line end. `when`: Unix seconds. `message` must be safe to print; members may be
+    """Return one line with its line end. `when`: Unix seconds. `message` must be safe to print; members may be
     anything."""
     if format == "json":
         return _ascii({"time": stamp(when), "level": level, "logger": logger, "message": message, **members}) + "\n"
@@ -36,7 +36,7 @@ def log_line(format: LogFormat, when: float, level: str, logger: str, message: s
 
 
 def stamp(when: float) -> str:
-    """Write a time as RFC 3339 in UTC with milliseconds."""
+    """Return a time as RFC 3339 in UTC, with milliseconds. `when`: Unix seconds."""
     whole = int(when)
     return f"{_seconds(whole)}.{int((when - whole) * 1000):03}Z"
 
@@ -54,7 +54,7 @@ def _value(value: object) -> str:
 
 
 def _ascii(found: dict[str, Any]) -> str:
-    """Write as JSON: escaped where a terminal or a reader of lines might read more than text."""
+    """Return an object as JSON, in ASCII where a terminal or a reader of lines might take more than text from it."""
     try:
         text = msgspec.json.encode(found).decode()
     except UnicodeEncodeError:  # half a surrogate pair

@@ -64,8 +64,8 @@ Read = Callable[[], Mapping[str, float]]
 
 class Durations(Struct, frozen=True):
     """How long the calls of one method took that ended in one way. `protocol`, `direction`, `outcome` as of an
-    `Observation`; `code`: the error's, "" without one; `buckets`: how many fell below each of `BOUNDS`, not added up,
-    and the last beyond all; `seconds`: their sum."""
+    `Observation`; `code`: the error's, "" without one; `buckets`: how many fell into each bucket of `BOUNDS`,
+    not cumulative, the last beyond all bounds; `seconds`: their sum."""
 
     direction: Direction
     protocol: str
@@ -111,7 +111,7 @@ class _Method(Struct, eq=False):
             self.failed.setdefault(key, _Tally()).add(tally)
 
     def tallies(self) -> list[tuple[str, str, _Tally]]:
-        """Yield all tallies, with their outcome and code."""
+        """Return all tallies, with their outcome and code."""
         plain = [(f"{outcome}", "", one) for outcome, one in list(self.over.items())]
         return plain + [(f"{outcome}", code, one) for (outcome, code), one in list(self.failed.items())]
 
@@ -134,13 +134,13 @@ class _Side(Struct, eq=False):
     sent: int = 0
     gone: dict[str | tuple[str, str], float] = {}
     """What was removed, the latest last, and when: a call of it may end later."""
-    looked: float = -SILENT
-    """When it was last looked which labels are free."""
+    freed: float = -SILENT
+    """When labels that are not used any more were last freed."""
     counts: dict[str | tuple[str, str], int] = {}
-    """How many calls each had then."""
+    """How many calls each label had then."""
 
     def remove(self, key: str | tuple[str, str], when: float) -> None:
-        """Note since when the method is removed."""
+        """Note that a method was removed, and count its calls without its label."""
         self.gone.pop(key, None)
         self.gone[key] = when
         if len(self.gone) > METHODS:
@@ -154,21 +154,21 @@ class _Side(Struct, eq=False):
             rest = self.unknown if isinstance(key, str) else self.methods.setdefault(key[0], _Method())
             rest.add(found)
 
-    def room(self, key: str | tuple[str, str], seen: Observation) -> bool:
-        """Return whether there is a label for something new."""
+    def may_add(self, key: str | tuple[str, str], seen: Observation) -> bool:
+        """Return whether a new method or target may have a label of its own."""
         if (removed := self.gone.get(key)) is not None:
             if seen.began <= removed:
                 return False
-            del self.gone[key]  # it is there again
+            del self.gone[key]  # it is registered again
         now = seen.ended or seen.began
-        if len(self.methods) >= METHODS and now - self.looked >= SILENT:
+        if len(self.methods) >= METHODS and now - self.freed >= SILENT:
             counts = {
                 key: sum(sum(one.buckets) for *_, one in method.tallies()) for key, method in self.methods.items()
             }
             for one, count in counts.items():
                 if self.counts.get(one) == count and one not in TARGETS:
                     self.fold(one)
-            self.looked, self.counts = now, counts
+            self.freed, self.counts = now, counts
         return len(self.methods) < METHODS
 
     def of(self, seen: Observation) -> _Method:
@@ -177,13 +177,13 @@ class _Side(Struct, eq=False):
         if named and (target := _target(seen)):
             key = seen.method, target
             found = self.methods.get(key)
-            if found is None and (seen.target or seen.outcome == "result") and self.room(key, seen):
+            if found is None and (seen.target or seen.outcome == "result") and self.may_add(key, seen):
                 found = self.methods[key] = _Method()
             if found is not None:
                 return found
         found = self.methods.get(seen.method)
         if found is None:
-            if not named and (seen.started is None or not self.room(seen.method, seen)):
+            if not named and (seen.started is None or not self.may_add(seen.method, seen)):
                 return self.unknown
             found = self.methods[seen.method] = _Method()
         return found
@@ -202,7 +202,7 @@ class _Side(Struct, eq=False):
         return found
 
     def each(self) -> list[tuple[str, str, _Method]]:
-        """Yield all methods with their names, and those of tools and prompts."""
+        """Return all methods, with their names and those of tools and prompts."""
         found = [(*key, one) if isinstance(key, tuple) else (key, "", one) for key, one in list(self.methods.items())]
         return [*found, (UNKNOWN, "", self.unknown)]
 

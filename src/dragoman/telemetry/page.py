@@ -25,7 +25,7 @@ class MetricsPage(HttpAlone):
         self._text = text
 
     def http_endpoints(self, at: str) -> Mapping[str, Callable[[HttpRequest, Reply], None]]:
-        """The endpoint at `/metrics`."""
+        """Return the endpoint at `/metrics`."""
         return {at.rstrip("/") + PATH: self._get}
 
     def _get(self, request: HttpRequest, reply: Reply) -> None:

@@ -1,7 +1,7 @@
 """What the system knows of this process, under the names that Prometheus' own clients use, and which version it runs.
 
-What a system does not tell is left out: all of it is there on Linux. Of several processes the numbers add up, but for
-the start, which is that of the first.
+What a system does not report is left out; Linux reports all of it. The numbers of several processes are added up,
+except the start, of which the first counts.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Rules:
 
 - Only within a span that is recorded: what a replica does for itself, such as reporting that it lives, is not a trace.
 - Keys and values of the store are never attributes, because a key may be that of a session.
-- A message that is published within a span carries its context, before the message itself (`bus.contract.traced`).
-  Where its subscriber has a `TracedBus` too, what that does is a span of kind consumer below it; any other gets the
-  message alone.
+- A message that is published within a span carries its context, before the message itself
+  (`bus.contract.with_trace_context`). Where its subscriber has a `TracedBus` too, what that does is a span of kind
+  consumer below it; any other gets the message alone.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ERROR: Final = Status(StatusCode.ERROR)
 
 
 class TracedBus:
-    """A `Bus` that makes spans: `serve(server, bus=TracedBus(await open_bus("redis://...")), ...)`. It closes the bus
-    that it has.
+    """A `Bus` that makes spans: `serve(server, bus=TracedBus(await open_bus("redis://...")), ...)`. Its `close` closes
+    that bus too.
 
     `provider`: an OpenTelemetry `TracerProvider`; None: the global one. LocalError where either is something else.
     """
@@ -52,18 +52,18 @@ class TracedBus:
         self._bus = bus
         self._tracer: trace.Tracer = source.get_tracer("dragoman")
         self.url: str = bus.url
-        """That of the bus, without credentials."""
+        """The URL of the bus, without credentials."""
         self.store: Store | None = None if bus.store is None else _TracedStore(bus.store, bus.url, self.span)
         """The store of the bus, traced; None if it has none."""
 
     @property
     def alive(self) -> bool:
-        """As of the bus."""
+        """Whether the engine is connected."""
         return self._bus.alive
 
     @property
     def on_state(self) -> Callable[[bool], object] | None:
-        """As of the bus."""
+        """Called with False when the engine is lost, and with True when it is back."""
         return self._bus.on_state
 
     @on_state.setter
@@ -73,10 +73,12 @@ class TracedBus:
     async def publish(self, topic: str, message: bytes) -> None:
         """Publish, in a span of kind producer. Raises BusLost."""
         with self.span(SpanKind.PRODUCER, publishing(self.url, topic)) as span:
-            await self._bus.publish(topic, message if span is None else with_trace_context(message, _written(span)))
+            await self._bus.publish(
+                topic, message if span is None else with_trace_context(message, _context_text(span))
+            )
 
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> Subscription:
-        """As of the bus."""
+        """Subscribe; `take` runs in a span if its message names one. Raises BusLost."""
         return await self._bus.subscribe(topic, partial(self._take, topic, take))
 
     def _take(self, topic: str, take: Callable[[bytes], object], message: bytes) -> None:
@@ -88,7 +90,7 @@ class TracedBus:
         name, attributes = processing(self.url, topic)
         parent = trace.set_span_in_context(NonRecordingSpan(span_context(named)), contexts.Context())
         span = self._tracer.start_span(name, parent, SpanKind.CONSUMER, attributes)
-        with _ended(span):
+        with _end_with_block(span):
             within(span).run(take, message)
 
     async def close(self) -> None:
@@ -107,12 +109,12 @@ class TracedBus:
             return
         name, attributes = named
         span = self._tracer.start_span(name, kind=kind, attributes=attributes)
-        with _ended(span):
+        with _end_with_block(span):
             yield span
 
 
 @contextmanager
-def _ended(span: Span) -> Iterator[None]:
+def _end_with_block(span: Span) -> Iterator[None]:
     """End the span with the block, and record what that raised."""
     try:
         yield
@@ -124,7 +126,7 @@ def _ended(span: Span) -> Iterator[None]:
         span.end()
 
 
-def _written(span: Span) -> str:
+def _context_text(span: Span) -> str:
     """Return the context of a span, as `in_text` reads it."""
     made = span.get_span_context()
     text = write_traceparent(made.trace_id, made.span_id, made.trace_flags)

@@ -93,7 +93,7 @@ class Traces:
         """Do nothing: how long it waited is an attribute at the end."""
 
     def ended(self, seen: Observation) -> None:
-        """End its span."""
+        """End the span of a call or a notification."""
         span = self._spans.pop(seen, None)
         if span is None:
             return
@@ -109,7 +109,7 @@ class Traces:
 
 
 def within(span: Span) -> Variables:
-    """Run a handler in this span, and in its own baggage only."""
+    """Return a context in which a handler runs: with this span as the current one, and without baggage."""
     made = copy_context()
     made.run(contexts.attach, trace.set_span_in_context(span, contexts.Context()))
     return made

@@ -46,8 +46,10 @@ PAUSES = (0.1, 10.0)
 STEADY = 10.0
 """Seconds of service after which the end of a worker is not counted as a repetition of the last end."""
 ATTEMPTS = 5
+"""Failed starts in a row after which the supervisor gives up, if no worker serves."""
 _UNTIL_CHANGED = 1e6
-_NOBODY = ABSENT.to_bytes(8, sys.byteorder, signed=True)
+"""The pause, in seconds, of a slot that waits for a change of the program."""
+_NO_WORKER = ABSENT.to_bytes(8, sys.byteorder, signed=True)
 ENDED_KEPT = 1000
 """Last reports of ended workers that are kept until they are collected."""
 START_TIME = 60.0
@@ -130,7 +132,7 @@ class WorkerFailure(Struct, frozen=True):
 
 
 class _Slot:
-    """The slot of one worker at a time, and its pauses."""
+    """A slot, in which one worker runs at a time, and the pauses between its workers."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -172,7 +174,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._wanted = asyncio.Event()
+        self._reload_due = asyncio.Event()
         self._generation = 0
         self._failures = 0
         self._starts = 0
@@ -186,9 +188,9 @@ class Supervisor:
         self._signals()
         self._waits_for_change = changes is not None
         self._slots = [_Slot(number) for number in range(1, workers + 1)]
-        self._load_board.write(_NOBODY * workers)
+        self._load_board.write(_NO_WORKER * workers)
         self._load_board.flush()
-        self._begin(self._first())
+        self._begin(self._start_all())
         self._begin(self._reloads())
         if changes is not None:
             self._begin(self._watch(changes))
@@ -220,10 +222,10 @@ class Supervisor:
 
     def reload(self) -> None:
         """Replace every worker, one after the other."""
-        self._wanted.set()
-        self._now()
+        self._reload_due.set()
+        self._end_pauses()
 
-    def _now(self) -> None:
+    def _end_pauses(self) -> None:
         """End every pause now, also one that is about to begin."""
         hurry, self._hurry = self._hurry, asyncio.Event()
         hurry.set()
@@ -241,7 +243,7 @@ class Supervisor:
             self._say(f"the supervisor failed: {fault!r}", True)
             self._give_up(1)
 
-    async def _first(self) -> None:
+    async def _start_all(self) -> None:
         """Start the first worker alone, so that an error of the program is reported once and not by each worker."""
         await self._fill(self._slots[0])
         for slot in self._slots[1:]:
@@ -258,16 +260,16 @@ class Supervisor:
             async with slot.lock:
                 if slot.worker is not None or self._stop.is_set():
                     return
-                hurry = self._hurry  # a later request may come too late for the worker that starts now
-                worker = await self._come(slot.number)
+                hurry = self._hurry  # a reload that is requested from now on may come too late for this worker
+                worker = await self._start_and_wait(slot.number)
                 if isinstance(worker, WorkerProcess):
-                    self._serves(slot, worker)
+                    self._adopt(slot, worker)
                     return
                 slot.pause_longer()
                 if not self._stop.is_set():
                     self._failed(slot, worker)
 
-    async def _come(self, number: int) -> WorkerProcess | WorkerFailure:
+    async def _start_and_wait(self, number: int) -> WorkerProcess | WorkerFailure:
         """Start a process and wait until it listens or has failed."""
         try:
             worker = await self._start(number)
@@ -284,7 +286,8 @@ class Supervisor:
         words = f"worker {number} (pid {worker.pid}) {worker.how()} before it listened"
         return WorkerFailure(words, worker.pid, worker.over.result())
 
-    def _serves(self, slot: _Slot, worker: WorkerProcess) -> None:
+    def _adopt(self, slot: _Slot, worker: WorkerProcess) -> None:
+        """Put a worker that listens into its slot."""
         slot.worker = worker
         self._failures = 0
         if not self._announced:
@@ -299,7 +302,7 @@ class Supervisor:
             return
         slot.worker = None
         self._faults += 1
-        os.pwrite(self._load_board.fileno(), _NOBODY, (slot.number - 1) * len(_NOBODY))
+        os.pwrite(self._load_board.fileno(), _NO_WORKER, (slot.number - 1) * len(_NO_WORKER))
         lived = asyncio.get_running_loop().time() - worker.since
         if lived >= STEADY:
             slot.pause_no_more()
@@ -309,7 +312,7 @@ class Supervisor:
         self._begin(self._fill(slot))
 
     def _failed(self, slot: _Slot, failure: WorkerFailure) -> None:
-        """Give up, or begin another worker: one ended before it listened."""
+        """Give up, wait for a change, or begin another worker: one ended before it listened."""
         self._failures += 1
         self._faults += 1
         if self._waits_for_change:
@@ -319,40 +322,44 @@ class Supervisor:
             if failure.pid is None:  # no process has reported it
                 self._say(failure.words, True)
             self._give_up(USAGE)
-        elif self._failures >= ATTEMPTS and not self._any():
+        elif self._failures >= ATTEMPTS and not self._has_worker():
             self._say(f"{failure.words}; giving up after {self._failures} attempts", True)
             self._give_up(1)
         else:
             self._say(f"{failure.words}; {_when(slot.pause)}", True)
 
-    def _any(self) -> bool:
+    def _has_worker(self) -> bool:
         return any(slot.worker is not None for slot in self._slots)
 
     def _give_up(self, status: int) -> None:
         self._status = status
         self._stop.set()
-        self._now()
+        self._end_pauses()
 
     async def _start(self, number: int) -> WorkerProcess:
         """Start a process. Raises OSError."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         sockets = self._sockets.numbers()
-        job = WorkerSpec(
+        spec = WorkerSpec(
             number=number,
-            line=theirs.fileno(),
+            pipe=theirs.fileno(),
             supervisor=os.getpid(),
             load_board=self._load_board.fileno(),
             announce=number == 1 and not self._announced,
             sockets=sockets,
         )
-        handed = [theirs.fileno(), self._load_board.fileno(), *(one for several in sockets.values() for one in several)]
+        descriptors = [
+            theirs.fileno(),
+            self._load_board.fileno(),
+            *(one for several in sockets.values() for one in several),
+        ]
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
-                env={**self._env, VARIABLE: msgspec.json.encode(job).decode()},
-                pass_fds=handed,
+                env={**self._env, VARIABLE: msgspec.json.encode(spec).decode()},
+                pass_fds=descriptors,
                 start_new_session=True,  # Ctrl-C reaches it through the supervisor
             )
         except BaseException:
@@ -392,14 +399,14 @@ class Supervisor:
     async def _reloads(self) -> None:
         """Run reloads one after another; several requests made meanwhile are one."""
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._reload_due.wait()
+            self._reload_due.clear()
             self._generation += 1
-            environment = self._announced and notify_reloading()
+            notified = self._announced and notify_reloading()
             for slot in self._slots:
                 if not await self._replace(slot):
                     break
-            if environment:
+            if notified:
                 notify("READY=1")
 
     async def _replace(self, slot: _Slot) -> bool:
@@ -409,14 +416,14 @@ class Supervisor:
             if old is None or old.generation == self._generation:  # `_fill` starts a new worker anyway
                 slot.pause_no_more()
                 return True
-            worker = await self._come(slot.number)
+            worker = await self._start_and_wait(slot.number)
             if isinstance(worker, WorkerFailure):
                 self._faults += 1
                 if not self._stop.is_set():
                     self._say(f"the new {worker.words}; the old ones go on", True)
                 return False
             slot.pause_no_more()
-            self._serves(slot, worker)
+            self._adopt(slot, worker)
         self._begin(self._retire(old))
         return True
 
@@ -452,7 +459,7 @@ class Supervisor:
             return
         self._say("draining: calls in flight may end, new ones are refused (a second signal ends at once)", True)
         self._stop.set()
-        self._now()
+        self._end_pauses()
 
     async def _end(self) -> None:
         """Accept no new connection, let calls finish, and kill the workers that do not end in time."""

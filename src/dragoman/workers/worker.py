@@ -27,12 +27,13 @@ from msgspec import Struct, field
 from ..jsonrpc.errors import LocalError
 
 VARIABLE = "DRAGOMAN_WORKER"
+"""The environment variable with the `WorkerSpec`, as JSON."""
 MOST = 1_024
-"""Workers of one supervisor: each holds sockets, pipes and a process; a number beyond is a slip of the keyboard."""
+"""Workers of one supervisor: each holds sockets, pipes and a process; a greater number is a typing error."""
 READY = b"ready"
 DRAIN = b"drain\n"
 REPORT = b"report"
-ASK = REPORT + b"\n"
+REPORT_REQUEST = REPORT + b"\n"
 QUERY = b"query"
 ANSWER = b"answer"
 LAST_WORDS = 1.0
@@ -42,13 +43,13 @@ GRACE = 3.0
 
 
 class WorkerSpec(Struct, frozen=True):
-    """What the supervisor passes to a worker. `line`: the descriptor of the control pipe; `sockets`: as
+    """What the supervisor passes to a worker. `pipe`: the descriptor of the control pipe; `sockets`: as
     `Options.sockets`; `announce`: whether this worker prints what is served and where; `supervisor`: the supervisor's
     process id; `load_board`: the descriptor of the shared memory with each worker's number of channels, see
     `net.accept`."""
 
     number: int
-    line: int
+    pipe: int
     supervisor: int
     load_board: int
     announce: bool = False
@@ -66,27 +67,27 @@ def take_worker_spec() -> WorkerSpec | None:
     text = os.environ.pop(VARIABLE, "")
     if not text:
         return None
-    job = msgspec.json.decode(text, type=WorkerSpec)
-    for number in (job.line, job.load_board, *(one for several in job.sockets.values() for one in several)):
+    spec = msgspec.json.decode(text, type=WorkerSpec)
+    for number in (spec.pipe, spec.load_board, *(one for several in spec.sockets.values() for one in several)):
         with contextlib.suppress(OSError):  # reported where it is used
             os.set_inheritable(number, False)
-    return job
+    return spec
 
 
 class ControlPipe:
-    """The pipe to the supervisor. `drain` is called on the loop when the supervisor says so, and when it is dead.
-    `report`: makes the report for the supervisor, on the loop; one line without its end. `answer`: answers
-    its JSON-RPC messages, on the loop, and the same; without it they get no answer."""
+    """The pipe to the supervisor. `drain` is called on the loop when the supervisor requests it, and when it is dead.
+    `report`: makes the report for the supervisor, on the loop, as one line without its end. `answer`: answers JSON-RPC
+    messages of the supervisor, likewise; without it they get an empty answer."""
 
     def __init__(
         self,
-        job: WorkerSpec,
+        spec: WorkerSpec,
         drain: Callable[[], object],
         seconds: float,
         report: Callable[[], bytes] | None = None,
         answer: Callable[[bytes], bytes | None] | None = None,
     ) -> None:
-        self._socket = socket.socket(fileno=job.line)
+        self._socket = socket.socket(fileno=spec.pipe)
         self._drain = drain
         self._report = report
         self._answer = answer
@@ -94,7 +95,7 @@ class ControlPipe:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._over = threading.Event()
-        threading.Thread(target=self._read, name="dragoman-line", daemon=True).start()
+        threading.Thread(target=self._read, name="dragoman-pipe", daemon=True).start()
 
     def ready(self) -> None:
         """Report that the worker listens."""
@@ -103,39 +104,39 @@ class ControlPipe:
     def close(self) -> None:
         """Close the pipe: the worker has ended."""
         if self._report is not None:
-            self._reported().join(LAST_WORDS)
+            self._send_report().join(LAST_WORDS)
         self._over.set()
 
     def _send(self, line: bytes) -> None:
         with self._sending, contextlib.suppress(OSError):  # the supervisor is dead; the reading thread sees that too
             self._socket.sendall(line)
 
-    def _reported(self) -> threading.Thread:
+    def _send_report(self) -> threading.Thread:
         """Make the report, and send it from a thread: the supervisor may be slow."""
         made = b"" if self._report is None else self._report()
-        return self._sent(b"%b %b\n" % (REPORT, made))
+        return self._send_in_thread(b"%b %b\n" % (REPORT, made))
 
-    def _answered(self, query: bytes) -> None:
+    def _send_answer(self, query: bytes) -> None:
         number, _, message = query.partition(b" ")
         made = None if self._answer is None else self._answer(message)
-        self._sent(b"%b %b %b\n" % (ANSWER, number, made or b""))
+        self._send_in_thread(b"%b %b %b\n" % (ANSWER, number, made or b""))
 
-    def _sent(self, line: bytes) -> threading.Thread:
+    def _send_in_thread(self, line: bytes) -> threading.Thread:
         thread = threading.Thread(target=self._send, args=(line,), daemon=True)
         thread.start()
         return thread
 
     def _read(self) -> None:
         rest, draining = b"", False
-        while said := self._next():
-            *lines, rest = (rest + said).split(b"\n")
+        while data := self._next():
+            *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 word, _, query = line.partition(b" ")
                 if word == REPORT:
-                    self._on_loop(self._reported)
+                    self._on_loop(self._send_report)
                 elif word == QUERY:
-                    self._on_loop(partial(self._answered, query))
-                elif not draining:  # it shall drain; the supervisor may still die
+                    self._on_loop(partial(self._send_answer, query))
+                elif not draining:  # DRAIN; the pipe is read on, because the supervisor may still die
                     draining = True
                     self._on_loop(self._drain)
         if not draining:
@@ -148,7 +149,7 @@ class ControlPipe:
             self._loop.call_soon_threadsafe(work)
 
     def _next(self) -> bytes:
-        """Return what the supervisor says next, `ASK`, `DRAIN` or a query; empty when it is dead."""
+        """Return what the supervisor sends next, `REPORT_REQUEST`, `DRAIN` or a query; empty when it is dead."""
         try:
             return self._socket.recv(1024)
         except OSError:

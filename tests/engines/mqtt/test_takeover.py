@@ -183,7 +183,7 @@ async def test_a_worker_that_is_back_keeps_what_it_has(back: bool, clock: Clock)
         else:
             await one.back()
         clock.claimed.set()
-        await one.adapter.asides.wait(PATIENCE)
+        await one.adapter.background.wait(PATIENCE)
         assert not [link for link in one.broker.links if link.client == DEAD]
 
 
@@ -199,7 +199,7 @@ async def test_of_those_that_claim_the_first_by_name_takes_over(
         await one.fence()
         clock.claimed.set()
         await endpoint(one)
-        await one.adapter.asides.wait(PATIENCE)
+        await one.adapter.background.wait(PATIENCE)
         claims = [body for body in said_of_the_will(one) if body]
         assert len(claims) == (1 if heir else 2)
 
@@ -211,7 +211,7 @@ async def test_a_will_that_comes_twice_is_one_death(clock: Clock) -> None:
         await one.broker.until(lambda: len(said_of_the_will(one)) == 2)
         clock.claimed.set()
         await endpoint(one)
-        await one.adapter.asides.wait(PATIENCE)
+        await one.adapter.background.wait(PATIENCE)
         assert [link.client for link in one.broker.links].count(DEAD) == 1
 
 
@@ -239,7 +239,7 @@ async def test_a_place_that_is_refused_is_left_as_it_is(clock: Clock, caplog: py
         clock.claimed.set()
         await claimed(one)
         await endpoint(one)
-        await one.adapter.asides.wait(PATIENCE)
+        await one.adapter.background.wait(PATIENCE)
         assert said_of_the_will(one) == [f"{DEAD} {one.adapter.endpoint.client}"]
         one.link.publish("q", b"mine")
         await one.broker.until(lambda: one.came)
@@ -304,6 +304,6 @@ async def test_a_takeover_goes_on_while_there_is_headway(clock: Clock, caplog: p
         await link.ended.wait()
         assert [(said.code, said.about) for said in link.got(DISCONNECT)] == [(4, {})]
         one.broker.answers[PUBLISH] = one.broker.published
-        await one.adapter.asides.wait(PATIENCE)
+        await one.adapter.background.wait(PATIENCE)
         assert said_of_the_will(one) == [f"{DEAD} {one.adapter.endpoint.client}"]
     assert "what a dead worker had is not ours" in caplog.text

@@ -103,7 +103,7 @@ async def test_what_is_over_is_swept(nats: Engine) -> None:
     assert await store._values.last("short") is not None
     await store.sweep()
     assert await store._values.last("short") is None
-    assert await store._kept.last("log") is None
+    assert await store._log_stream.last("log") is None
     assert await store.get("long") == b"2"
     await bus.close()
 

@@ -216,10 +216,10 @@ async def test_whether_a_server_that_is_quiet_answers(monkeypatch: pytest.Monkey
     """It is asked after each silence, and answers: a message to ourselves comes back."""
     async with ends() as one:
         async with asyncio.timeout(PATIENCE):
-            assert await one.connection._speaks() is True
+            assert await one.connection._answers() is True
         monkeypatch.setattr(connection, "PATIENCE", 0.02)
         one.server.silent = True
-        assert await one.connection._speaks() is False
+        assert await one.connection._answers() is False
         one.server.silent = False
 
 

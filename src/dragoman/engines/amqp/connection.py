@@ -173,7 +173,7 @@ class AmqpConnection:
         self.renew: Callable[[], Awaitable[None]] | None = None
         self.heartbeat: int = number(where, "heartbeat", HEARTBEAT)
         key = (where.scheme, where.address, credentials(where), vhost, tls, self.heartbeat)
-        self._part = _SHARED.share(key, role, lambda: SharedAmqpConnection(where, vhost, tls, self.heartbeat))
+        self._share = _SHARED.share(key, role, lambda: SharedAmqpConnection(where, vhost, tls, self.heartbeat))
         self._connection: Any = None
         self._lost: asyncio.Future[ChannelLoss] | None = None
         self._closings = BackgroundTasks(where.shown)
@@ -185,7 +185,7 @@ class AmqpConnection:
         self.prefetch: int = 0
         self._active = False
         self.next_connected: asyncio.Event = asyncio.Event()
-        """Set when it has connected the next time; that time puts another one here."""
+        """Set when it connects the next time; then another event takes its place."""
 
     @property
     def alive(self) -> bool:
@@ -194,7 +194,7 @@ class AmqpConnection:
 
     async def begin(self) -> None:
         """Connect for the first time, and stay connected from now on. Raises OSError."""
-        await self._part.open()
+        await self._share.open()
         await self.keeper.open()
 
     # -- what is sent -----------------------------------------------------------------------------
@@ -360,17 +360,17 @@ class AmqpConnection:
         if self._connection is not None:
             self._release(self._connection, channel)
         await self._closings.wait(None)
-        await self._part.close()
+        await self._share.close()
 
     async def _connect(self) -> str:
-        self._connection = connection = await self._part.connection.get()
+        self._connection = connection = await self._share.connection.get()
         self._lost = lost = asyncio.get_running_loop().create_future()
         channel = None
         try:
             self.channel = channel = await self._request(connection.channel(), "a channel")
             self._acks.clear()
-            for part in (connection, channel):
-                part.closing.add_done_callback(partial(self._on_closing, lost, connection))
+            for one in (connection, channel):
+                one.closing.add_done_callback(partial(self._on_closing, lost, connection))
             callbacks = getattr(channel, "on_consumer_cancel_callbacks", None)
             if callbacks is not None:
                 callbacks.add(
@@ -444,12 +444,13 @@ class AmqpConnection:
     async def _close_channel(self, connection: Any, channel: Any) -> None:
         """Close the channel; also the connection if that fails or there is no channel."""
         if channel is None or not await close_quietly(channel):
-            await self._part.connection.drop(connection)
+            await self._share.connection.drop(connection)
 
 
 def describe_publish_fault(fault: BaseException, exchange: str) -> ConnectionError:
-    """Return why a message was not published. For a message to an exchange that the broker does not have, or does not
-    let us write to, it closes the channel, and with it fails all that is on its way to others."""
+    """Return the error of a message that was not published. The broker closes the channel because of a message to an
+    exchange that it does not have, or to which we may not write. That fails all messages on their way, so its text
+    shows whether this exchange was meant."""
     words = describe_fault(fault)
     if f"exchange '{exchange or 'amq.default'}'" in words:
         if isinstance(fault, aiormq.exceptions.ChannelNotFoundEntity):
@@ -460,6 +461,7 @@ def describe_publish_fault(fault: BaseException, exchange: str) -> ConnectionErr
 
 
 def resolve_loss(lost: asyncio.Future[ChannelLoss], loss: ChannelLoss) -> None:
+    """Report a loss, unless one was reported before."""
     if not lost.done():
         lost.set_result(loss)
 

@@ -57,6 +57,7 @@ from .connection import AmqpConnection, BrokerInternalError, ExchangeForbidden, 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 LIMIT = 16 * 1024 * 1024
+"""The longest message, in bytes: RabbitMQ 4's default."""
 EXPIRES = 600_000
 """Milliseconds after which a mailbox without its caller is deleted."""
 DIRECT = "amq.rabbitmq.reply-to"
@@ -115,7 +116,7 @@ class AmqpAdapter:
         self._returning = BackgroundTasks(where.shown)
         self._work: tuple[Take, int] | None = None
         self._worker = ""
-        self._hear: Take | None = None
+        self._take_control: Take | None = None
         self._names = mailbox_parts(where)
         self._mailbox = ""
         self._mail: Take | None = None
@@ -132,7 +133,7 @@ class AmqpAdapter:
         try:
             await self._begin_work(take, prefetch)
         except BrokerInternalError as why:  # another worker declares the same new queue
-            self._work = (take, prefetch)  # by which the next connection declares it again
+            self._work = (take, prefetch)  # so that the next connection declares it again
             try:
                 async with asyncio.timeout(DECLARING):
                     await connected.wait()
@@ -148,8 +149,8 @@ class AmqpAdapter:
             await self._connection.cancel(tag)
 
     async def receive_control(self, take: Take) -> None:
-        await self._begin_hear(take)
-        self._hear = take
+        await self._begin_control(take)
+        self._take_control = take
 
     async def mailbox(self, take: Take) -> str:
         self._mailbox = DIRECT if self.direct else ".".join((f"{OURS}answers", *self._names))
@@ -246,8 +247,8 @@ class AmqpAdapter:
 
     async def _renew(self) -> None:
         """Declare and consume everything again, on a new connection."""
-        if self._hear is not None:
-            await self._begin_hear(self._hear)
+        if self._take_control is not None:
+            await self._begin_control(self._take_control)
         if self._mail is not None:
             await self._begin_mailbox(self._mail)
         if self._work is not None:
@@ -274,7 +275,7 @@ class AmqpAdapter:
         await connection.limit(prefetch)
         self._worker = await connection.consume(self.queue, self._make_settler(take))
 
-    async def _begin_hear(self, take: Take) -> None:
+    async def _begin_control(self, take: Take) -> None:
         connection = self._connection
         exchange = f"{self.queue}.control"
         await connection.exchange(exchange, "fanout")

@@ -110,7 +110,7 @@ class MqttLink:
         self._client = _client(endpoint)
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self.dialled: bool = False
-        """Whether it got as far as asking the broker for a session."""
+        """Whether it was connected, so that the broker may have made a session."""
         self._writing = False
         self._flushing = False
         self._closing: asyncio.Future[None] | None = None
@@ -317,7 +317,7 @@ class MqttLink:
 
     @property
     def owes(self) -> bool:
-        """Whether a received message is not acknowledged."""
+        """Whether any received message is not acknowledged yet."""
         return bool(self._owed)
 
     # -- called by paho ----------------------------------------------------------------------------
@@ -338,25 +338,25 @@ class MqttLink:
     def _on_disconnect(self, client: Any, _: Any, flags: Any, code: ReasonCode, about: Any) -> None:
         if flags.is_disconnect_packet_from_server:
             self._end(f"the broker says: {code.getName().lower()}")
-        else:  # paho has few words for what it saw itself
+        else:  # paho's own names for what it found are of little help
             words = {"Unspecified error": "the connection is gone", "Keep alive timeout": "the broker is silent"}
             self._end(words.get(code.getName(), code.getName().lower()))
 
-    def _on_message(self, client: Any, _: Any, it: paho.MQTTMessage) -> None:
-        if it.qos:
-            self._owed[it.mid] = False
-        about = it.properties
+    def _on_message(self, client: Any, _: Any, received: paho.MQTTMessage) -> None:
+        if received.qos:
+            self._owed[received.mid] = False
+        about = received.properties
         data = getattr(about, "CorrelationData", b"")
         message = MqttMessage(
-            topic=it.topic,
-            body=bytes(it.payload),
+            topic=received.topic,
+            body=bytes(received.payload),
             reply_to=getattr(about, "ResponseTopic", ""),
             correlation=data.decode("latin-1"),
             headers=dict(getattr(about, "UserProperty", ())),
             expiry=getattr(about, "MessageExpiryInterval", 0),
-            id=it.mid if it.qos else 0,
-            again=it.dup,
-            retained=it.retain,
+            id=received.mid if received.qos else 0,
+            again=received.dup,
+            retained=received.retain,
         )
         self._take(self, message)
 

@@ -43,6 +43,7 @@ class MqttMessage(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def properties(packet: int, **values: int) -> Properties:
+    """Return the properties of a packet of this type, by their names at paho."""
     about = Properties(packet)  # type: ignore[no-untyped-call]
     for name, value in values.items():
         setattr(about, name, value)
@@ -50,8 +51,8 @@ def properties(packet: int, **values: int) -> Properties:
 
 
 class PackedProperties:
-    """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3): paho calls only `pack` of its own
-    class, which takes ten times as long."""
+    """The properties of a PUBLISH as bytes (MQTT 5.0, 2.2.2 and 3.3.2.3). It replaces paho's own class, which takes ten
+    times as long, and of which paho calls only `pack`."""
 
     __slots__ = ("_message",)
 

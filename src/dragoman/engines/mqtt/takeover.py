@@ -36,7 +36,7 @@ class TakeoverWorker(Protocol):
     working: list[str]
     closing: bool
     renewing: int
-    asides: BackgroundTasks
+    background: BackgroundTasks
 
     def renewed(self) -> None:
         """Count one of `renewing` as done."""
@@ -77,9 +77,10 @@ class Takeovers:
 
     def _claim(self, link: MqttLink, client: str, claims: set[str]) -> None:
         if self._claims.get(client) is claims and not link.why and not self._adapter.closing:
-            self._adapter.asides.begin(self._inherit(link, client, claims))
+            self._adapter.background.begin(self._inherit(link, client, claims))
 
     def forget_will(self, link: MqttLink, client: str) -> None:
+        """Have the broker drop the will of a worker that it retains."""
         link.publish_unconfirmed(MqttMessage(topic=f"{self._fallen}/{client}", body=b"", retained=True))
 
     async def _inherit(self, link: MqttLink, client: str, claims: set[str]) -> None:
@@ -90,7 +91,7 @@ class Takeovers:
         if not link.why:
             link.publish_unconfirmed(MqttMessage(topic=f"{self._fallen}/{client}", body=f"{client} {mine}".encode()))
         await asyncio.sleep(SECONDS_TO_CLAIM)
-        if self._claims.get(client) is not claims or link.why:  # it lives; or the broker died, not the worker
+        if self._claims.get(client) is not claims or link.why:  # the worker is back; or the broker died, not the worker
             return
         if min(claims) != mine:
             claims.clear()
@@ -110,7 +111,9 @@ class Takeovers:
 
         def take(inherited: MqttLink, one: MqttMessage) -> None:
             if one.topic == self._adapter.topic or one.topic.startswith(f"{self._adapter.topic}/request/"):
-                republished.append(self._adapter.asides.begin(self._adapter.republish(inherited, one, int(one.again))))
+                republished.append(
+                    self._adapter.background.begin(self._adapter.republish(inherited, one, int(one.again)))
+                )
             else:
                 inherited.acknowledge(one)
                 if one.topic.startswith(f"{self._adapter.topic}/reply/"):
@@ -133,9 +136,8 @@ class Takeovers:
         except (OSError, ValueError) as why:  # it lives after all and has reconnected, or the broker is lost
             log.info("%s: what a dead worker had is not ours: %s", self._adapter.shown, why)
         finally:
-            for (
-                task
-            ) in republished:  # what is not out yet would hold up the next try, and its original stays where it is
+            # what is not sent yet would delay the next try; its original stays in the dead worker's session
+            for task in republished:
                 task.cancel()
             await inherited.close(forget=done)
         if done and self._adapter.link is not None and not self._adapter.link.why:

@@ -20,11 +20,12 @@ from .messages import MqttMessage
 AWAY = 60
 """Seconds that the broker keeps the session of a generated client id."""
 AWAY_NAMED = 86_400
-"""The same for `?client=`: a client with a name is expected to come back."""
+"""Seconds that the broker keeps the session of a `?client=`: a client with a name is expected to come back."""
 COUNT = "count"
 """The header of a republished message with the number of earlier deliveries."""
-TOPIC_SAYS = "#"
-"""The last part of an address for answers whose topic shall say what properties say otherwise; no topic has it."""
+ALL_IN_TOPIC = "#"
+"""The last level of a reply address whose answers have in their topic what is otherwise in properties. It occurs in no
+topic."""
 UNANSWERABLE = "+"
 """Replaces an address to which nothing can be published."""
 FELL = 5
@@ -36,7 +37,7 @@ GROUP = "dragoman"
 OWN_NAME = re.compile(r"dragoman-[0-9a-f]{16}")
 """The pattern of generated client ids."""
 OPTIONS = ("v", "client", "group", "expiry", "keepalive", "acks", "prefetch", "deliveries", "reply_to", "mailbox")
-MAILBOX = rf"([^/+#]*/){{0,100}}([^/+#]*|{TOPIC_SAYS})"
+MAILBOX = rf"([^/+#]*/){{0,100}}([^/+#]*|{ALL_IN_TOPIC})"
 """The pattern of a reply address. Brokers close the connection because of a topic with more than 200 levels."""
 
 
@@ -100,13 +101,11 @@ def message_of(
     if message.topic.startswith(f"{above}/"):
         words = message.topic[len(above) + 1 :].split("/")
         if not answer:
-            reply_to, below = unquote(words[0]), "/".join([*words[1:2], TOPIC_SAYS])
+            reply_to, below = unquote(words[0]), "/".join([*words[1:2], ALL_IN_TOPIC])
             words = words[1:]
         correlation = unquote(words[0]) if words else ""
         headers = dict(parse_qsl(words[1], keep_blank_values=True)) if len(words) > 1 else {}
-    if (
-        "#" in reply_to
-    ):  # nothing can be published to a wildcard; and it is not for the caller to say what `TOPIC_SAYS` does
+    if "#" in reply_to:  # nothing can be published to a wildcard, and a caller must not write `ALL_IN_TOPIC`
         reply_to = UNANSWERABLE
     elif below and reply_to:
         mailbox, reply_to = reply_to, f"{reply_to}/{below}"

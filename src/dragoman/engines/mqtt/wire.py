@@ -60,11 +60,11 @@ from .connection import (
 from .messages import MqttMessage, sendable
 from .takeover import Takeovers
 from .topics import (
+    ALL_IN_TOPIC,
     COUNT,
     GROUP,
     MAILBOX,
     OPTIONS,
-    TOPIC_SAYS,
     describe_code,
     endpoint_of,
     in_topic,
@@ -119,13 +119,14 @@ class MqttAdapter:
         self._keeper = Keeper(self._resume, self._watch, PAUSES, in_words=in_words, faults=(OSError, ValueError))
         self._keeper.states.append(lambda alive, why: self.on_state(alive, why))
         self._gone: asyncio.Future[str]  # why the link was lost; from `open` on
-        self.asides: BackgroundTasks = BackgroundTasks(where.shown)
+        self.background: BackgroundTasks = BackgroundTasks(where.shown)
         self._drained: asyncio.Event | None = None
         self._unsettled: dict[int, tuple[MqttLink, MqttMessage]] = {}
         self._strikes: dict[str, int] = {}
         self.closing: bool = False
         self._anew = False
-        """Whether a try to connect may have made a new session, also one that failed: the next finds what it made."""
+        """Whether a try to connect, even one that failed, may have made a new session, which the next one then
+        finds."""
 
     # -- the link ---------------------------------------------------------------------------------
 
@@ -188,13 +189,13 @@ class MqttAdapter:
         return await self._gone
 
     async def _resume(self) -> str:
-        """Connect again, and take over what we had subscribed to."""
+        """Connect again, and subscribe to the same. Return why messages may have been lost, or ""."""
         link = await self._connect()
         try:
             if self.endpoint.will_kept:
                 self._takeovers.forget_will(link, self.endpoint.client)
             await self._subscribe(link, self._filters)
-        except BaseException:  # cancelled, too: this link is not ours yet, so it is closed here or never
+        except BaseException:  # cancelled, too: this link has no other owner yet, so it is closed here or never
             await link.close(forget=self.closing and not self._named and not link.owes)
             raise
         if link.why:
@@ -295,14 +296,12 @@ class MqttAdapter:
     def _take_request(self, link: MqttLink, message: MqttMessage) -> None:
         """Take a request, or keep it until this worker may take it."""
         take = self._takes.get("work")
-        if take is None:  # a session that was kept: the broker begins before we do
+        if take is None:  # the broker has kept our session, and sends before we take requests
             self._early.append((link, message))
-        elif message.again and self._inherits:  # by the link that we began with: the next inherits nothing
+        elif message.again and self._inherits:  # only the first link inherits a session
             self.renewing += 1
-            self.asides.begin(self.republish(link, message, 1)).add_done_callback(lambda _: self.renewed())
-        elif (
-            self.renewing
-        ):  # a copy is taken when its original is acknowledged: a worker that dies of it leaves one behind
+            self.background.begin(self.republish(link, message, 1)).add_done_callback(lambda _: self.renewed())
+        elif self.renewing:  # it may be a copy, to be taken once its original is acknowledged, or both would remain
             self._early.append((link, message))
         else:
             self._unsettled[id(message)] = (link, message)
@@ -321,9 +320,9 @@ class MqttAdapter:
     def _settle(self, link: MqttLink, message: MqttMessage, outcome: Outcome) -> None:
         self._unsettled.pop(id(message), None)
         if outcome == "retry":
-            self.asides.begin(self.republish(link, message, 0))
+            self.background.begin(self.republish(link, message, 0))
         elif outcome == "reject":
-            self.asides.begin(self._dead_letter(link, message))
+            self.background.begin(self._dead_letter(link, message))
         else:
             link.acknowledge(message)
 
@@ -388,10 +387,8 @@ class MqttAdapter:
         return self._mailboxes.hold(message.reply_to)
 
     async def answer(self, to: str, message: BrokerMessage) -> None:
-        if to.endswith(
-            f"/{TOPIC_SAYS}"
-        ):  # the correlation is in the topic already, in a form that every topic can have
-            base = to[: -len(TOPIC_SAYS) - 1]
+        if to.endswith(f"/{ALL_IN_TOPIC}"):  # the correlation is in the topic already, URL-encoded
+            base = to[: -len(ALL_IN_TOPIC) - 1]
             published = MqttMessage(
                 topic=f"{base}/{in_topic(message.headers)}" if message.headers else base, body=message.body
             )
@@ -459,8 +456,8 @@ class MqttAdapter:
                 except TimeoutError:
                     repeats.warning("%s: more was put by for us than can be given back", self.shown)
             for mine, message in list(self._unsettled.values()):
-                self.asides.begin(self.republish(mine, message, 1))
-        await self.asides.end(SECONDS_TO_LEAVE)
+                self.background.begin(self.republish(mine, message, 1))
+        await self.background.end(SECONDS_TO_LEAVE)
         if link is not None:
             await link.close(forget=not self._named and not link.owes)
 

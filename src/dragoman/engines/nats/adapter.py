@@ -48,7 +48,7 @@ repeats: Repeats = Repeats(log)
 MESSAGE = 1024 * 1024
 """The default `max_payload` of a server, in bytes."""
 HEADROOM = 2048
-"""Bytes of a message reserved for its headers: the server counts them as part of it."""
+"""Bytes of a message reserved for its headers: the server counts them as share of it."""
 SECONDS_TO_LEAVE = 2.0
 CORRELATION, REPLY_TO = "correlation", "reply-to"
 
@@ -69,7 +69,7 @@ def headers_of(message: BrokerMessage, **more: str) -> dict[str, str] | None:
             )
         headers[name] = text
         size += len(name) + (len(text) if text.isascii() else len(text.encode())) + 4
-    if size > HEADROOM - 512:  # what is not the caller's own is a correlation, an inbox, a name for it
+    if size > HEADROOM - 512:  # the other 512 are for the correlation and the inbox
         raise Refused(f"the headers have {size} bytes; {HEADROOM - 512} are kept for them on NATS")
     return headers or None
 
@@ -80,7 +80,7 @@ def reply_address(to: str, correlation: str) -> str:
 
 
 def message_of(message: Message, settle: Callable[[Outcome], None]) -> BrokerMessage:
-    """Return a request as it came: the reply subject is the address of the answer, and its last part identifies the
+    """Return a request as it receive: the reply subject is the address of the answer, and its last share identifies the
     call."""
     to, dot, correlation = message.reply.rpartition(".")
     if not dot:
@@ -97,17 +97,17 @@ class NatsAdapter:
     name = "NATS"
 
     def __init__(
-        self, part: ConnectionShare[NatsConnection], subject: str, group: str, room: int, mailboxes: Mailboxes
+        self, share: ConnectionShare[NatsConnection], subject: str, group: str, room: int, mailboxes: Mailboxes
     ) -> None:
-        self.part = part
-        self.connection: NatsConnection = part.connection
+        self.share = share
+        self.connection: NatsConnection = share.connection
         connection = self.connection
         self.subject = subject
         self.group = group
         self.limit: int = MESSAGE - HEADROOM
         self.durable = False
         self.on_state: OnState = ignore_state
-        part.watch(self.state)
+        share.watch(self.state)
         connection.denials.append(self._denied)
         self._room = room
         self._mailboxes = mailboxes
@@ -119,36 +119,36 @@ class NatsAdapter:
         self._waiting: deque[Message] = deque()
         self._full = False
         self._working: SubjectSubscription | None = None
-        self._young: dict[str, BrokerMessage] | None = None
-        self._grown: asyncio.TimerHandle | None = None
-        self._asides = BackgroundTasks(connection.where.shown)
+        self._requests_in_grace: dict[str, BrokerMessage] | None = None
+        self._grace_timer: asyncio.TimerHandle | None = None
+        self._background = BackgroundTasks(connection.where.shown)
 
     async def open(self) -> None:
         try:
-            await self.part.open()
+            await self.share.open()
         except BusLost:
             raise ConnectionError(self.connection.keeper.why) from None
         self.limit = self.connection.limit - HEADROOM
 
     def state(self, up: bool, why: str) -> None:
         """Take the state that the connection reports."""
-        if self._grown is not None:
-            self._grown.cancel()
-        self._young = None
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
+        self._requests_in_grace = None
         if up:
             self.limit = self.connection.limit - HEADROOM
-            self._young = {}
-            self._grown = self._loop.call_later(RECONNECT_GRACE, self._grow)
+            self._requests_in_grace = {}
+            self._grace_timer = self._loop.call_later(RECONNECT_GRACE, self._end_grace)
         self.on_state(up, why)
 
-    def _grow(self) -> None:
-        self._young = None
+    def _end_grace(self) -> None:
+        self._requests_in_grace = None
 
     # -- who serves -------------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
         self._take, self._prefetch = take, prefetch
-        self._working = self.part.keep(await self.connection.subscribe(self.subject, self._receive, queue=self.group))
+        self._working = self.share.keep(await self.connection.subscribe(self.subject, self._receive, queue=self.group))
         await self.connection.sync()
         self.connection.check_permitted(self.subject, *self._controls)
 
@@ -156,16 +156,16 @@ class NatsAdapter:
         if self._working is not None:
             await self._working.close(rest=True)
         while self._waiting:
-            self._asides.begin(self._give_back(self._waiting.popleft()))
+            self._background.begin(self._give_back(self._waiting.popleft()))
 
     async def receive_control(self, take: Take) -> None:
-        def came(message: Message) -> None:
+        def receive(message: Message) -> None:
             headers = message.headers or {}
             to, correlation = headers.get(REPLY_TO, ""), headers.get(CORRELATION, "")
             take(BrokerMessage(body=message.data, reply_to=to, correlation=correlation, headers=headers))
 
         for subject in self._controls:
-            self.part.keep(await self.connection.subscribe(subject, came))
+            self.share.keep(await self.connection.subscribe(subject, receive))
 
     @property
     def _controls(self) -> tuple[str, str]:
@@ -188,7 +188,7 @@ class NatsAdapter:
     def _settle(self, message: Message, outcome: Outcome) -> None:
         self._held -= 1
         if outcome == "retry":
-            self._asides.begin(self._give_back(message))
+            self._background.begin(self._give_back(message))
         if self._waiting:
             self._loop.call_soon(self._next)
 
@@ -202,7 +202,7 @@ class NatsAdapter:
         try:
             if not await self.connection.pass_on(self.subject, message) and self._mailboxes.may_hold(message.reply):
                 await self.connection.publish(message.reply, headers=NO_RESPONDERS)
-        except (ConnectionError, LocalError) as why:  # or headers that the library reads, and does not send
+        except (ConnectionError, LocalError) as why:  # LocalError: headers that the library reads, and does not send
             repeats.warning("%s: a request could not be given back and is lost: %s", self.subject, why)
 
     def _refuse(self, message: Message) -> None:
@@ -213,7 +213,7 @@ class NatsAdapter:
         if self._mailboxes.may_hold(message.reply) and not isinstance(request, Notification):
             id = request.id if isinstance(request, Request) else NULL
             answer = failure(id, PLAIN.error(busy("prefetch", self._prefetch)))
-            self._asides.begin(self._publish_answer(message.reply, answer))
+            self._background.begin(self._publish_answer(message.reply, answer))
 
     async def _publish_answer(self, to: str, answer: bytes) -> None:
         try:
@@ -228,20 +228,23 @@ class NatsAdapter:
         start = len(box) + 1
         self._mail = take
 
-        def came(message: Message) -> None:
+        def receive(message: Message) -> None:
             correlation = message.subject[start:]
             headers = message.headers
             if headers is None:
                 take(BrokerMessage(body=message.data, correlation=correlation))
             elif is_no_responders(message):
-                if self._young is not None and (request := self._young.get(correlation)) is not None:
-                    self._asides.begin(self._once_more(request))
+                if (
+                    self._requests_in_grace is not None
+                    and (request := self._requests_in_grace.get(correlation)) is not None
+                ):
+                    self._background.begin(self._once_more(request))
                     return
                 take(BrokerMessage(body=b"", correlation=correlation, headers={KIND: UNROUTABLE}))
             else:
                 take(BrokerMessage(body=message.data, correlation=correlation, headers=headers))
 
-        self.part.keep(await self.connection.subscribe(f"{box}.*", came))
+        self.share.keep(await self.connection.subscribe(f"{box}.*", receive))
         await self.connection.sync()
         return box
 
@@ -253,8 +256,8 @@ class NatsAdapter:
 
     async def request(self, message: BrokerMessage, ttl: float | None) -> None:
         """Publish a request. Core NATS confirms nothing: it has been taken when the socket has it."""
-        if self._young is not None:
-            self._young[message.correlation] = message
+        if self._requests_in_grace is not None:
+            self._requests_in_grace[message.correlation] = message
         if AGAIN in message.headers:  # what failed before never left this process, see `NatsConnection`
             headers = {name: text for name, text in message.headers.items() if name != AGAIN}
             message = msgspec.structs.replace(message, headers=headers)
@@ -262,12 +265,12 @@ class NatsAdapter:
         await self.send(self.subject, message.body, to, headers_of(message) if message.headers else None)
 
     async def _once_more(self, message: BrokerMessage) -> None:
-        """Publish a request again that no worker had: workers may be reconnecting, as we did."""
+        """Publish again a request that no worker took: the workers may still be reconnecting."""
         await asyncio.sleep(0.05)
         try:
             await self.request(message, None)
         except ConnectionError as why:
-            log.debug("%s: %s", self.subject, why)  # the line is lost again, and with it the call
+            log.debug("%s: %s", self.subject, why)  # the connection is lost again, and with it the call
 
     async def send_control(self, message: BrokerMessage) -> None:
         more = {CORRELATION: message.correlation} if message.correlation else {}
@@ -292,12 +295,12 @@ class NatsAdapter:
             raise Refused(str(why)) from None
 
     async def close(self) -> None:
-        self._young = self._mail = None
-        if self._grown is not None:
-            self._grown.cancel()
+        self._requests_in_grace = self._mail = None
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
         while self._waiting:
-            self._asides.begin(self._give_back(self._waiting.popleft()))
-        await self._asides.wait(SECONDS_TO_LEAVE)
+            self._background.begin(self._give_back(self._waiting.popleft()))
+        await self._background.wait(SECONDS_TO_LEAVE)
         if self._denied in self.connection.denials:
             self.connection.denials.remove(self._denied)
-        await self.part.close()
+        await self.share.close()

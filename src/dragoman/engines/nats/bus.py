@@ -3,9 +3,9 @@ TLS.
 
 - A topic is the subject `<prefix>.bus.<topic>`: core NATS, no storage.
 - A value is an entry of the key-value bucket `<prefix>`, which `nats kv` shows. Its time of expiry is in the header
-    `Expires`; readers check it, and once in `SWEEP` seconds one of the users removes expired entries.
-- A log is a subject of the stream `<prefix>-logs`. Each message knows its number and how many bytes came before it, so
-  the newest describes the whole log; "only if the newest is still that one" gives each its number without a lock.
+  `Expires`; readers check it, and once in `SWEEP` seconds one of the users removes expired entries.
+- A log is a subject of the stream `<prefix>-logs`. Each message knows its number and how many bytes receive before it,
+  so the newest describes the whole log; "only if the newest is still that one" gives each its number without a lock.
 - Times are times of day in milliseconds: the clocks of the machines must agree within what a `ttl` may be off.
 
 A server without JetStream gives a bus whose `store` is None.
@@ -31,11 +31,13 @@ from .logs import Logs
 from .store import StreamStore
 
 SWEEP = 60.0
+"""Seconds between two removals of expired entries, by all users together."""
 PAUSES = (0.05, 2.0)
 """The first and the longest pause in seconds between two tries to find JetStream."""
 ANEW = (0.2, 0.6)
-"""Seconds, from and to, before what was deleted is made again, and for which nothing is asked of it. A server still
-removes the old stream's files when it says that there is none, and 2.9 ends when a stream is read while it is made."""
+"""The shortest and the longest time, in seconds, before a stream that was deleted is made again; it gets no requests
+until then. A server still removes the old stream's files after it has reported that there is none, and version 2.9
+crashes when a stream is read while it is made."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -53,24 +55,24 @@ class NatsStore:
 
     def __init__(self, connection: NatsConnection, prefix: str, replicas: int) -> None:
         self._values = StreamStore(connection, f"KV_{prefix}", f"$KV.{prefix}", replicas, each=1)
-        self._kept = StreamStore(connection, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
-        self._logs = Logs(self._kept)
+        self._log_stream = StreamStore(connection, f"{prefix}-logs", f"{prefix}.logs", replicas, each=-1)
+        self._logs = Logs(self._log_stream)
 
     async def open(self) -> bool:
         """Create what is missing; returns whether that was something. Raises NoResponders if the server has no
         JetStream."""
-        created = [await one.open() for one in (self._values, self._kept)]
+        created = [await one.open() for one in (self._values, self._log_stream)]
         if any(created):
             self._logs.forget()
         return any(created)
 
     def watch(self, missed: Callable[[str], object]) -> None:
         """Call `missed` with the reason when its bucket or its stream is gone."""
-        self._values.missed = self._kept.missed = missed
+        self._values.missed = self._log_stream.missed = missed
 
     def suspend(self, why: str) -> None:
-        """Ask nothing of JetStream, but raise BusLost, until this is called with an empty reason."""
-        self._values.missing = self._kept.missing = why
+        """Raise BusLost instead of sending requests to JetStream, until this is called with an empty reason."""
+        self._values.missing = self._log_stream.missing = why
 
     async def get(self, key: str) -> bytes | None:
         found = await self._values.last(token(key))
@@ -118,7 +120,7 @@ class NatsStore:
         """Remove expired entries, if that was not done recently."""
         if await self.put_new("sweep", b"", ttl=SWEEP):
             await self._values.sweep()
-            await self._kept.sweep()
+            await self._log_stream.sweep()
 
 
 class NatsBus(EngineBus):
@@ -133,19 +135,19 @@ class NatsBus(EngineBus):
             raise LocalError(f"{where.shown}: ?replicas= is 1, 3 or 5")
         super().__init__(f"{where.scheme}://{where.address}", "NATS")
         self._topics = f"{prefix}.bus."
-        self._part = share_connection(where, "bus", tls)
-        self._connection = self._part.connection
+        self._share = share_connection(where, "bus", tls)
+        self._connection = self._share.connection
         self._store = NatsStore(self._connection, prefix, int(replicas))
         self.store: NatsStore | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
-        """While the server is there, and it is not known yet whether it has what the store needs."""
+        """Runs while the server is connected and it is not known yet whether it has what the store needs."""
 
     async def open(self) -> None:
         """Connect. Raises BusLost."""
-        await self._part.open()
+        await self._share.open()
         self.alive = True
-        self._part.watch(self._state)
+        self._share.watch(self._state)
         try:
             await self._store.open()
             self.store = self._store
@@ -207,16 +209,16 @@ class NatsBus(EngineBus):
     async def subscribe(self, topic: str, take: Callable[[bytes], object]) -> SubjectSubscription:
         take = self.counted(take)
 
-        def came(message: Message) -> None:
+        def receive(message: Message) -> None:
             call_subscriber(take, topic, message.data)
 
-        subscription = await self._connection.subscribe(self._topics + token(topic), came)
+        subscription = await self._connection.subscribe(self._topics + token(topic), receive)
         try:
             await self._connection.sync()
-        except BaseException:  # or it would be restored after the outage, beside the one that the caller makes then
+        except BaseException:  # or it would be restored after an outage, beside another that the caller makes then
             await subscription.close()
             raise
-        return self._part.keep(subscription)
+        return self._share.keep(subscription)
 
     async def close(self) -> None:
         self.alive, self.on_state = False, None
@@ -224,7 +226,7 @@ class NatsBus(EngineBus):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        await self._part.close()
+        await self._share.close()
 
 
 async def open(url: str, tls: ssl.SSLContext | None = None) -> NatsBus:

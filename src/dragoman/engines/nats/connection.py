@@ -72,8 +72,8 @@ class MessageTooLong(ConnectionError):
 
 
 class _Client(Client):
-    """The library's client, which stops reading at headers or an address that it cannot decode. One message would stop
-    every subscriber of its subject by that, and JetStream would deliver it again: for ever."""
+    """The library's client, which stops reading at headers or an address that it cannot decode. One such message would
+    stop every subscriber of its subject, and JetStream would deliver it again, for ever."""
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         try:
@@ -142,10 +142,10 @@ class NatsConnection:
         self._subscriptions: list[SubjectSubscription] = []
         self._pending: dict[str, tuple[asyncio.Future[Msg], str]] = {}
         self._number = 0
-        self._deaf = False  # the server has not let us listen where another waits for its answer
+        self._may_not_listen = False  # the server does not let us subscribe to the reply subjects of others
         self._echo: asyncio.Future[Msg] | None = None
         self._silent = False  # whether the server was, when it was lost
-        self._asides = BackgroundTasks(where.shown)
+        self._background = BackgroundTasks(where.shown)
 
     @property
     def alive(self) -> bool:
@@ -167,7 +167,7 @@ class NatsConnection:
         try:
             await self.keeper.open()
         except BusLost:
-            await self._asides.wait(None)
+            await self._background.wait(None)
             raise self.lost() from None
 
     def lost(self, why: str = "") -> BusLost:
@@ -222,14 +222,14 @@ class NatsConnection:
         """Publish; returns whether there was a subscriber. Raises BusLost when the server is lost meanwhile."""
         self._number += 1
         token = str(self._number)
-        word: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._pending[token] = word, subject
+        report: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._pending[token] = report, subject
         try:
             await self.publish(subject, body, reply=self.inbox + token, headers=headers)
-            await self.sync()  # the server would have said "no responders" before
-            if word.done() and isinstance(denied := word.exception(), SubjectForbidden):
+            await self.sync()  # the server would have reported "no responders" before
+            if report.done() and isinstance(denied := report.exception(), SubjectForbidden):
                 raise denied
-            return not word.done()
+            return not report.done()
         finally:
             del self._pending[token]
 
@@ -239,18 +239,18 @@ class NatsConnection:
         returned. Raises BusLost when the server is lost meanwhile."""
         lacking = False
 
-        def subscription(answer: Message) -> None:
+        def receive(answer: Message) -> None:
             nonlocal lacking
             lacking = lacking or is_no_responders(answer)
 
         listening = None
-        if message.reply and not self._deaf and not {"*", ">"} & set(message.reply.split(".")):
-            listening = await self.subscribe(message.reply, subscription)
+        if message.reply and not self._may_not_listen and not {"*", ">"} & set(message.reply.split(".")):
+            listening = await self.subscribe(message.reply, receive)
         try:
             await self.publish(subject, message.data, reply=message.reply, headers=message.headers)
             if listening is not None:
                 await self.sync()
-                self._deaf = message.reply.lower() in self._denied
+                self._may_not_listen = message.reply.lower() in self._denied
         finally:
             if listening is not None:
                 await listening.close(rest=True)
@@ -270,7 +270,7 @@ class NatsConnection:
 
     def _begin_echo(self, echo: asyncio.Future[Msg]) -> None:
         self._echo = None
-        self._asides.begin(self._send_echo(echo))
+        self._background.begin(self._send_echo(echo))
 
     async def _send_echo(self, echo: asyncio.Future[Msg]) -> None:
         token = f"echo{id(echo)}"
@@ -286,7 +286,7 @@ class NatsConnection:
         finally:
             del self._pending[token]
             if echo.done() and not echo.cancelled():
-                echo.exception()  # the task that waited may have left
+                echo.exception()  # the task that waited may be gone
 
     async def subscribe(self, subject: str, take: Take, *, queue: str = "") -> SubjectSubscription:
         """Call `take` with what is published there from now on; returns when it is on its way to the server (`sync`
@@ -308,8 +308,8 @@ class NatsConnection:
         return subscription
 
     def check_permitted(self, *subjects: str) -> None:
-        """Raise SubjectForbidden where the server has said, up to the last `sync`, that we may not subscribe to one of
-        these."""
+        """Raise SubjectForbidden if the server has reported, up to the last `sync`, that we may not subscribe to one of
+        these subjects."""
         for subject in subjects:
             if (denied := self._denied.get(subject.lower())) is not None:
                 raise denied
@@ -336,19 +336,19 @@ class NatsConnection:
         await self.keeper.close()
         self._fail(self.keeper.why)
         await self._end(self._client)
-        await self._asides.wait(None)
+        await self._background.wait(None)
 
     # -- the connection ---------------------------------------------------------------------------
 
     async def _connect(self) -> str:
-        """Connect once, to any server of the cluster after a loss; return what a silent one may have lost."""
+        """Connect once, after a loss to any server of the cluster. Return why messages may have been lost, or ""."""
         client, lost = _Client(), asyncio.Event()
         if self.keeper.since:
             random.shuffle(self._servers)
 
         async def fault(error: Exception) -> None:
             if client.is_connected or client.is_closed:
-                ended = isinstance(error, errors.UnexpectedEOF | OSError)  # which is reported by its state
+                ended = isinstance(error, errors.UnexpectedEOF | OSError)  # the library's state reports that too
                 log.log(logging.DEBUG if ended else logging.WARNING, "%s: %s", self.where.shown, _in_words(error))
                 if ended:
                     lost.set()
@@ -368,7 +368,7 @@ class NatsConnection:
                     self._servers,
                     allow_reconnect=False,
                     connect_timeout=CONNECT,
-                    ping_interval=3600,  # `_watch_for_silence` does that, and does not depend on the library's way out
+                    ping_interval=3600,  # `_watch_for_silence` does that, without the library
                     pending_size=UNSENT,
                     error_cb=fault,
                     closed_cb=over,
@@ -377,7 +377,7 @@ class NatsConnection:
                 self._identity.check(client)
                 await self._subscribe_all(client)
         except (OSError, errors.Error, ValueError) as error:
-            self._asides.begin(self._end(client))
+            self._background.begin(self._end(client))
             raise BusLost(str(error) if isinstance(error, SubjectForbidden) else _in_words(error)) from None
         except BaseException:
             await self._end(client)
@@ -429,14 +429,14 @@ class NatsConnection:
         fault = self._client.last_error
         why = _in_words(fault) if fault else "the connection was lost"
         self._fail(why)
-        self._asides.begin(self._end(self._client))
+        self._background.begin(self._end(self._client))
         return why
 
     async def _watch_for_silence(self) -> bool:
         """Wait until the server is lost; True if it was silent, as over a half-open connection."""
         loop = asyncio.get_running_loop()
         count, since = -1, loop.time()
-        while not self._lost.is_set() and self._client.is_connected:  # the library may fail to say that it is over
+        while not self._lost.is_set() and self._client.is_connected:  # the library may fail to report the end
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._lost.wait()
@@ -444,16 +444,16 @@ class NatsConnection:
             if now != count:
                 count, since = now, loop.time()
             elif loop.time() - since >= PATIENCE:
-                if not await self._speaks():
+                if not await self._answers():
                     return not self._lost.is_set()
                 since = loop.time()
         return False
 
-    async def _speaks(self) -> bool:
+    async def _answers(self) -> bool:
         """Whether the server answers within `PATIENCE` seconds."""
         echo, over = asyncio.ensure_future(self.sync()), asyncio.ensure_future(self._lost.wait())
         try:
-            for _ in range(2):  # twice, or a loop that something held up takes its own silence for the server's
+            for _ in range(2):  # twice, or a loop that was blocked takes its own silence for the server's
                 if not echo.done() and not over.done():
                     await asyncio.wait([echo, over], timeout=PATIENCE / 2, return_when=asyncio.FIRST_COMPLETED)
             return echo.done() and echo.exception() is None
@@ -543,7 +543,7 @@ class _Identity:
             self.options["user_credentials"] = file
 
     def check(self, client: Client) -> None:
-        """Raise if TLS was requested and the server has none: the library would go on without."""
+        """Raise the library's Error if TLS is required and the server has none: the library would go on without."""
         if self._tls and not client._server_info.get("tls_required"):
             raise errors.Error("the server offers no TLS, and natss:// asks for it")
 

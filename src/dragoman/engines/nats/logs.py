@@ -34,7 +34,7 @@ class _LogHead(Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return them as they are written."""
+        """The headers as they are written."""
         numbers = {NUMBER: self.number, BEFORE: self.before, FIRST: self.first, ORIGIN: self.origin}
         return {name: str(value) for name, value in numbers.items()} | ({TOUCH: "1"} if self.touch else {})
 
@@ -63,17 +63,19 @@ class _LogCache:
         self.sizes: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def note(self, entry: StreamEntry, head: _LogHead) -> None:
+        """Take in a message that was read."""
         self.newest = entry.position
         self.first = max(self.first, head.first)
         if not head.touch:
             self.add(head.number, head.before, len(entry.body), entry.position)
 
     def add(self, number: int, before: int, size: int, position: int) -> None:
+        """Take in a message of the log, the newest of it."""
         self.newest, self.number, self.total = position, number, before + size
         self.sizes[number] = (before, position)
 
     def bounded(self, size: int, messages: int, most: int) -> int:
-        """Return the first number of the log once a message of that size is added."""
+        """Return the number of the first message that the log keeps once a message of that size is added."""
         first, number = max(self.first, self.number + 2 - messages), self.number + 1
         while first < number and self.total + size - self.sizes.get(first, (0, 0))[0] > most:
             first += 1
@@ -86,14 +88,14 @@ class Logs:
     def __init__(self, store: StreamStore) -> None:
         self._store = store
         self._caches: OrderedDict[str, _LogCache] = OrderedDict()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def append(
         self, name: str, message: bytes, ttl: float, messages: int, size: int, only: int | None = None
     ) -> int:
-        """Append a message; return its number. `only`: nothing is added if that is not this one."""
-        # one after the other: each of many at once would lose to the first, and read the whole log anew
-        async with self._turns.setdefault(name, asyncio.Lock()):
+        """Append a message; return its number. `only`: add nothing unless the number would be this one."""
+        # one after the other: of many at once all but the first would fail, and read the whole log anew
+        async with self._locks.setdefault(name, asyncio.Lock()):
             return await self._append(name, message, ttl, messages, size, only)
 
     async def _append(self, name: str, message: bytes, ttl: float, messages: int, size: int, only: int | None) -> int:

@@ -55,7 +55,7 @@ class ApiReply(Struct):
     message: _Held | None = None
     state: _State | None = None
     streams: list[str] | None = None
-    """Names."""
+    """The names of streams."""
 
 
 reply: Callable[[bytes], ApiReply] = msgspec.json.Decoder(ApiReply).decode
@@ -80,7 +80,7 @@ class StreamEntry(Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        """Whether it is expired."""
+        """Whether it has expired, or was deleted as a value of the bucket."""
         expires = self.expires
         return (expires is not None and expires <= now()) or "KV-Operation" in self.headers
 
@@ -105,13 +105,13 @@ def refusal_error(connection: NatsConnection, fault: ApiError) -> BusLost:
 
 class StreamStore:
     """A stream. `each`: messages it keeps of one subject, -1 for no bound. `missed` is called with the reason when the
-    stream, or JetStream, is not there."""
+    stream, or JetStream, is gone."""
 
     def __init__(self, connection: NatsConnection, stream: str, prefix: str, replicas: int, *, each: int) -> None:
         self.connection = connection
         self.missed: Callable[[str], object] = lambda why: None
         self.missing: str = ""
-        """Why nothing is asked of it until it was opened again; empty: it is there."""
+        """Why it gets no requests until it is opened again; empty while it exists."""
         self._stream = stream
         self._prefix = f"{prefix}."
         self._config = {
@@ -142,7 +142,7 @@ class StreamStore:
         return created
 
     def _check(self) -> None:
-        """Raise BusLost while nothing may be asked of it."""
+        """Raise BusLost while the stream is missing."""
         if self.missing:
             raise BusLost(f"{self.connection.where.shown}: {self.missing}")
 
@@ -152,7 +152,7 @@ class StreamStore:
             self.missed(f"the stream {self._stream} is gone")
         return refusal_error(self.connection, fault)
 
-    def _without(self, fault: NoResponders) -> BusLost:
+    def _report_missing(self, fault: NoResponders) -> BusLost:
         """Report that JetStream, or the stream, is gone: the server had it when this was opened."""
         self.missed(f"nothing takes what goes to the stream {self._stream}")
         return BusLost(str(fault))
@@ -163,7 +163,7 @@ class StreamStore:
         try:
             return await api(self.connection, f"{what}.{self._stream}", **members)
         except NoResponders as fault:
-            raise self._without(fault) from None
+            raise self._report_missing(fault) from None
 
     async def last(self, name: str) -> StreamEntry | None:
         """Return the newest message of a subject, or None."""
@@ -185,16 +185,16 @@ class StreamStore:
     ) -> int | None:
         """Add a message to a subject; returns its position. `after`: only if the newest message is the one at that
         position (0: if there is none), otherwise returns None."""
-        with_them = dict(headers or {})
+        all_headers = dict(headers or {})
         if ttl is not None:
-            with_them[EXPIRES] = str(now() + max(1, round(ttl * 1000)))
+            all_headers[EXPIRES] = str(now() + max(1, round(ttl * 1000)))
         if after is not None:
-            with_them[_AFTER] = str(after)
+            all_headers[_AFTER] = str(after)
         self._check()
         try:
-            answer = await self.connection.ask(self._prefix + name, body, headers=with_them or None)
+            answer = await self.connection.ask(self._prefix + name, body, headers=all_headers or None)
         except NoResponders as fault:
-            raise self._without(fault) from None
+            raise self._report_missing(fault) from None
         except MessageTooLong as fault:
             raise LocalError(str(fault)) from None
         done = reply(answer.data)
@@ -224,9 +224,9 @@ class StreamStore:
     async def entries(self, names: str, *, start: int = 1, newest: bool = False) -> AsyncIterator[StreamEntry]:
         """The messages of a subject (or of all: ">") from a position on; `newest`: without bodies, each subject's
         last."""
-        came: asyncio.Queue[Message | None] = asyncio.Queue()
+        received: asyncio.Queue[Message | None] = asyncio.Queue()
         box = self.connection.new_inbox_address()
-        hearing = await self.connection.subscribe(box, came.put_nowait)
+        subscription = await self.connection.subscribe(box, received.put_nowait)
         try:
             config: dict[str, Any] = {
                 "deliver_subject": box,
@@ -242,18 +242,18 @@ class StreamStore:
             if made.error is not None:
                 raise self._fault(made.error)
             # what is there counts as pending, or was delivered before this answer was written
-            left = 1 if made.num_pending or not came.empty() else 0
+            left = 1 if made.num_pending or not received.empty() else 0
             while left:
-                entry = self._entry(await self._next(came))
+                entry = self._entry(await self._next(received))
                 left = entry.pending
                 yield entry
         finally:
-            await hearing.close()
+            await subscription.close()
 
-    async def _next(self, came: asyncio.Queue[Message | None]) -> Message:
+    async def _next(self, received: asyncio.Queue[Message | None]) -> Message:
         try:
             async with asyncio.timeout(5):
-                message = await came.get()
+                message = await received.get()
         except TimeoutError:
             message = None
         if message is None:
@@ -281,4 +281,4 @@ class StreamStore:
 def _headers(block: bytes) -> dict[str, str]:
     """Header lines as JetStream stores them: NATS/1.0, then `Name: value`."""
     lines = block.decode("utf-8", "replace").split("\r\n")[1:]
-    return {name: value.strip() for name, colon, value in (connection.partition(":") for connection in lines) if colon}
+    return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}

@@ -8,7 +8,7 @@
   again for its open calls: the server may have sent their answers into it. While it works, it reports progress every
   third of `?wait=` seconds (10); the requests of a silent worker go to another, with one delivery more.
 - It asks for as many requests as it has slots for (`?prefetch=`), so none waits in a worker while another is idle;
-  and anew before `?wait=` is over, so that a worker whose wire has gone dead costs a request one delivery and no more.
+  and anew before `?wait=` is over, so that a worker whose connection is dead costs a request one delivery and no more.
 - A server that starts again has forgotten its last deliveries (it writes them a little later than
   it makes them). So requests that were in the stream then count as redelivered, if a worker was connected at that time.
 - A request that a draining worker gives back is published anew with its count, then acknowledged: JetStream counts what
@@ -63,16 +63,16 @@ WINDOW = 120
 MAILBOX = (0.1, 0.2, 0.3, *(0.4,) * 14)
 """Seconds between tries to answer a caller that is not connected."""
 SOON, LATE = 0.25, 5.0
-"""Seconds that an answer of JetStream's may take while it is young (a request that is not answered soon was lost), and
-else."""
+"""Seconds that an answer of JetStream may take: soon after a reconnection, when a request that is not answered at once
+was lost, and otherwise."""
 HOLDS = 5.0
-"""Seconds for which a request for requests holds, and half of `?wait=` at most: to a worker whose wire has gone dead
-the server gives a request once, and never again, for it asks for no more."""
+"""Seconds for which the server holds one demand of a worker for messages; at most half of `?wait=`. To a worker whose
+connection is dead the server thus gives a request once and no more, since no further demand comes."""
 BEAT = 1.0
-"""Seconds between two signs of life of a request for requests, and a third of what it holds at most: the server wants
-less than a half."""
+"""Seconds between two heartbeats of a demand; at most a third of the time that it holds, since the server requires less
+than half of it."""
 SILENCE = 3.0
-"""Seconds without a sign of life after which the server has forgotten our requests."""
+"""Seconds without a heartbeat after which the server has forgotten our demands."""
 _NAME_TAKEN = 10058
 _FOR_NOW = (10008, 10009)
 """JetStream's errors that pass: a cluster that looks for its leader."""
@@ -120,7 +120,7 @@ class StreamAdapter:
         self._loop = asyncio.get_running_loop()
         self._last_taken = -RECONNECT_GRACE
         self._puller: Puller | None = None
-        plain.part.watch(self._state)
+        plain.share.watch(self._state)
 
     async def open(self) -> None:
         await self._plain.open()
@@ -136,11 +136,11 @@ class StreamAdapter:
     # -- who serves -------------------------------------------------------------------------------
 
     async def work(self, take: Take, prefetch: int) -> None:
-        await self._furnish()
+        await self._create_missing()
         self._puller = Puller(self, take, prefetch, self._wait)
         await self._puller.begin()
 
-    async def _furnish(self) -> None:
+    async def _create_missing(self) -> None:
         """Create the streams and the consumer if they do not exist."""
         await self._stream_for(
             self.subject,
@@ -251,9 +251,8 @@ class StreamAdapter:
         except (MessageTooLong, SubjectForbidden) as why:
             raise Refused(str(why)) from None
         except NoResponders:
-            if (
-                self._connection.keeper.young or self._loop.time() < self._last_taken + RECONNECT_GRACE
-            ):  # it goes, or is not up yet
+            # JetStream ends, or is not ready yet
+            if self._connection.keeper.young or self._loop.time() < self._last_taken + RECONNECT_GRACE:
                 raise NotTaken(f"{self._connection.where.shown}: JetStream is not up yet") from None
             raise Unroutable(
                 f"no worker serves {self.subject} on {self._connection.where.shown}: there is no stream for it"
@@ -300,7 +299,7 @@ class Puller:
     def __init__(self, adapter: StreamAdapter, take: Take, prefetch: int, wait: int) -> None:
         self._adapter, self._connection = adapter, adapter._connection
         self._take, self._prefetch = take, prefetch
-        self._third = wait / 3
+        self._progress_interval = wait / 3
         self._holds = min(HOLDS, wait / 2)
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{adapter._stream}.{adapter._consumer}"
         self._box = ""
@@ -316,35 +315,35 @@ class Puller:
         self._due = asyncio.Event()
         self._last_sign = self._last_progress = self._loop.time()
         self._hold = 0.0
-        self._hearing: SubjectSubscription | None = None
+        self._subscription: SubjectSubscription | None = None
         self._task: asyncio.Task[None] | None = None
         where = f"{self._connection.where.shown} {adapter.subject}"
-        self._asides = BackgroundTasks(where)
+        self._background = BackgroundTasks(where)
         self._stuck = OutageLog(where)
 
     async def begin(self) -> None:
         """Take requests from now on."""
         self._box = self._connection.new_inbox_address()
-        self._hearing = await self._connection.subscribe(f"{self._box}.*", self._receive)
+        self._subscription = await self._connection.subscribe(f"{self._box}.*", self._receive)
         self._task = self._loop.create_task(self._run())
         self._due.set()
 
     def anew(self) -> None:
-        """Request anew: the server is back and has forgotten our requests for messages."""
+        """Demand messages anew: the server is back and has forgotten our demands."""
         self._requested = 0
         self._hold = 0.0
         self._due.set()
 
     async def pause(self) -> None:
-        """Request no more; those on their way still come."""
+        """Demand no more messages; those on their way still come."""
         self._paused = True
-        if self._hearing is not None:
-            await self._hearing.close(rest=True)
+        if self._subscription is not None:
+            await self._subscription.close(rest=True)
 
     async def close(self) -> None:
         """Give back unsettled requests: those that were begun count as delivered."""
         await self.pause()
-        await self._asides.wait(SECONDS_TO_LEAVE)
+        await self._background.wait(SECONDS_TO_LEAVE)
         for to in tuple(self._held):
             self._acknowledge(to, b"-NAK")
         self._closed = True
@@ -393,7 +392,7 @@ class Puller:
         )
 
     def _status(self, message: Message) -> None:
-        """Take a status message of the server about a request for messages."""
+        """Take a status message of the server about a demand."""
         headers = message.headers or {}
         status = headers.get("Status", "")
         if status == "100":  # it still holds
@@ -413,9 +412,9 @@ class Puller:
         if message is None:
             return
         if outcome == "reject":
-            self._asides.begin(self._set_aside(to, message))
+            self._background.begin(self._set_aside(to, message))
         elif outcome == "retry":
-            self._asides.begin(self._give_back(to, message))
+            self._background.begin(self._give_back(to, message))
         else:
             self._acknowledge(to, b"+ACK")
 
@@ -446,7 +445,7 @@ class Puller:
     async def _run(self) -> None:
         while not self._closed or self._settled:
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(self._third, 1.0)):
+                async with asyncio.timeout(min(self._progress_interval, 1.0)):
                     await self._due.wait()
             self._due.clear()
             try:
@@ -471,7 +470,7 @@ class Puller:
             await self._connection.publish(to, word)
             self._settled.pop(0)
         now = self._loop.time()
-        if now - self._last_progress >= self._third:
+        if now - self._last_progress >= self._progress_interval:
             self._last_progress = now
             for to in tuple(self._held):
                 await self._connection.publish(to, b"+WPI")
@@ -480,7 +479,7 @@ class Puller:
         if self._paused or now < self._hold:
             return
         if self._missing:
-            await self._adapter._furnish()
+            await self._adapter._create_missing()
             self._missing = False
         if self._server != (server := self._connection.server):
             self._doubtful = await self._adapter.newest()

@@ -73,13 +73,12 @@ def adapter_at(where: Url, options: Options) -> NatsAdapter | StreamAdapter:
     group = query.get("group", GROUP)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", group):
         raise LocalError(f"{where.shown}: ?group= is made of letters, digits, - and _")
-    mailbox_parts(where)  # raises: the connection's inboxes are there
+    mailbox_parts(where)  # for its errors alone: the connection makes the inboxes
     mailboxes = Mailboxes(where, MAILBOX, legal=_is_subject)
     subject, stream = subject_of(where), stream_of(where) if "stream" in query else None
-    part = share_connection(
-        where, "wire", options.client_tls
-    )  # last: what raises above would leave it without an owner
-    plain = NatsAdapter(part, subject, group, options.limits.calls, mailboxes)
+    # last: if something above raised, the share would have no owner
+    share = share_connection(where, "wire", options.client_tls)
+    plain = NatsAdapter(share, subject, group, options.limits.calls, mailboxes)
     return plain if stream is None else StreamAdapter(plain, stream)
 
 

@@ -3,7 +3,7 @@ TLS.
 
 - Keys begin with the prefix; topics with the prefix and the number of the database, because published messages are not
   bound to a database.
-- A log is a stream whose ids are the numbers; a Lua script appends, bounds and dates it in one step.
+- A log is a stream whose ids are the numbers; a Lua script appends to it, bounds it and sets its expiry in one step.
 """
 
 from __future__ import annotations
@@ -129,22 +129,22 @@ class RedisBus(EngineBus):
         self._commands = share_commands(where, "bus")
         self._connection = self._commands.connection
         self._published = share_pubsub(where, "bus")
-        self._ear = self._published.connection
+        self._pubsub = self._published.connection
         self.store: RedisStore | None = RedisStore(self._connection, prefix)
 
     async def open(self) -> None:
         """Connect. Raises BusLost."""
         try:
-            for part in (self._commands, self._published):
-                part.watch(self._state)
-                await part.open()
+            for share in (self._commands, self._published):
+                share.watch(self._state)
+                await share.open()
             self._state(True, "")
         except BaseException:
             await self.close()
             raise
 
     def _state(self, alive: bool, why: str) -> None:
-        now = self._connection.alive and self._ear.alive
+        now = self._connection.alive and self._pubsub.alive
         if now or not alive:
             self.change_state(now, why)
 
@@ -156,7 +156,7 @@ class RedisBus(EngineBus):
         self.published += 1
 
     async def subscribe(self, topic: str, take: Take) -> Subscriber:
-        return self._published.keep(await self._ear.subscribe(self._topics + topic, self.counted(take)))
+        return self._published.keep(await self._pubsub.subscribe(self._topics + topic, self.counted(take)))
 
     async def close(self) -> None:
         self.alive = False

@@ -44,7 +44,7 @@ Word: TypeAlias = bytes | str | int
 Denied = ResponseError
 """The server refused a command; its text begins with a code, e.g. NOGROUP."""
 NoPermission = NoPermissionError
-"""It refused it for want of a right of this user's (NOPERM)."""
+"""The server refused a command because this user lacks the permission (NOPERM)."""
 
 
 # -- endpoints-------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class RedisConnection:
 
     async def back(self) -> None:
         """Wait for the connection, without a time-out. Raises BusLost when it was closed here."""
-        while not self.alive:  # which it may be again, and not any more, when the one that waits comes to its turn
+        while not self.alive:  # a loop, since the connection may be lost again before the waiting task runs
             if self.keeper.closed:
                 raise self.lost()
             await self.keeper.connected.wait()
@@ -251,7 +251,7 @@ class RedisConnection:
         while True:
             try:
                 reply = await read(disable_decoding=True)
-            except ReadOnlyError:  # another leads now: the one that answers at this address next
+            except ReadOnlyError:  # another server is the primary now: the next one that answers at this address
                 raise BusLost("it is a replica and takes nothing") from None
             except Denied as fault:
                 reply = fault
@@ -277,7 +277,7 @@ class RedisConnection:
             await connection.send_packed_command(out, check_health=False)
 
     async def _detect_silence(self) -> None:
-        """Raise BusLost when the server is connected and silent."""
+        """Raise BusLost once the server, though connected, has not answered a ping."""
         while True:
             self._fresh = False
             await asyncio.sleep(PATIENCE)
@@ -289,7 +289,7 @@ class RedisConnection:
                 raise BusLost(f"it said nothing for {2 * PATIENCE:g} s")
 
     def _drop(self, why: str) -> None:
-        """Give up the connection: at once for all who use it, then in the background."""
+        """Give up the connection: fail all that wait on it at once, and close it in the background."""
         self._up = False
         self._out.clear()
         owed, self._owed = self._owed, deque()

@@ -31,7 +31,7 @@ return 0
 """
 )
 """Like `REQUEST`, for a request that may already be in the stream; further arguments: the text to find in its head, and
-milliseconds. A copy that ran before the first would run twice without a mark."""
+milliseconds. Otherwise the copy could run before the first one, which would then run again without a mark."""
 
 TAKE_OVER = Script(
     """
@@ -66,8 +66,8 @@ end
 return {last, entries, counts}
 """
 )
-"""Group, consumer, the first id, how many. The last id that was looked at, what is pending for this consumer, and how
-often each was delivered. Their idle time begins anew: they must not go to another while the rest is fetched."""
+"""Group, consumer, the first id, how many. Returns the last id that was examined, what is pending for this consumer,
+and how often each was delivered. Their idle time begins anew: they must not go to another while the rest is fetched."""
 
 KEEP = Script(
     """

@@ -17,8 +17,8 @@ Rules:
 - A worker takes an entry, answers, and then acknowledges and deletes it. While it works, it renews its claim every
   third of `?idle=` seconds; the entries of a worker that was silent for `idle` seconds go to another (XAUTOCLAIM), with
   one delivery more on their count.
-- A caller that may not run scripts, or not read the queue, looks at its length and adds to it in two steps, so that the
-  queue may hold as many more as callers do so at once; a request that may be there already is then sent again, marked.
+- A caller that may not run scripts, or not read the queue, reads its length and adds to it in two steps, so that the
+  queue may hold as many more as callers do so at once; a request that may be in it already is then added again, marked.
 - Blocking reads have connections of their own. Everything else of an adapter goes over one, pipelined.
 """
 
@@ -121,8 +121,8 @@ class RedisAdapter:
         self._closed = False
         self._worker: RedisWorker | None = None
         self._refused = OutageLog(f"{endpoint.shown} {stream}")
-        self._doubtful: dict[str, float] = {}  # requests that may be there already, and when they were sent
-        self._box: RedisConnection | None = None
+        self._doubtful: dict[str, float] = {}  # requests that may be in the stream already, and when they were sent
+        self._mailbox_connection: RedisConnection | None = None
         self._mailbox = mailbox
         self._last = b""  # the last entry that was read; b"" before the mailbox was made
         self._emptied = False
@@ -133,9 +133,9 @@ class RedisAdapter:
             found = await self.connection.ask("CONFIG", "GET", "proto-max-bulk-len")
             self.limit = int(found[1]) if len(found) == 2 else BULK
 
-    async def _open_connection(self, connection: RedisConnection, part: ConnectionShare[Any] | None = None) -> None:
+    async def _open_connection(self, connection: RedisConnection, share: ConnectionShare[Any] | None = None) -> None:
         try:
-            await (connection if part is None else part).open()
+            await (connection if share is None else share).open()
         except BusLost:
             raise ConnectionError(connection.keeper.why) from None
         self._connections.append(connection)
@@ -144,7 +144,9 @@ class RedisAdapter:
         now = all(connection.alive for connection in self._connections)
         if now and self._worker is not None:
             self._worker.acknowledge()
-        if self._closed or (now and self._alive) or (alive and not now):  # not all lines are back, or all were
+        if (
+            self._closed or (now and self._alive) or (alive and not now)
+        ):  # not all connections are back, or all were before
             return
         self._alive = now
         if now and self._emptied:
@@ -175,16 +177,16 @@ class RedisAdapter:
     # -- control ----------------------------------------------------------------------------------
 
     async def receive_control(self, take: Take) -> None:
-        self._published = part = share_pubsub(self._endpoint, "wire")
-        part.watch(self._state)
-        await self._open_connection(part.connection.connection, part)
+        self._published = share = share_pubsub(self._endpoint, "wire")
+        share.watch(self._state)
+        await self._open_connection(share.connection.connection, share)
 
         def receive(message: bytes) -> None:
             head, _, body = message.partition(b"\n")
             if (found := message_of([b"head", head, b"body", body])) is not None:
                 take(found)
 
-        part.keep(await part.connection.subscribe(self._control, receive))
+        share.keep(await share.connection.subscribe(self._control, receive))
 
     async def send_control(self, message: BrokerMessage) -> None:
         try:
@@ -241,15 +243,15 @@ class RedisAdapter:
         return 0 if added is None else int(size) + 1
 
     async def mailbox(self, take: Take) -> str:
-        self._box = RedisConnection(self._endpoint, greet=self._greet_box, on_state=self._state)
-        await self._open_connection(self._box)
-        self._collector = asyncio.create_task(self._collect(self._box, take))
+        self._mailbox_connection = RedisConnection(self._endpoint, greet=self._greet_box, on_state=self._state)
+        await self._open_connection(self._mailbox_connection)
+        self._collector = asyncio.create_task(self._collect(self._mailbox_connection, take))
         return self._mailbox
 
     async def _greet_box(self) -> None:
-        assert self._box is not None
+        assert self._mailbox_connection is not None
         try:
-            await self._keep_mailbox(self._box)
+            await self._keep_mailbox(self._mailbox_connection)
         except Denied as why:
             raise BusLost(f"it does not let this user keep the mailbox {self._mailbox}: {why}") from None
 
@@ -322,7 +324,7 @@ class RedisAdapter:
         if self._worker is not None:
             await self._worker.close()
         self._closed = True
-        if self._box is not None:
+        if self._mailbox_connection is not None:
             with contextlib.suppress(BusLost, Denied):
                 await self.connection.ask("DEL", self._mailbox)
         if self._collector is not None:
@@ -332,8 +334,8 @@ class RedisAdapter:
             await self._published.close()
         if self._worker is not None:
             await self._worker.reads.close(flush=False)
-        if self._box is not None:
-            await self._box.close(flush=False)
+        if self._mailbox_connection is not None:
+            await self._mailbox_connection.close(flush=False)
         await self._commands.close()
 
 

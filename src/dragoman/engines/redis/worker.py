@@ -61,7 +61,7 @@ class RedisWorker:
         self._me = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self._reader = 0  # our number at the server
         self._reading: asyncio.Task[None] | None = None
-        self._minding: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._paused = False
         self._held: dict[bytes, BrokerMessage] = {}
         self._room = asyncio.Event()
@@ -69,14 +69,14 @@ class RedisWorker:
         self._unconfirmed: set[bytes] = set()  # settled, and the server may not know it
         self._claiming = asyncio.Lock()
         where = f"{endpoint.shown} {stream}"
-        self._asides = BackgroundTasks(where)
+        self._background = BackgroundTasks(where)
         self._refused = OutageLog(where)
 
     def begin(self) -> None:
         """Take requests from now on."""
         loop = asyncio.get_running_loop()
         self._reading = loop.create_task(self._read())
-        self._minding = loop.create_task(self._keep_alive())
+        self._keeping = loop.create_task(self._keep_alive())
 
     async def pause(self) -> None:
         """Take no more: end the waiting read."""
@@ -91,17 +91,17 @@ class RedisWorker:
         """Requeue held entries, and leave the group."""
         await self.pause()
         for id, message in tuple(self._held.items()):
-            self._begin_aside(id, self._requeue(id, message, 1))
+            self._begin_in_background(id, self._requeue(id, message, 1))
         self._held.clear()
-        await self._asides.wait(SECONDS_TO_LEAVE)
+        await self._background.wait(SECONDS_TO_LEAVE)
         self.acknowledge()
         with contextlib.suppress(BusLost, Denied):
             await scripts.LEAVE.run(self._connection, [self._stream], self._group, self._me)
-        tasks = [task for task in (self._reading, self._minding) if task is not None]
+        tasks = [task for task in (self._reading, self._keeping) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._asides.end()
+        await self._background.end()
 
     async def _greet(self) -> None:
         try:
@@ -170,7 +170,7 @@ class RedisWorker:
     def _deliver(self, entries: list[Any], counts: list[int] | None = None) -> None:
         for position, entry in enumerate(entries):
             id, fields = entry
-            if id in self._held or id in self._unconfirmed:  # others took us to be dead
+            if id in self._held or id in self._unconfirmed:  # another worker took us for dead
                 continue
             settle = partial(self._settle, id)
             found = message_of(fields, settle, 0 if counts is None else counts[position])
@@ -198,9 +198,9 @@ class RedisWorker:
                 asyncio.get_running_loop().call_soon(self.acknowledge)
             self._done.append(id)
         elif outcome == "retry":
-            self._begin_aside(id, self._requeue(id, message, 0))
+            self._begin_in_background(id, self._requeue(id, message, 0))
         else:
-            self._begin_aside(id, self._reject(id))
+            self._begin_in_background(id, self._reject(id))
 
     def acknowledge(self) -> None:
         """Acknowledge settled entries; no effect while the server is not connected."""
@@ -226,11 +226,12 @@ class RedisWorker:
     async def _reject(self, id: bytes) -> None:
         await scripts.REJECT.run(self._connection, [self._stream, f"{self._stream}:dead"], self._group, id, DEAD)
 
-    def _begin_aside(self, id: bytes, work: Awaitable[None]) -> None:
-        self._asides.begin(self._try(id, work))
+    def _begin_in_background(self, id: bytes, work: Awaitable[None]) -> None:
+        self._background.begin(self._try(id, work))
 
     async def _try(self, id: bytes, work: Awaitable[None]) -> None:
-        """Run it. If it fails, the entries are still pending at the server, and another worker takes them later."""
+        """Await `work` for an entry. If it fails, the entry stays pending at the server, and another worker takes it
+        later."""
         try:
             await work
         except (BusLost, Denied) as why:
@@ -256,15 +257,15 @@ class RedisWorker:
     async def _report_alive(self) -> None:
         held = list(self._held)
         for start in range(0, len(held), 500):
-            part = held[start : start + 500]
-            gone = await scripts.KEEP.run(self._connection, [self._stream], self._group, self._me, *part)
+            batch = held[start : start + 500]
+            gone = await scripts.KEEP.run(self._connection, [self._stream], self._group, self._me, *batch)
             if lost := sum(id in self._held for id in gone):  # what was settled meanwhile is not pending at all
                 log.warning("%s: %d entries went to another worker while they were at work here", self._stream, lost)
 
     async def _take_over(self, cursor: bytes, room: int) -> bytes:
         idle = self._idle
         if self._connection.keeper.young:
-            idle += self._connection.keeper.gap + RECONNECT_GRACE  # a worker could not say that it lives
+            idle += self._connection.keeper.gap + RECONNECT_GRACE  # workers could not renew their claims meanwhile
         words = (self._group, self._me, int(idle * 1000), cursor, room)
         async with self._claiming:
             cursor, entries, counts = await scripts.TAKE_OVER.run(self._connection, [self._stream], *words)
