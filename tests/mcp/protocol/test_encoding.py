@@ -34,7 +34,7 @@ from dragoman.mcp.protocol.types import (
 
 from ..schemas import Schema, definitions, examples, messages, needs_schemas, params_of
 from ..values import some
-from .test_types import MODELLED_BY, OBJECTS_ONCE, STRUCTS, VERBATIM, modelled
+from .test_types import BEYOND, MODELLED_BY, OBJECTS_ONCE, STRUCTS, VERBATIM, modelled
 
 # Dicts of ours, which may hold more than the schema names.
 OPEN = ("ResultMetaObject", "NotificationMetaObject", "SubscriptionsListenResultMetaObject", "_meta")
@@ -65,7 +65,9 @@ def validator(revision: Revision, method: str | None, name: str) -> Any:
     elif name in UNIONS:
         root = {"anyOf": [{"$ref": f"#/$defs/{one}"} for one in sorted(UNIONS[name][1] & set(known))]}
     assert root is not None
-    document = {"$defs": {one: closed(schema, one) for one, schema in known.items()}, **closed(root)}
+    document: Any = {"$defs": {one: closed(schema, one) for one, schema in known.items()}, **closed(root)}
+    for one, members in BEYOND.items():
+        document["$defs"][one]["properties"] |= {name: {} for name, those in members.items() if revision in those}
     text = json.dumps(document).replace("#/definitions/", "#/$defs/")
     return jsonschema_rs.validator_for(json.loads(text))
 

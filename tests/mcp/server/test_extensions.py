@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from dragoman import serve
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, Server, TextContent, ToolError
-from dragoman.mcp.client.extensions import ExtensionClient
+from dragoman.mcp.client.extending import ClientExtension, PendingResult
 from dragoman.mcp.protocol.extension import Extension
 from dragoman.mcp.protocol.methods import Row
 from dragoman.mcp.protocol.params import (
@@ -31,6 +31,7 @@ from dragoman.mcp.protocol.params import (
 )
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.protocol.types import SamplingMessage, Tool
+from dragoman.mcp.server.extending import ServerExtension
 from tests.behind import behind
 
 from ..calling import Calls, calling
@@ -204,8 +205,8 @@ async def test_a_method_that_may_ask_is_asked_again() -> None:
         assert again["said"] == "Ada"
 
 
-class Tasks:
-    """An extension with what it does."""
+class Tasks(ServerExtension):
+    """An extension with its functions."""
 
     declares = ECHO
 
@@ -395,7 +396,7 @@ async def test_a_completion_may_not_ask() -> None:
 # -- the client mirrors it ------------------------------------------------------------------------
 
 
-class Waits:
+class Waits(ClientExtension):
     """The extension at a client: a deferred result is asked for again, by its ticket."""
 
     declares = ECHO
@@ -403,10 +404,10 @@ class Waits:
     def __init__(self) -> None:
         self.settled: list[tuple[str, Struct]] = []
 
-    async def settle(self, method: str, result: Struct, client: ExtensionClient) -> Struct:
-        self.settled.append((method, result))
-        assert isinstance(result, Deferred)
-        found = await client.request("com.example/echo", EchoParams(result.ticket))
+    async def settle(self, pending: PendingResult) -> Struct:
+        self.settled.append((pending.method, pending.result))
+        assert isinstance(pending.result, Deferred)
+        found = await pending.client.request("com.example/echo", EchoParams(pending.result.ticket))
         return CallToolResult(content=[TextContent(found.said)])
 
 
@@ -464,7 +465,7 @@ async def test_a_client_without_the_extension_takes_nothing_of_it() -> None:
 async def test_a_client_s_extension_settles_its_results() -> None:
     with pytest.raises(LocalError, match="what settles them"):
         Client(extended(), extensions=[ECHO])
-    with pytest.raises(LocalError, match="`declares` and `settle`"):
+    with pytest.raises(LocalError, match="an Extension or a ClientExtension"):
         Client(extended(), extensions=["x"])  # type: ignore[list-item]
 
 

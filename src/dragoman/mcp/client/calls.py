@@ -25,7 +25,7 @@ from ..protocol.encoding import READERS
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
-from .extensions import ClientExtensions, ExtensionClient
+from .extending import ClientExtensions, ExtensionClient, PendingResult
 from .handlers import QuestionHandlers
 from .multi_round_trip import UrlElicitations, head, read, run_rounds
 from .session import PATIENCE, CallPlan, ClientSession
@@ -172,8 +172,9 @@ class ClientCalls:
         """Return the complete result; if the call ended in an extension's result, the extension settles it."""
         if ended == COMPLETE:
             return raw
-        result = read(method, raw, self._extensions.those.results[ended])
-        return Raw(to_json(await self._extensions.settlers[ended].settle(method, result, self._client)))
+        result = read(method, raw, self._extensions.those.results[ended].type)
+        pending = PendingResult(method, result, self._client)
+        return Raw(to_json(await self._extensions.settlers[ended].settle(pending)))
 
     async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
         """Return the result of any method, as the type of its row."""

@@ -59,7 +59,7 @@ from ..protocol.types import (
 from ..protocol.uri import normal
 from .cache import Cache, pages
 from .calls import ClientCalls
-from .extensions import ClientExtension, check_extensions
+from .extending import ClientExtension, check_extensions
 from .handlers import AnswerOptions, OnElicit, OnSample, QuestionHandlers, RootsSource
 from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
 from .negotiation import PROBE, ClientProfile

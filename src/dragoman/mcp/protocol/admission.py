@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 from ...jsonrpc.condensed import LONG, Condensed
 from ...jsonrpc.errors import InvalidParams, RpcError
 from ...jsonrpc.messages import Request
-from .encoding import READERS, decode
+from .encoding import READERS, decode, members_of
 from .entry_versions import Order, requested
 from .headers import VERSION, check, check_version
 from .methods import HEADER_MISMATCH, METHODS, UNSUPPORTED_VERSION, Row
@@ -220,7 +220,8 @@ def _check_headers(
     # "header requirements for notification POSTs are not defined by this revision"
     if fault is None and type(message) is Request:
         named = None if row is None or params is None else row.named
-        fault = check(message.method, None if named is None else getattr(params, named), headers)
+        value = None if named is None or row is None else getattr(params, members_of(row.params)[named])
+        fault = check(message.method, value, headers)
     if fault is not None:
         raise RpcError.of(HEADER_MISMATCH, fault)
 

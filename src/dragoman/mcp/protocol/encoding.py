@@ -9,6 +9,7 @@ caller and are not changed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
@@ -68,6 +69,14 @@ def decode(raw: bytes | Raw, type: type[T]) -> T:
     """
     found: T = READERS[type](raw)
     return found
+
+
+@cache
+def members_of(kind: type[Struct]) -> dict[str, str]:
+    """Return the fields of a Struct by the names that they have on the wire; "" for its tag."""
+    found = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
+    config = kind.__struct_config__
+    return found if config.tag_field is None else found | {config.tag_field: ""}
 
 
 def _extra(hint: Any) -> dict[str, Any]:

@@ -1,60 +1,163 @@
 """The declaration of an MCP extension, one value for both ends. Pure.
 
-An extension has a name and settings, which both ends put into `capabilities.extensions`; it may add methods, and values
-of `resultType` (2026-07-28's basic/versioning, "Extension Negotiation"; basic/index, "ResultType"). Its functions are
-given to the server and the client: see `server.extensions` and `client.extensions`.
+An extension has a name and settings, which both ends put into `capabilities.extensions`. It may add methods, results,
+topics of subscriptions and options of entries (2026-07-28's basic/versioning, "Extension Negotiation"; basic/index,
+"ResultType"). Its functions are given to the server and the client: see `server.extending` and `client.extending`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, field
 
 from ...jsonrpc.errors import LocalError
+from ...jsonrpc.options import Rule
+from .encoding import members_of
 from .methods import METHODS, Row
 from .params import COMPLETE, INPUT_REQUIRED
+from .revisions import R2025_06, R2025_11, Revision
 
+if TYPE_CHECKING:
+    from .admission import Admitted
+
+Stage: TypeAlias = Literal["experimental", "beta", "stable"]
+"""How settled the specification of an extension is (SEP-3392)."""
+STAGES: Final = ("experimental", "beta", "stable")
+OPTION_KINDS: Final = ("tool", "resource", "prompt")
+"""The kinds of entries to which an extension may add options."""
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_LISTENED: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions")
+
+
+class StatefulForm(Struct, frozen=True, kw_only=True):
+    """How a result of an extension is written in stateful revisions, which have no `resultType`."""
+
+    type: type[Struct]
+    """The Struct of this form."""
+    member: str
+    """The member by which a client recognises it, which the method's usual result does not have."""
+    convert: Callable[[Any], Struct]
+    """Returns a result of the extension in this form."""
+    for_call: Callable[[Admitted], bool] | None = None
+    """Whether the client of a call takes it; None: each client that has declared the extension."""
+    since: Revision = R2025_06
+    until: Revision = R2025_11
+
+    def within(self, revision: Revision) -> bool:
+        """Return whether this is the form of the result in `revision`."""
+        return revision.stateful and self.since.order <= revision.order <= self.until.order
+
+
+class ResultType(Struct, frozen=True, kw_only=True):
+    """A result that an extension adds, by its value of `resultType`."""
+
+    type: type[Struct]
+    """The Struct that functions return, as stateless revisions write it."""
+    stateful: StatefulForm | None = None
+    """Its form in stateful revisions; None: they do not have this result."""
+
+
+class Topic(Struct, frozen=True, kw_only=True):
+    """A kind of notifications to which clients subscribe by a member of the filter of `subscriptions/listen`.
+
+    Which of the requested values a caller is granted is decided by the server's `ServerExtension.grant`; a value has
+    keys, and `ServerHome.notify(topic, key, params)` reaches those who were granted the key.
+    """
+
+    name: str
+    """Its name for `grant` and `notify`."""
+    method: str
+    """The method of its notifications."""
+    member: str
+    """The member of the filter, and of the acknowledgment."""
+    sessions: bool = False
+    """Whether sessions of the stateful era, which have no filter, are notified of the keys that `grant` grants them."""
 
 
 class Extension(Struct, frozen=True, kw_only=True):
     """What an extension declares.
 
-    Raises LocalError for a name without a prefix ("com.example/echo" has one), for methods that the protocol has
-    itself, and for the protocol's own values of `resultType`.
+    Raises LocalError for a name without a prefix ("com.example/echo" has one), for methods, topics and capabilities
+    that the protocol has itself, and for the protocol's own values of `resultType`.
     """
 
     name: str
     """"Extension identifiers MUST follow the `_meta` key naming rules, with a mandatory prefix"."""
+    stage: Stage = "stable"
+    """How settled its specification is."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The value for its name in `capabilities.extensions`, a JSON object."""
+    capabilities: Callable[[Revision], Mapping[str, Any]] | None = None
+    """Returns other members of a server's capabilities that it declares in a revision; None: no others."""
     methods: tuple[Row, ...] = ()
     """Methods that it adds, in the revisions of their rows."""
-    results: Mapping[str, type[Struct]] = field(default_factory=dict)
-    """Values of `resultType` that it adds, with the types of these results."""
+    results: Mapping[str, ResultType | type[Struct]] = field(default_factory=dict)
+    """Values of `resultType` that it adds, with these results; a bare Struct has no stateful form."""
+    topics: tuple[Topic, ...] = ()
+    """Topics that it adds to subscriptions."""
+    options: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
+    """Options that it adds to the decorators of "tool", "resource" and "prompt", with their rules. None, the default,
+    must fit each of them."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(_NAME, self.name) is None:
             raise LocalError(f"{self.name!r} names no extension: it has a prefix and a name, as in com.example/echo")
+        if self.stage not in STAGES:
+            raise LocalError(f"{self.name}: stage is one of {', '.join(STAGES)}, and not {self.stage!r:.40}")
         for row in self.methods:
-            if not isinstance(row, Row):
-                raise LocalError(f"{self.name}: methods are rows, Row(name, params, result), and not {row!r:.100}")
-            if row.name in METHODS:
-                raise LocalError(f"{self.name}: {row.name} is a method of the protocol itself")
-            if row.ask:
-                _check_fields(row.params, f"{self.name}: {row.name} may ask", "input_responses", "request_state")
-            if row.cacheable:
-                _check_fields(row.result, f"{self.name}: {row.name} is cacheable", "ttl_ms", "cache_scope")
-        for kind, result in self.results.items():
-            if kind in (COMPLETE, INPUT_REQUIRED) or not (isinstance(result, type) and issubclass(result, Struct)):
+            self._check_row(row)
+        for kind, result in self.result_types.items():
+            if kind in (COMPLETE, INPUT_REQUIRED) or not _is_struct(result.type):
                 raise LocalError(f"{self.name}: results are Structs by a resultType of their own, and not {kind!r}")
-            if (wrong := _result_type_fault(result, kind)) is not None:
-                raise LocalError(f"{self.name}: {result.__name__} cannot be a result of the type {kind!r}: {wrong}")
+            if (wrong := _result_type_fault(result.type, kind)) is not None:
+                raise LocalError(
+                    f"{self.name}: {result.type.__name__} cannot be a result of the type {kind!r}: {wrong}"
+                )
+            if result.stateful is not None:
+                where = f"{self.name}: clients recognise {kind!r} in stateful revisions"
+                _check_member(result.stateful.type, where, result.stateful.member)
+        for topic in self.topics:
+            if not isinstance(topic, Topic):
+                raise LocalError(f"{self.name}: topics are Topic(name, method, member), and not {topic!r:.100}")
+            if topic.method in METHODS or topic.member in _LISTENED:
+                raise LocalError(f"{self.name}: {topic.method} and {topic.member} are the protocol's own: name others")
+        for where, rules in self.options.items():
+            self._check_options(where, rules)
+
+    def _check_row(self, row: Row) -> None:
+        if not isinstance(row, Row):
+            raise LocalError(f"{self.name}: methods are rows, Row(name, params, result), and not {row!r:.100}")
+        if row.name in METHODS:
+            raise LocalError(f"{self.name}: {row.name} is a method of the protocol itself")
+        if row.named is not None:
+            _check_member(row.params, f"{self.name}: {row.name} repeats {row.named} in the header Mcp-Name", row.named)
+        if row.ask:
+            _check_fields(row.params, f"{self.name}: {row.name} may ask", "input_responses", "request_state")
+        if row.cacheable:
+            _check_fields(row.result, f"{self.name}: {row.name} is cacheable", "ttl_ms", "cache_scope")
+
+    def _check_options(self, kind: str, rules: Mapping[str, Rule]) -> None:
+        if kind not in OPTION_KINDS:
+            raise LocalError(f"{self.name}: options are those of {', '.join(OPTION_KINDS)}, and not of {kind!r}")
+        for name, rule in rules.items():
+            if not (isinstance(name, str) and name.isidentifier() and isinstance(rule, Rule) and rule.fits(None)):
+                raise LocalError(f"{self.name}: the option {name!r} of a {kind} has a Rule that None fits")
+
+    @property
+    def result_types(self) -> dict[str, ResultType]:
+        """`results`, each as a `ResultType`."""
+        return {
+            kind: one if isinstance(one, ResultType) else ResultType(type=one) for kind, one in self.results.items()
+        }
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
 def _result_type_fault(result: type[Struct], kind: str) -> str | None:
@@ -78,38 +181,77 @@ def _check_fields(kind: type[Struct] | None, what: str, *names: str) -> None:
         raise LocalError(f"{what}: then {kind!r} has the fields {' and '.join(names)}")
 
 
+def _check_member(kind: type[Struct], where: str, member: str) -> None:
+    if member not in members_of(kind):
+        raise LocalError(f"{where}: then {kind.__name__} has a member of that name in JSON, {member!r}")
+
+
 class Extensions:
     """The extensions of one server or client. `methods`: the protocol's and theirs, by name. Raises LocalError for two
-    with the same name, method or `resultType`."""
+    with the same name, method, `resultType`, topic, or option."""
 
     def __init__(self, those: Iterable[Extension] = ()) -> None:
         self.all: tuple[Extension, ...] = tuple(those)
         self.methods: dict[str, Row] = dict(METHODS)
-        self.results: dict[str, type[Struct]] = {}
+        self.results: dict[str, ResultType] = {}
+        """The results of all, by `resultType`."""
+        self.topics: dict[str, Topic] = {}
+        """The topics of all, by name."""
+        self.options: dict[str, dict[str, Rule]] = {kind: {} for kind in OPTION_KINDS}
+        """The rules of the options of all, by kind of entry."""
         self._by_method: dict[str, Extension] = {}
+        self._by_topic: dict[str, Extension] = {}
         names: set[str] = set()
         for one in self.all:
             if one.name in names:
                 raise LocalError(f"the extension {one.name} is given twice")
             names.add(one.name)
-            for row in one.methods:
-                if row.name in self._by_method:
-                    raise LocalError(f"{one.name} and {self._by_method[row.name].name} both have the method {row.name}")
-                self.methods[row.name] = row
-                self._by_method[row.name] = one
-            for kind, result in one.results.items():
-                if kind in self.results:
-                    raise LocalError(f"{one.name}: another extension has the resultType {kind!r} already")
-                self.results[kind] = result
+            self._add(one)
+
+    def _add(self, one: Extension) -> None:
+        for row in one.methods:
+            if row.name in self._by_method:
+                raise LocalError(f"{one.name} and {self._by_method[row.name].name} both have the method {row.name}")
+            self.methods[row.name] = row
+            self._by_method[row.name] = one
+        for kind, result in one.result_types.items():
+            if kind in self.results:
+                raise LocalError(f"{one.name}: another extension has the resultType {kind!r} already")
+            self.results[kind] = result
+        for topic in one.topics:
+            same = [each for each in self.topics.values() if topic.name == each.name or topic.member == each.member]
+            if same:
+                raise LocalError(
+                    f"{one.name}: another topic is called {same[0].name!r}, by {same[0].member!r}, already"
+                )
+            self.topics[topic.name] = topic
+            self._by_topic[topic.name] = one
+        for where, rules in one.options.items():
+            for name, rule in rules.items():
+                if name in self.options[where]:
+                    raise LocalError(f"{one.name}: another extension has the option {name!r} of a {where} already")
+                self.options[where][name] = rule
 
     def of_method(self, name: str) -> Extension | None:
         """Return the extension that adds a method; None: it is the protocol's, or unknown."""
         return self._by_method.get(name)
 
+    def of_topic(self, name: str) -> Extension:
+        """Return the extension that adds a topic."""
+        return self._by_topic[name]
+
     @property
     def declared(self) -> dict[str, Any] | UnsetType:
         """The value of `capabilities.extensions`; UNSET without extensions."""
         return {one.name: dict(one.settings) for one in self.all} if self.all else UNSET
+
+    def capabilities(self, revision: Revision) -> dict[str, Any]:
+        """Return the other members of a server's capabilities that they declare in a revision."""
+        found: dict[str, Any] = {}
+        for one in self.all:
+            if one.capabilities is not None:
+                found |= one.capabilities(revision)
+        return found
 
 
 NONE: Final = Extensions()

@@ -62,8 +62,12 @@ class Row(Struct, frozen=True):
     """Whether the result says how long it may be cached, in revisions that have that."""
     ask: bool = False
     """Whether it may be answered by `InputRequiredResult`, in revisions in which servers may not call."""
-    named: Literal["name", "uri"] | None = None
-    """The member of the params that the header `Mcp-Name` repeats."""
+    named: str | None = None
+    """The member of the params, by its name in JSON, that the header `Mcp-Name` repeats."""
+    open: bool = False
+    """Of an extension: whether clients that have not declared it are answered too."""
+    own_state: bool = False
+    """Whether its function reads `requestState` itself, which is then not opened as one that this server sealed."""
 
     def within(self, revision: Revision) -> bool:
         """Return whether `revision` has this method."""

@@ -7,14 +7,13 @@ basic/index): the stamp is made once per server and spliced in front, so that it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import LocalError
-from .encoding import decode, encode
+from .encoding import decode, encode, members_of
 from .revisions import NEWEST, Revision
 from .types import SERVER_INFO, Implementation
 
@@ -70,14 +69,6 @@ def _of_extension(result: Struct, revision: Revision, stamp: Stamp, kind: str) -
 
 def _with_info(meta: Mapping[str, Any], revision: Revision, stamp: Stamp) -> dict[str, Any]:
     return {SERVER_INFO: Raw(encode(stamp.info, revision))} | dict(meta)
-
-
-@cache
-def members_of(kind: type[Struct]) -> dict[str, str]:
-    """Return the fields of a Struct by the names that they have on the wire; "" for its tag."""
-    found = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
-    config = kind.__struct_config__
-    return found if config.tag_field is None else found | {config.tag_field: ""}
 
 
 def read_back(value: S) -> S:

@@ -155,7 +155,7 @@ class ClientCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     """Present: `elicitation/create` is answered; its members are the modes."""
     tasks: Annotated[Free | UnsetType, ONLY_2025_11] = UNSET
     """Which requests may be made as tasks, as an object that is kept verbatim."""
-    extensions: Annotated[Free | UnsetType, SINCE_2026_07] = UNSET
+    extensions: Annotated[Free | UnsetType, SINCE_2025_06] = UNSET
     """The settings of the extensions that the client supports, by identifier."""
 
 
@@ -195,7 +195,7 @@ class ServerCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     """Present: there are tools, or may be."""
     tasks: Annotated[Free | UnsetType, ONLY_2025_11] = UNSET
     """Which requests may be made as tasks, as an object that is kept verbatim."""
-    extensions: Annotated[Free | UnsetType, SINCE_2026_07] = UNSET
+    extensions: Annotated[Free | UnsetType, SINCE_2025_06] = UNSET
     """The settings of the extensions that the server supports, by identifier."""
 
 

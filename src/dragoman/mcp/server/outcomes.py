@@ -3,7 +3,7 @@
 Rules (2026-07-28's basic/index, "ResultType"; basic/versioning, "Extension Negotiation"):
 
 - A client gets a result of an extension only if it declared the extension; otherwise the call is refused with -32021.
-- The stateful era has no `resultType`, so it cannot have such results.
+- The stateful era has no `resultType`: there a result has the form that its extension declares, or cannot be had.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...rpc.method import LongResult
 from ...rpc.middleware import Call, Middleware, Next
 from ..asking.ask import asker_of
 from ..protocol.admission import Admitted
-from ..protocol.extension import Extension, Extensions
+from ..protocol.extension import Extension, Extensions, StatefulForm
 from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, Row
 from ..protocol.params import COMPLETE, EmptyResult, InputRequiredResult
 from ..protocol.results import Stamp, finish
@@ -29,11 +29,16 @@ ResultWriter: TypeAlias = Callable[[Any, Admitted], Raw | LongResult]
 """(what a function returned, its call) -> the result for the caller's revision, nearly always as JSON text."""
 
 
+def has_declared(admitted: Admitted, extension: Extension) -> bool:
+    """Return whether the client of a call has declared the extension in its capabilities."""
+    declared = admitted.capabilities.extensions
+    return isinstance(declared, dict) and extension.name in declared
+
+
 def demand(admitted: Admitted, extension: Extension) -> None:
     """Raise RpcError (-32021) unless the client has declared the extension, in revisions whose clients declare
     extensions."""
-    declared = admitted.capabilities.extensions
-    if admitted.revision.stateful or (isinstance(declared, dict) and extension.name in declared):
+    if admitted.revision.stateful or has_declared(admitted, extension):
         return
     # "the supporting party MUST either revert to core protocol behavior or reject the request"
     data = {"requiredCapabilities": ClientCapabilities(extensions={extension.name: {}})}
@@ -73,19 +78,24 @@ def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
         sealed = asker_of(admitted).seal_result(value, admitted)
         return finish(sealed, admitted.revision, admitted.surroundings.stamp)
 
-    def writer_of(extension: Extension, kind: str) -> ResultWriter:
+    def writer_of(extension: Extension, kind: str, form: StatefulForm | None) -> ResultWriter:
         def write_result(value: Any, admitted: Admitted) -> Raw:
-            if admitted.revision.stateful:
-                raise LocalError(f"{admitted.method}: revision {admitted.revision.date} has no resultType {kind!r}")
-            demand(admitted, extension)
-            return finish(value, admitted.revision, admitted.surroundings.stamp, kind)
+            revision, stamp = admitted.revision, admitted.surroundings.stamp
+            if not revision.stateful:
+                demand(admitted, extension)
+                return finish(value, revision, stamp, kind)
+            if form is None or not form.within(revision):
+                raise LocalError(f"{admitted.method}: revision {revision.date} has no result {kind!r}")
+            if not (form.for_call(admitted) if form.for_call is not None else has_declared(admitted, extension)):
+                raise LocalError(f"{admitted.method}: this client takes no result {kind!r}: it has not declared so")
+            return finish(form.convert(value), revision, stamp)
 
         return write_result
 
     found: dict[type, ResultWriter] = {InputRequiredResult: input_required}
     for extension in extensions.all:
-        for kind, result in extension.results.items():
-            found[result] = writer_of(extension, kind)
+        for kind, result in extension.result_types.items():
+            found[result.type] = writer_of(extension, kind, result.stateful)
     return found
 
 

@@ -36,6 +36,7 @@ from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
 from .entries import arguments_of, completion_for, method_entry, name_for, prompt_entry, resource_entry, tool_entry
 from .errors import missing_resource
+from .extending import ServerExtensions
 from .including import included_entry, joined_uri, marked_entries
 from .listing import LISTINGS, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry
@@ -70,8 +71,11 @@ class Registry:
     """All entries of a server. `changed("tools" | "resources" | "prompts", entry)` is called after each change of a
     list."""
 
-    def __init__(self, surroundings: Surroundings, *, changed: Callable[[str, Entry], None]) -> None:
+    def __init__(
+        self, surroundings: Surroundings, extending: ServerExtensions, *, changed: Callable[[str, Entry], None]
+    ) -> None:
         self.surroundings = surroundings
+        self._extending = extending
         options = surroundings.options
         self._service = surroundings.service
         self.includers: list[IncludedServer] = []

@@ -38,7 +38,7 @@ from ..protocol.types import Icon, ServerCapabilities, Tool
 from ..protocol.uri import normal
 from . import builtin
 from .calling import ANYONE, list_all, request
-from .extensions import ServerExtension, declarations_of, extension_method
+from .extending import ServerExtension, ServerExtensions, extension_method
 from .outcomes import demand, outcomes, write_values
 from .registering import (
     METHOD,
@@ -124,7 +124,8 @@ class Server:
     ) -> None:
         where = f"Server {name!r}"
         check(where, SERVER_OPTIONS, given := locals())
-        self._extensions = declarations_of(extensions)
+        self._extending = ServerExtensions(extensions)
+        self._extensions = self._extending.declarations
         lenient = without_v1(where, chosen(lenient))
         self._service = service = Service(
             name,
@@ -139,27 +140,26 @@ class Server:
         shown, seal = stamp(info_of(given)), StateSeal(keys, state_life, audience=name)
         options, found = server_options(given), outcomes(self._extensions)
         surroundings = Surroundings(service, shown, seal, options, found, self.notify_resource_updated)
-        self._registry = Registry(surroundings, changed=self._changed)
+        self._registry = Registry(surroundings, self._extending, changed=self._changed)
         self._capabilities = Capabilities(self._registry, self._extensions)
-        self._assemble(extensions)
+        self._assemble()
         if lifespan is not None:
             service._set_lifespan(lifespan, self)
 
-    def _assemble(self, extensions: Sequence[Extension | ServerExtension]) -> None:
+    def _assemble(self) -> None:
         """Make the parts that answer clients and notify them."""
         surroundings = self._registry.surroundings
         self._service._answers = replace(self._service._answers, dialect=MCP)
         self._service._finishing = write_values(surroundings.stamp)
+        self._service._middleware = (*self._extending.middleware, *self._service._middleware)
         self._subscriptions = Subscriptions(self._registry, self._capabilities)
         own = builtin.methods(surroundings, self._registry, self._subscriptions, self._capabilities)
         self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))
         self._link_table()
         self._functions: dict[str, Callable[..., Any]] = {}
         """The functions that answer methods of extensions, by method."""
-        for one in extensions:
-            if isinstance(one, ServerExtension):
-                for wanted, function in one.handlers.items():
-                    self.add_method(function, wanted)
+        for name, function in self._extending.handlers().items():
+            self.add_method(function, name)
         replicas = Replicas(self.name)
         self._service._router = Router(surroundings, self._table, replicas).route
         self._served = ServedServer(self._registry, self._table, self._subscriptions, replicas)
@@ -302,9 +302,10 @@ class Server:
         def declared(admitted: Admitted, caller: Caller) -> None:
             demand(admitted, extension)
 
-        method = extension_method(self._extensions.methods[name], function, given)
+        row = self._extensions.methods[name]
+        method = extension_method(row, function, given)
         again = defined_again(self._functions.get(name), function)
-        self._table.add(name, method, declared, again=again)
+        self._table.add(name, method, None if row.open else declared, again=again)
         self._functions[name] = function
         if again:
             logger.info("the method %s is defined again, and replaced", name)

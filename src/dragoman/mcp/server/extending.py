@@ -1,0 +1,136 @@
+"""The server's side of extensions: the functions of an extension, and the parts of the server that it may use.
+
+An extension is declared by an `Extension`: its rows are added to the server's table of methods, its settings to the
+server's capabilities, its options to the decorators. What it does is a `ServerExtension`. `outcomes` handles what its
+functions may return.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from ...channel import Caller
+from ...jsonrpc.errors import LocalError
+from ...rpc.method import CallOptions, Method
+from ...rpc.middleware import Call, Middleware, Next
+from ..protocol.admission import Admitted
+from ..protocol.extension import Extension, Extensions
+from ..protocol.methods import Row
+from ..protocol.revisions import Revision
+from .context import Context
+from .errors import failures
+from .handlers import handler_of, method_for
+from .outcomes import result_writer
+
+if TYPE_CHECKING:
+    from .home import ServerHome
+    from .listing import Entry
+
+
+class Grant(Struct, frozen=True):
+    """The part of a requested value of a topic that a caller is granted."""
+
+    value: Any
+    """The value as the acknowledgment repeats it."""
+    keys: frozenset[str]
+    """The keys of whose notifications the caller is notified."""
+
+
+class ServerExtension:
+    """An extension with its functions for a server, for `Server(extensions=[...])`. A subclass sets `declares`, and
+    overrides what it needs."""
+
+    declares: Extension
+    """The declaration for both ends."""
+
+    @property
+    def handlers(self) -> Mapping[str, Callable[..., Any]]:
+        """The functions that answer its methods, by name, as `Server.method` takes them."""
+        return {}
+
+    async def around(self, call: Call, next: Next) -> Any:
+        """Run around every call of the server's methods and entries, outside the server's own middleware.
+        `call.params` is the `Admitted` call; the values of the extension's options are in
+        `call.params.surroundings.extended`. It may return the result of another type in place of that of `next`."""
+        return await next(call)
+
+    def listed(self, entry: Entry, revision: Revision) -> Mapping[str, Any]:
+        """Return the members that are added to an entry's description in lists, in this revision. `_meta` is merged.
+        Called once for each entry and revision."""
+        return {}
+
+    def grant(self, topic: str, caller: Caller, value: Any) -> Grant | Awaitable[Grant | None] | None:
+        """Return the part of a requested value that a caller is granted; None: nothing of it. `value`: the decoded
+        member of the filter; None for a session of the stateful era, if the topic notifies those."""
+        return None
+
+    def open(self, home: ServerHome) -> AbstractAsyncContextManager[Any] | None:
+        """Return the context manager around the serving, on each event loop, as a lifespan; None: there is none."""
+        return None
+
+    def measures(self) -> Mapping[str, float]:
+        """Return its measures for metrics."""
+        return {}
+
+
+def _overridden(extension: ServerExtension, name: str) -> bool:
+    """Return whether the extension has a method of its own, in place of that of `ServerExtension`."""
+    return getattr(type(extension), name) is not getattr(ServerExtension, name)
+
+
+class ServerExtensions:
+    """The extensions of one server, with their functions. Raises LocalError for an invalid one, and for two that
+    conflict."""
+
+    def __init__(self, given: Iterable[Extension | ServerExtension]) -> None:
+        declared: list[Extension] = []
+        self.all: tuple[ServerExtension, ...] = ()
+        """Those that have functions."""
+        for one in given:
+            if isinstance(one, ServerExtension):
+                if not isinstance(getattr(one, "declares", None), Extension):
+                    raise LocalError(f"{type(one).__name__}: `declares` is an Extension: set it in the class")
+                self.all += (one,)
+                declared.append(one.declares)
+            elif isinstance(one, Extension):
+                declared.append(one)
+            else:
+                raise LocalError(f"an extension is an Extension or a ServerExtension, and not {one!r:.100}")
+        self.declarations = Extensions(declared)
+        self.listing: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "listed"))
+        """Those that add members to the descriptions of entries."""
+
+    @property
+    def middleware(self) -> tuple[Middleware, ...]:
+        """The functions around each call, the first extension's outermost."""
+        return tuple(one.around for one in self.all if _overridden(one, "around"))
+
+    def handlers(self) -> dict[str, Callable[..., Any]]:
+        """Return the functions that answer their methods, by name."""
+        return {name: function for one in self.all for name, function in one.handlers.items()}
+
+    def granting(self, topic: str) -> ServerExtension | None:
+        """Return the extension that grants a topic; None: nothing does."""
+        extension = self.declarations.of_topic(topic)
+        return next((one for one in self.all if one.declares is extension), None)
+
+    def measures(self) -> dict[str, float]:
+        """Return the measures of all."""
+        return {name: value for one in self.all for name, value in one.measures().items()}
+
+
+def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:
+    """Return a method of an extension. `function(params, context)` returns the row's result. Raises LocalError for
+    options that conflict."""
+    kind: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
+    handler = handler_of(function, kind, _params_and_context, result_writer(row), failures(row.name), Context)
+    return method_for(row.name, kind, function, handler, options)
+
+
+def _params_and_context(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+    return admitted.params, context
