@@ -61,6 +61,8 @@ class Asker:
 class Stand:
     """A server: tools that take their context alone, and subscriptions."""
 
+    own_state = False
+
     def __init__(self, **options: Any) -> None:
         self.options = SimpleNamespace(
             once=options.pop("once", False), instructions=None, ttl=0, cache_scope="private", offered=EVERYTHING

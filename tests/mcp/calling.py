@@ -59,6 +59,14 @@ class Calls:
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """The whole answer."""
+        answer = await self.unchecked(method, **params)
+        name = RESULTS.get(method)
+        if name and "result" in answer and answer["result"].get("resultType") in (None, "complete"):
+            conforms(self.revision, name, answer["result"])
+        return answer
+
+    async def unchecked(self, method: str, **params: Any) -> dict[str, Any]:
+        """The whole answer, whose result may be one that the official schemas do not know."""
         if not self.revision.stateful:
             params["_meta"] = params.get("_meta", {}) | {
                 "io.modelcontextprotocol/protocolVersion": self.revision.date,
@@ -69,9 +77,6 @@ class Calls:
         waiting = self._answers[self._last] = asyncio.get_running_loop().create_future()
         self.channel.send(json.dumps(message).encode())
         answer: dict[str, Any] = await asyncio.wait_for(waiting, 20)
-        name = RESULTS.get(method)
-        if name and "result" in answer and answer["result"].get("resultType") in (None, "complete"):
-            conforms(self.revision, name, answer["result"])
         return answer
 
     async def result(self, method: str, **params: Any) -> dict[str, Any]:

@@ -145,6 +145,7 @@ class Service(Routed):
         """The guard of `auth` behind which it is served."""
         self._challenge: Callable[[Refusal, Caller, Any], Refusal] | None = None
         """(refusal, caller, params): adds to the refusal of a forbidden call what its caller must show."""
+        self._extending: tuple[Middleware, ...] = ()
         self._finishing: Middleware | None = None
         """The middleware of a protocol on top, around all other: it writes values that middleware returns."""
         self._observers: tuple[Observer, ...] = ()
@@ -468,7 +469,7 @@ class Service(Routed):
         """Put the service's middleware around a method, also around one that a router finds."""
         if method.life is None:
             method.life = self._lifespan
-        around = self._middleware + method.middleware
+        around = self._extending + self._middleware + method.middleware
         outermost = () if self._finishing is None else (self._finishing,)
         method.handler = chain((*outermost, *around), self._last(method)) if around else None
         method.quick = method.kind == "inline" and not around and method.concurrency is None

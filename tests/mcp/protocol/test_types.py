@@ -275,8 +275,8 @@ BEYOND: dict[str, dict[str, tuple[Revision, ...]]] = {
     "ClientCapabilities": {"extensions": (R2025_06, R2025_11)},
     "ServerCapabilities": {"extensions": (R2025_06, R2025_11)},
 }
-"""Members that we write in revisions whose schemas do not name them, by definition. `capabilities` may have others there,
-and the pages of the extensions show `extensions` in an `initialize` of 2025-06-18."""
+"""Members that we write in revisions whose schemas do not name them, by definition. `capabilities` may have others
+there, and the pages of the extensions show `extensions` in an `initialize` of 2025-06-18."""
 
 
 @pytest.mark.parametrize("kind", STRUCTS.values(), ids=STRUCTS)

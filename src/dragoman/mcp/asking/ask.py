@@ -401,8 +401,9 @@ def _seal(admitted: Admitted) -> StateSeal:
 
 def opened(admitted: Admitted) -> tuple[str, State | None]:
     """Return the digest of a request, and the state that came with it, or None. It is opened once, however often it is
-    needed. Raises SealError for a state that is not valid."""
-    text: Any = getattr(admitted.params, "request_state", UNSET)
+    needed; one that the function reads itself is not opened. Raises SealError for a state that is not valid."""
+    own = admitted.row.own_state or admitted.surroundings.own_state
+    text: Any = UNSET if own else getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
         state = _seal(admitted).open(text, request, admitted.principal) if isinstance(text, str) else None

@@ -8,7 +8,7 @@ caller and are not changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, Union, cast, get_args, get_origin
@@ -77,6 +77,15 @@ def members_of(kind: type[Struct]) -> dict[str, str]:
     found = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
     config = kind.__struct_config__
     return found if config.tag_field is None else found | {config.tag_field: ""}
+
+
+def splice(text: bytes, members: Mapping[str, Any]) -> bytes:
+    """Return the JSON text of an object with these members at its end. Raises TypeError for a value that JSON does not
+    have."""
+    if not members:
+        return text
+    added = _encode(dict(members))
+    return added if len(text) == 2 else text[:-1] + b"," + added[1:]
 
 
 def _extra(hint: Any) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from ...jsonrpc.options import Rule
 from .encoding import members_of
 from .methods import METHODS, Row
 from .params import COMPLETE, INPUT_REQUIRED
-from .revisions import R2025_06, R2025_11, Revision
+from .revisions import R2025_06, R2025_11, REVISIONS, Revision
+from .types import ServerCapabilities
 
 if TYPE_CHECKING:
     from .admission import Admitted
@@ -31,6 +32,7 @@ OPTION_KINDS: Final = ("tool", "resource", "prompt")
 """The kinds of entries to which an extension may add options."""
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_OWN_CAPABILITIES: Final = members_of(ServerCapabilities).keys() - {"tasks"}
 _LISTENED: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions")
 
 
@@ -128,6 +130,9 @@ class Extension(Struct, frozen=True, kw_only=True):
                 raise LocalError(f"{self.name}: {topic.method} and {topic.member} are the protocol's own: name others")
         for where, rules in self.options.items():
             self._check_options(where, rules)
+        if self.capabilities is not None:
+            for revision in REVISIONS.values():
+                self._check_capabilities(revision)
 
     def _check_row(self, row: Row) -> None:
         if not isinstance(row, Row):
@@ -147,6 +152,18 @@ class Extension(Struct, frozen=True, kw_only=True):
         for name, rule in rules.items():
             if not (isinstance(name, str) and name.isidentifier() and isinstance(rule, Rule) and rule.fits(None)):
                 raise LocalError(f"{self.name}: the option {name!r} of a {kind} has a Rule that None fits")
+
+    def _check_capabilities(self, revision: Revision) -> None:
+        assert self.capabilities is not None
+        members = self.capabilities(revision)
+        if not isinstance(members, Mapping) or not all(isinstance(name, str) for name in members):
+            raise LocalError(
+                f"{self.name}: capabilities({revision.date}) returns members by name, not {members!r:.100}"
+            )
+        if own := sorted(_OWN_CAPABILITIES & members.keys()):
+            raise LocalError(
+                f"{self.name}: capabilities({revision.date}) returns {', '.join(own)}, which the server declares itself"
+            )
 
     @property
     def result_types(self) -> dict[str, ResultType]:
@@ -207,6 +224,10 @@ class Extensions:
                 raise LocalError(f"the extension {one.name} is given twice")
             names.add(one.name)
             self._add(one)
+        for revision in REVISIONS.values():
+            declared = [name for one in self.all if one.capabilities for name in one.capabilities(revision)]
+            if twice := {name for name in declared if declared.count(name) > 1}:
+                raise LocalError(f"two extensions declare the capability {', '.join(sorted(twice))}")
 
     def _add(self, one: Extension) -> None:
         for row in one.methods:
@@ -249,8 +270,7 @@ class Extensions:
         """Return the other members of a server's capabilities that they declare in a revision."""
         found: dict[str, Any] = {}
         for one in self.all:
-            if one.capabilities is not None:
-                found |= one.capabilities(revision)
+            found |= {} if one.capabilities is None else one.capabilities(revision)
         return found
 
 

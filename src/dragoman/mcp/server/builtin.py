@@ -85,7 +85,7 @@ class _Builtin:
         peer.dialect = dialect.of(session.revision)
         result = InitializeResult(
             protocol_version=session.revision.date,
-            capabilities=self._capabilities.stateful(),
+            capabilities=self._capabilities.written_for(session.revision),
             server_info=self._stamp.info,
             instructions=self._instructions,
         )
@@ -105,7 +105,7 @@ class _Builtin:
     def discover(self, admitted: Admitted, context: Context) -> Raw:
         result = DiscoverResult(
             supported_versions=self._options.offered.dates,
-            capabilities=self._capabilities.stateless(),
+            capabilities=self._capabilities.written_for(admitted.revision),
             instructions=self._instructions,
             ttl_ms=int(self._options.ttl * 1000),
             cache_scope=self._options.cache_scope,

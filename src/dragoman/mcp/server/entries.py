@@ -42,7 +42,8 @@ _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20\x7f]*"
 
 def tool_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """Return the entry of a tool, with `ToolOptions`. Raises LocalError for a function that cannot be a tool."""
-    options = entry_options("@server.tool", f"tool {name}", TOOL, given | {"name": name})
+    added = server.added_options["tool"]
+    options = entry_options("@server.tool", f"tool {name}", TOOL, given | {"name": name}, added)
     return _tool(server, name, tool_method(name, function, server, options), options)
 
 
@@ -51,7 +52,8 @@ def method_entry(server: Surroundings, name: str, method: Method, tags: frozense
     LocalError for arguments without names."""
     hints = ToolAnnotations(idempotent_hint=True) if method.idempotent else None
     options = {"annotations": hints, "tags": method.tags | tags}
-    entry = _tool(server, name, included_method(name, method), dict.fromkeys(TOOL) | {**DEFAULTS} | options)
+    defaults = dict.fromkeys((*TOOL, *server.added_options["tool"])) | {**DEFAULTS}
+    entry = _tool(server, name, included_method(name, method), defaults | options)
     entry.enabled = method.enabled
     return entry
 
@@ -69,7 +71,7 @@ def _tool(server: Surroundings, name: str, made: ToolParts, options: Mapping[str
     older = None
     if result.older is not result.schema:
         older = msgspec.structs.replace(listed, output_schema=UNSET if result.older is None else result.older)
-    common = _common(server, name, options)
+    common = _common(server, name, options, "tool")
     return Entry("tool", name, listed, made.method, older=older, marked=made.marked, **common)
 
 
@@ -102,7 +104,8 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
 
     Raises LocalError for a URI that is invalid, and for variables that the function does not take.
     """
-    options = entry_options("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri})
+    added = server.added_options["resource"]
+    options = entry_options("@server.resource", f"resource {uri!r}", RESOURCE, given | {"uri": uri}, added)
     template, size = _template(uri, options["any_path"]), options["size"]
     uri = normal(uri) if template is None else template.text
     method, text = resource_method(uri, function, server.dependencies, options, template)
@@ -112,20 +115,21 @@ def resource_entry(server: Surroundings, uri: str, function: Callable[..., Any],
     }
     if template is None:
         plain = Resource(uri=uri, size=_unset(size), **shown)
-        return Entry("resource", uri, plain, method, **_common(server, uri, options))
+        return Entry("resource", uri, plain, method, **_common(server, uri, options, "resource"))
     if size is not None:
         raise LocalError(f"{uri}: the resources of a template have no size in common")
     listed = ResourceTemplate(uri_template=uri, **shown)
-    common = _common(server, uri, options, template)
+    common = _common(server, uri, options, "resource", template)
     return Entry("template", uri, listed, method, template=template, **common)
 
 
 def prompt_entry(server: Surroundings, name: str, function: Callable[..., Any], **given: Any) -> Entry:
     """Return the entry of a prompt, with `PromptOptions`. Raises LocalError for arguments without names."""
-    options = entry_options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name})
+    added = server.added_options["prompt"]
+    options = entry_options("@server.prompt", f"prompt {name}", PROMPT, given | {"name": name}, added)
     made = prompt_method(name, function, server.dependencies, options)
     listed = Prompt(arguments=made.arguments or UNSET, **_presentation(name, options, made.documentation))
-    return Entry("prompt", name, listed, made.method, **_common(server, name, options))
+    return Entry("prompt", name, listed, made.method, **_common(server, name, options, "prompt"))
 
 
 def completion_for(server: Surroundings, where: str, function: Callable[..., Any], **given: Any) -> Method:
@@ -140,11 +144,12 @@ def _unset(value: Any) -> Any:
 
 
 def _common(
-    server: Surroundings, name: str, options: Mapping[str, Any], template: Template | None = None
+    server: Surroundings, name: str, options: Mapping[str, Any], kind: str, template: Template | None = None
 ) -> dict[str, Any]:
-    """Return the fields that every entry has beside its description."""
+    """Return the fields that every entry has beside its description. `kind`: as extensions name it for options."""
+    extended = {option: options[option] for option in server.added_options[kind]}
     return {
-        "surroundings": msgspec.structs.replace(server, name=name, template=template),
+        "surroundings": msgspec.structs.replace(server, name=name, template=template, extended=extended),
         "visible": options["visible"],
         "tags": frozenset(options["tags"]),
         "version": options["version"] or "",

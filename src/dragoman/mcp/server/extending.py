@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ from .context import Context
 from .errors import failures
 from .handlers import handler_of, method_for
 from .outcomes import result_writer
+from .registering import PROMPT, RESOURCE, TOOL
 
 if TYPE_CHECKING:
     from .home import ServerHome
@@ -78,6 +79,9 @@ class ServerExtension:
         return {}
 
 
+_OWN_OPTIONS: Final = {"tool": TOOL, "resource": RESOURCE, "prompt": PROMPT}
+
+
 def _overridden(extension: ServerExtension, name: str) -> bool:
     """Return whether the extension has a method of its own, in place of that of `ServerExtension`."""
     return getattr(type(extension), name) is not getattr(ServerExtension, name)
@@ -102,6 +106,9 @@ class ServerExtensions:
             else:
                 raise LocalError(f"an extension is an Extension or a ServerExtension, and not {one!r:.100}")
         self.declarations = Extensions(declared)
+        for kind, own in _OWN_OPTIONS.items():
+            if taken := sorted(own.keys() & self.declarations.options[kind].keys()):
+                raise LocalError(f"a {kind} has the option {taken[0]!r} already: name that of the extension otherwise")
         self.listing: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "listed"))
         """Those that add members to the descriptions of entries."""
 

@@ -56,6 +56,8 @@ def included_entry(
             own_uri=lambda uri: own.own_uri(own_uri(uri, namespace)),
             name=key,
             template=template,
+            extended=own.extended,
+            own_state=own.own_state,
         ),
         template=template,
         completions={argument: _method_within(one, inner) for argument, one in entry.completions.items()},

@@ -101,13 +101,15 @@ def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
 
 def write_values(stamp: Stamp) -> Middleware:
     """Return the outermost middleware, which writes a value that the others return in place of JSON text for the
-    caller's revision."""
+    caller's revision: a result of the method's own type, or one of `outcomes`."""
 
     async def write_result(call: Call, next: Next) -> Any:
         value = await next(call)
-        if isinstance(value, Struct) and not isinstance(value, LongResult) and hasattr(value, "meta"):
-            return finish(value, call.params.revision, stamp)
-        return value
+        if not isinstance(value, Struct) or isinstance(value, LongResult):
+            return value
+        admitted: Admitted = call.params
+        other = admitted.surroundings.outcomes.get(type(value))
+        return finish(value, admitted.revision, stamp, COMPLETE) if other is None else other(value, admitted)
 
     return write_result
 

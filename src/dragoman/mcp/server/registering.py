@@ -83,9 +83,19 @@ DEFAULTS: Final[Mapping[str, Any]] = {**METHOD_DEFAULTS, "icons": (), "any_path"
 """The options whose default is not None, with it."""
 
 
-def entry_options(decorator: str, what: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> Any:
-    """Return all options that have rules, and all of `CallOptions`, as they were given or by default. Raises LocalError
-    for others, and for one that breaks its rule."""
+NO_OPTIONS: Final[Mapping[str, Rule]] = {}
+
+
+def entry_options(
+    decorator: str,
+    what: str,
+    rules: Mapping[str, Rule],
+    given: Mapping[str, Any],
+    added: Mapping[str, Rule] = NO_OPTIONS,
+) -> Any:
+    """Return all options that have rules, and all of `CallOptions`, as they were given or by default. `added`: the
+    rules of options that extensions add. Raises LocalError for others, and for one that breaks its rule."""
+    rules = {**added, **rules}
     given = {name: value for name, value in given.items() if value is not UNSET}  # as `list_tools` returns it
     return {name: DEFAULTS.get(name) for name in METHOD} | options_of(decorator, what, rules, given, DEFAULTS)
 

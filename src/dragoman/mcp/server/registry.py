@@ -24,7 +24,7 @@ from ...rpc.method import Method, RunOptions
 from ...rpc.service import Service
 from ...rpc.switching import Switches
 from ..protocol.admission import Admitted
-from ..protocol.encoding import decode
+from ..protocol.encoding import decode, encode, splice
 from ..protocol.extension import Extensions
 from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
@@ -638,6 +638,13 @@ class Capabilities:
             tools=ToolsCapability(True) if has("tools") else UNSET,
             extensions=self._extensions.declared,
         )
+
+    def written_for(self, revision: Revision) -> Any:
+        """Return the capabilities for a revision, as a result contains them: with the members that extensions
+        declare beside the protocol's."""
+        found = self.stateful() if revision.stateful else self.stateless()
+        others = self._extensions.capabilities(revision)
+        return Raw(splice(encode(found, revision), others)) if others else found
 
     def stateless(self) -> ServerCapabilities:
         """Return the capabilities for the stateless era: with logging, which is deprecated there, only if a function

@@ -77,7 +77,8 @@ class Router:
             find = found.find
             if find is not None:
                 method = find(admitted, caller) or method
-            if found.row.ask and getattr(admitted.params, "request_state", UNSET) is not UNSET:
+            own_state = found.row.own_state or admitted.surroundings.own_state
+            if found.row.ask and not own_state and getattr(admitted.params, "request_state", UNSET) is not UNSET:
                 method = self._verify_state(method, admitted, caller)
         except RpcError as error:
             method = error_method(message.method, error)

@@ -139,7 +139,8 @@ class Server:
         )
         shown, seal = stamp(info_of(given)), StateSeal(keys, state_life, audience=name)
         options, found = server_options(given), outcomes(self._extensions)
-        surroundings = Surroundings(service, shown, seal, options, found, self.notify_resource_updated)
+        added = self._extensions.options
+        surroundings = Surroundings(service, shown, seal, options, found, added, self.notify_resource_updated)
         self._registry = Registry(surroundings, self._extending, changed=self._changed)
         self._capabilities = Capabilities(self._registry, self._extensions)
         self._assemble()
@@ -151,7 +152,7 @@ class Server:
         surroundings = self._registry.surroundings
         self._service._answers = replace(self._service._answers, dialect=MCP)
         self._service._finishing = write_values(surroundings.stamp)
-        self._service._middleware = (*self._extending.middleware, *self._service._middleware)
+        self._service._extending = self._extending.middleware
         self._subscriptions = Subscriptions(self._registry, self._capabilities)
         own = builtin.methods(surroundings, self._registry, self._subscriptions, self._capabilities)
         self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))

@@ -8,11 +8,13 @@ them on the admitted request, so that the code that runs a function does not ref
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from ...jsonrpc.leniency import Leniency
 from ...jsonrpc.limits import Limits
+from ...jsonrpc.options import Rule
 from ...rpc.binding.dependencies import Dependencies
 from ...rpc.service import Service
 from ..asking.request_state import StateSeal
@@ -38,6 +40,8 @@ class Surroundings(Struct, frozen=True, eq=False):
     """The options of the server that answers; `ttl` and `cache_scope` are those of the server of an included entry."""
     outcomes: Mapping[type, ResultWriter]
     """The writers of other results that a function may return, by type."""
+    added_options: Mapping[str, Mapping[str, Rule]]
+    """The rules of the options that extensions add, by kind of entry."""
     notify_resource_updated: Callable[[str], None]
     own_uri: Callable[[str], str] = same_uri
     """Returns the URI as the function knows it, for one that a client requests."""
@@ -45,6 +49,10 @@ class Surroundings(Struct, frozen=True, eq=False):
     """The entry's name or URI, for error texts."""
     template: Template | None = None
     """The entry's template; None: it has none."""
+    extended: Mapping[str, Any] = {}
+    """The values of the entry's options that extensions add."""
+    own_state: bool = False
+    """Whether the function reads `requestState` itself, as `Row.own_state`."""
 
     @property
     def debug(self) -> bool:
