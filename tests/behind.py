@@ -8,7 +8,7 @@ from typing import overload
 from dragoman import Limits, Peer, Service
 from dragoman.mcp import Server
 from dragoman.mcp.server.served import ServedServer
-from dragoman.rpc.peering.channel_peer import ChannelPeer
+from dragoman.rpc.channel_peer import ChannelPeer
 
 _serving: weakref.WeakKeyDictionary[ServedServer, weakref.ref[ServedServer]] = weakref.WeakKeyDictionary()
 _for_serving = ServedServer.for_serving

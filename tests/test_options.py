@@ -20,8 +20,8 @@ from dragoman.jsonrpc.options import ALIKE, Rule, nearest, rules_of
 from dragoman.mcp import Client, HttpOptions, Server
 from dragoman.mcp.client import blocking
 from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from dragoman.rpc.channel_peer import ChannelPeer
 from dragoman.rpc.method import RunOptions
-from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from tests.behind import behind
 

@@ -186,7 +186,7 @@ async def test_a_fault_of_our_own_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("ours")
 
     async with serve(api(), urls="tcp://127.0.0.1:0", observers=[kept]) as serving:
-        monkeypatch.setattr("dragoman.rpc.peering.channel_end.read", broken)
+        monkeypatch.setattr("dragoman.rpc.channel_peer.read", broken)
         _, host, port = serving.urls[0].split(":")
         reader, writer = await asyncio.open_connection(host.strip("/"), int(port))
         writer.write(CALL + b"\n")

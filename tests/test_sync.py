@@ -331,7 +331,7 @@ def test_a_peer_without_references_is_closed(served: Served) -> None:
     with ThreadPoolExecutor(1) as pool:
         inner = peer._peer
         waiting = pool.submit(
-            asyncio.run_coroutine_threadsafe(inner.call("forever", timeout=None), behind(inner).loop).result
+            asyncio.run_coroutine_threadsafe(inner.call("forever", timeout=None), behind(inner)._loop).result
         )
         assert served.started.wait(LIMIT)
         del peer
@@ -339,7 +339,7 @@ def test_a_peer_without_references_is_closed(served: Served) -> None:
         with pytest.raises(Closed):
             waiting.result(LIMIT)
         # its calls end first, then its wire is released
-        pool.submit(asyncio.run_coroutine_threadsafe(inner.close(), behind(inner).loop).result).result(LIMIT)
+        pool.submit(asyncio.run_coroutine_threadsafe(inner.close(), behind(inner)._loop).result).result(LIMIT)
     assert inner.closed
 
 

@@ -34,11 +34,11 @@ from .net.reconnect import reconnect
 from .net.urls import shown_target
 from .observer import OBSERVERS, Observer
 from .rpc.background import needs_asyncio
+from .rpc.channel_peer import ChannelPeer, OnState
 from .rpc.method import ERROR
 from .rpc.middleware import Middleware
 from .rpc.observing import with_trace
 from .rpc.peer import Peer
-from .rpc.peering.channel_peer import ChannelPeer, OnState
 from .rpc.runner import Runner
 from .rpc.service import Service
 from .schemes import dial as dial
@@ -227,12 +227,12 @@ class Connecting:
             v1=wanted.v1,
         )
         if wanted.timeout is not UNSET:
-            peer.timeout = wanted.timeout
+            peer._timeout = wanted.timeout
         peer.idempotent = frozenset(wanted.idempotent)
         peer.alone = True
         peer.on_state = wanted.on_state
         if wanted.reconnect:
-            peer.on_lost = lambda why: self._lost(peer)
+            peer._on_lost = lambda why: self._lost(peer)
         return peer
 
     def _lost(self, peer: ChannelPeer) -> bool:

@@ -31,8 +31,7 @@ from .jsonrpc.errors import LocalError
 from .jsonrpc.messages import Notification
 from .rpc.background import Portal, blocking, run
 from .rpc.notifications import Notifications
-from .rpc.outbound import BatchResult
-from .rpc.peer import Peer
+from .rpc.peer import BatchResult, Peer
 from .rpc.proxy import Proxy, proxy
 
 __all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "connect"]

@@ -155,7 +155,7 @@ async def test_a_slow_broker_holds_the_caller_back(url: str) -> None:
         assert isinstance(peer, Peer)
         answers = await asyncio.gather(*(peer.call("repeat", ["x" * 1000, 1]) for _ in range(200)))
         assert answers == ["x" * 1000] * 200
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         assert channel.writable
 

@@ -127,10 +127,10 @@ async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_the_others_
             writer.write(b"".join(request(n, "text", MIB) for n in range(400)))
             await until(lambda: len(host.runner.peers) == 2)
             slow = next(peer for peer in host.runner.peers if peer.caller.remote.endswith(f":{local(writer)}"))
-            await until(lambda: slow.channel is not None and not slow.channel.writable)
+            await until(lambda: slow._channel is not None and not slow._channel.writable)
             held_back = await other.call("counted", result=Counts)
             assert 0 < held_back.started < 300, "calls start although their answers are not read"
-            while slow.channel is not None:
+            while slow._channel is not None:
                 assert await other.call("subtract", [42, 23]) == 19
             assert isinstance(slow._why, Broken)
             assert "took nothing" in str(slow._why)
@@ -153,7 +153,7 @@ async def test_a_reader_that_stops_and_comes_back_gets_everything() -> None:
             writer.write(b"".join(request(n, "text", 500_000) for n in range(100)))
             await until(lambda: host.runner.peers)
             [peer] = host.runner.peers
-            await until(lambda: peer.channel is not None and not peer.channel.writable)
+            await until(lambda: peer._channel is not None and not peer._channel.writable)
             writer.transport.resume_reading()  # type: ignore[attr-defined]
             async with asyncio.timeout(PATIENCE):
                 answers = [msgspec.json.decode(await reader.readuntil(b"\n")) for _ in range(100)]

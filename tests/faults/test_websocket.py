@@ -95,9 +95,9 @@ async def test_a_reader_that_stops_is_held_back_and_then_cut_off_and_the_others_
             [slow] = host.runner.peers
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(b"".join(request(n, "text", MIB) for n in range(400)))
-            await until(lambda: slow.channel is not None and not slow.channel.writable)
+            await until(lambda: slow._channel is not None and not slow._channel.writable)
             async with connect(serving.urls[0]) as other:
-                while slow.channel is not None:
+                while slow._channel is not None:
                     assert await other.call("subtract", [42, 23]) == 19
                 assert (await other.call("counted", result=Counts)).started < 300
         assert isinstance(slow._why, Broken)

@@ -33,9 +33,9 @@ from dragoman.mcp.protocol.types import (
 )
 from dragoman.mcp.server import builtin
 from dragoman.mcp.server.subscriptions import Subscriptions
+from dragoman.rpc.channel_peer import ChannelPeer
 from dragoman.rpc.context import Context
 from dragoman.rpc.method import Method
-from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.service import Service
 from dragoman.transports.memory import pair

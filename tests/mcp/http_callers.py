@@ -12,7 +12,7 @@ from dragoman.jsonrpc.errors import Dialect
 from dragoman.jsonrpc.limits import CLIENT, Limits
 from dragoman.mcp.client.http.posts import StreamableHttp, dial_mcp
 from dragoman.mcp.protocol.dialect import MCP
-from dragoman.rpc.peering.channel_peer import ChannelPeer
+from dragoman.rpc.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from tests.behind import behind
 

@@ -88,7 +88,7 @@ async def test_a_call_keeps_the_place_of_its_method_while_any_of_it_goes_on() ->
         assert await far.next() == result('"gave up"', 1)
         await turned_away(4)
         gates[0].set()
-        await until(lambda: not behind(peer).runner.runs)
+        await until(lambda: not behind(peer)._runner.runs)
         far.send(call("narrow", 5))
         assert await far.next() == result('"alone"', 5)
 

@@ -15,9 +15,8 @@ import pytest
 from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, RpcError, Service, connect, serve
 from dragoman.channel import Caller, Channel, ChannelError, Receiver
 from dragoman.jsonrpc.limits import SERVER
+from dragoman.rpc.channel_peer import UNREAD, ChannelPeer
 from dragoman.rpc.middleware import Call, Next
-from dragoman.rpc.peering.channel_end import UNREAD
-from dragoman.rpc.peering.channel_peer import ChannelPeer
 from dragoman.rpc.responses import ErrorAnswers
 from dragoman.rpc.runner import STEPS
 from tests.behind import behind
@@ -83,7 +82,7 @@ async def test_as_many_malformed_messages_in_a_row_as_the_limit_allows(beyond: b
         for _ in range(3 + beyond):
             far.send("{}")
         if beyond:
-            await until(lambda: behind(peer).channel is None)
+            await until(lambda: behind(peer)._channel is None)
             return
         far.send('{"jsonrpc":"2.0","method":"ping","id":1}')
         for _ in range(3):
@@ -129,7 +128,7 @@ async def test_a_child_is_told_once_of_malformed_messages(
     scheme: str, alone: bool, levels: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(Service("far"), urls=["memory:told-once"]), connect("memory:told-once") as peer:
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         slow = Slow(channel)
         slow.caller = Caller(scheme=scheme)
@@ -147,7 +146,7 @@ async def test_a_child_is_told_once_of_malformed_messages(
 
 async def test_a_notification_is_sent_when_the_wire_has_taken_it() -> None:
     async with serve(Service("far"), urls=["memory:slow-notify"]), connect("memory:slow-notify") as peer:
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         slow = Slow(channel)
         behind(peer).attach(slow)
@@ -172,7 +171,7 @@ async def test_a_notification_is_sent_when_the_wire_has_taken_it() -> None:
 async def test_a_notification_waits_for_a_wire_that_has_room_only_where_nothing_comes_back(duplex: bool) -> None:
     """On a wire of exchanges it is told whether it has arrived."""
     async with raw(Service("api")) as (_, peer):
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         slow = Slow(channel)
         slow.duplex = duplex
@@ -187,7 +186,7 @@ async def test_a_notification_waits_for_a_wire_that_has_room_only_where_nothing_
 
 async def test_of_a_far_end_that_does_not_read_a_call_says_so() -> None:
     async with raw(Service("api")) as (_, peer):
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         slow = Slow(channel)
         slow.writable = False
@@ -225,7 +224,7 @@ async def test_a_far_end_that_reads_again_may_leave_as_many_answers_unread_as_be
                 behind(peer).received(call)
             for _ in range(5):
                 await asyncio.sleep(0)  # an end would be told by now
-            assert behind(peer).channel is not None
+            assert behind(peer)._channel is not None
             far.near.writable = True
             behind(peer).resumed()
         far.near.writable = False
@@ -301,7 +300,7 @@ async def test_of_a_notification_that_finds_no_place_the_log_says_so(id: str, ca
 
 async def test_a_call_whose_cancel_cannot_be_sent_times_out_all_the_same() -> None:
     async with raw(Service("api")) as (far, peer):
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         slow = Slow(channel)
         slow.cut = "$/cancelRequest"
@@ -321,7 +320,7 @@ async def test_progress_on_a_wire_that_is_gone_is_dropped_and_the_handler_goes_o
         return "over"
 
     async with raw(api) as (far, peer):
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         slow = Slow(channel)
         slow.cut = "$/progress"
@@ -359,7 +358,7 @@ async def test_a_thread_may_tell_any_number_of_steps_when_the_loop_keeps_pace() 
             told.append(bool(ctx.progress(n)))
             if n % 100 == 99:
                 kept = threading.Event()
-                ctx.peer.loop.call_soon_threadsafe(kept.set)
+                ctx.peer._loop.call_soon_threadsafe(kept.set)
                 kept.wait(10)
 
     async with raw(api) as (far, _):

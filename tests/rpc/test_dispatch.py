@@ -47,7 +47,7 @@ def host_of(serving: Any) -> Runner:
 async def served(service: Service) -> AsyncIterator[tuple[Raw, Peer, Runner]]:
     """A peer at the end of a raw channel, and its host."""
     async with raw(service) as (far, peer):
-        yield far, peer, behind(peer).runner
+        yield far, peer, behind(peer)._runner
 
 
 # -- places and counts ----------------------------------------------------------------------------
@@ -62,7 +62,7 @@ async def test_a_call_cancelled_in_the_same_breath_gives_its_place_back() -> Non
         for _ in range(5):
             assert "-32800" in await far.next()
         await until(lambda: not host.runs)
-        assert (host.call_limit.in_flight, behind(peer).conversation.running) == (0, 0)
+        assert (host.call_limit.in_flight, behind(peer)._conversation.running) == (0, 0)
         assert bench.started == bench.cancelled
 
 
@@ -149,12 +149,12 @@ async def test_middleware_that_gives_up_on_threads_and_tries_again_counts_its_ca
     async with served(api) as (far, peer, host):
         far.send('{"jsonrpc":"2.0","method":"stuck","id":1}')
         assert await far.next() == '{"jsonrpc":"2.0","result":"gave up","id":1}'
-        assert (len(tries), host.call_limit.in_flight, behind(peer).conversation.running) == (2, 1, 1)
+        assert (len(tries), host.call_limit.in_flight, behind(peer)._conversation.running) == (2, 1, 1)
         release.set()
         await until(lambda: not host.runs)
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert (host.call_limit.in_flight, behind(peer).conversation.running) == (0, 0)
+        assert (host.call_limit.in_flight, behind(peer)._conversation.running) == (0, 0)
 
 
 async def test_a_handler_that_raises_what_is_not_an_exception_still_answers(caplog: pytest.LogCaptureFixture) -> None:
@@ -187,7 +187,7 @@ async def test_draining_answers_what_still_waits_and_never_starts_it() -> None:
         running = asyncio.create_task(peer.call("hold", ["running"]))
         await bench.begun.wait()
         waiting = [asyncio.create_task(peer.call("hold", [n])) for n in range(3)]
-        await until(lambda: len(next(iter(host_of(serving).peers)).conversation.waiting) == 3)
+        await until(lambda: len(next(iter(host_of(serving).peers))._conversation.waiting) == 3)
         await serving.close(0.01)
         for task in (running, *waiting):
             with pytest.raises(RpcError, match="Draining"):
@@ -237,13 +237,13 @@ async def test_a_thread_of_ours_that_never_ends_does_not_stop_the_clocks_of_our_
         try:
             with pytest.raises(RpcError):
                 await peer.call("back", ["never", []])
-            assert behind(peer).conversation.running == 1
+            assert behind(peer)._conversation.running == 1
             async with asyncio.timeout(30):
                 with pytest.raises(CallTimeout):
                     await peer.call("hold", timeout=0.05)
         finally:
             release.set()
-            await until(lambda: not behind(peer).conversation.running)
+            await until(lambda: not behind(peer)._conversation.running)
 
 
 async def test_the_total_time_counts_the_wait_for_a_channel_too() -> None:
@@ -252,7 +252,7 @@ async def test_the_total_time_counts_the_wait_for_a_channel_too() -> None:
     await serving.__aenter__()
     peer = await connect("memory:total", reconnect=True)
     await serving.close()
-    await until(lambda: behind(peer).channel is None)
+    await until(lambda: behind(peer)._channel is None)
     async with asyncio.timeout(30):
         with pytest.raises(CallTimeout):
             await peer.call("subtract", [1, 1], timeout=None, total=0.05)
@@ -407,7 +407,7 @@ async def test_a_thread_that_asks_wakes_up_when_its_call_is_cancelled() -> None:
         assert "-32800" in await far.next()
         await until(lambda: not host.runs)
         assert len(woken) == 1
-        assert not behind(peer).conversation.outbound
+        assert not behind(peer)._conversation.outbound
 
 
 async def test_progress_that_is_not_json_fails_where_it_was_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -71,9 +71,9 @@ async def test_a_stream_that_ends_in_its_first_step_gives_its_place_back_once(co
         for id, params in enumerate(["[]", "[true]", "[]"]):
             far.send(f'{{"jsonrpc":"2.0","method":"flow","params":{params},"id":{id}}}')
             await far.next()
-        await until(lambda: not behind(peer).runner.runs)
-        assert (behind(peer).conversation.running, behind(peer).runner.call_limit.in_flight) == (0, 0)
-        assert behind(peer).conversation.idle
+        await until(lambda: not behind(peer)._runner.runs)
+        assert (behind(peer)._conversation.running, behind(peer)._runner.call_limit.in_flight) == (0, 0)
+        assert behind(peer)._conversation.idle
 
 
 async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
@@ -98,8 +98,8 @@ async def test_two_functions_of_one_name_have_places_of_their_own() -> None:
             far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')
         await until(lambda: sorted(began) == ["narrow", "wide", "wide"])
         gate.set()
-        await until(lambda: not behind(peer).runner.runs)
-        assert not behind(peer).runner._concurrency_limits  # none is kept for a method that does not run
+        await until(lambda: not behind(peer)._runner.runs)
+        assert not behind(peer)._runner._concurrency_limits  # none is kept for a method that does not run
 
 
 # -- closing ----------------------------------------------------------------------------------------
@@ -324,10 +324,10 @@ async def test_answered_calls_leave_nothing_to_the_garbage_collector(name: str) 
             for id in range(20):
                 far.send(f'{{"jsonrpc":"2.0","method":"{name}","id":{id}}}')
                 await far.next()
-                assert await behind(peer).runner.answer(b'{"jsonrpc":"2.0","method":"%b","id":1}' % name.encode())
-            await until(lambda: not behind(peer).runner.runs)
+                assert await behind(peer)._runner.answer(b'{"jsonrpc":"2.0","method":"%b","id":1}' % name.encode())
+            await until(lambda: not behind(peer)._runner.runs)
             # by reference counts alone; a thread of the pool may hold its last work a moment longer
-            await until(lambda: not calls_of(behind(peer).runner))
+            await until(lambda: not calls_of(behind(peer)._runner))
         finally:
             gc.enable()
 
@@ -350,11 +350,11 @@ async def test_work_that_waits_for_a_thread_and_is_cancelled_never_runs() -> Non
     async with raw(api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"block","id":1}')
         far.send('{"jsonrpc":"2.0","method":"late","id":2}')
-        await until(lambda: len(behind(peer).runner.runs) == 2)
+        await until(lambda: len(behind(peer)._runner.runs) == 2)
         await asyncio.sleep(0)
         far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":2}}')
         assert "-32800" in await far.next()
-        await until(lambda: len(behind(peer).runner.runs) == 1)
+        await until(lambda: len(behind(peer)._runner.runs) == 1)
         release.set()
         assert '"id":1' in await far.next()
         assert ran == []

@@ -46,7 +46,7 @@ async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators
     listening = peer.notifications()
     reading = asyncio.create_task(anext(listening, "over"))
     await serving.close()
-    await until(lambda: behind(peer).channel is None)
+    await until(lambda: behind(peer)._channel is None)
     waiting = asyncio.create_task(peer.call("subtract", [1, 1]))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
@@ -56,7 +56,7 @@ async def test_closing_while_it_redials_is_prompt_says_closed_and_ends_iterators
             await waiting
     assert states == ["connected", "lost", "closed"]
     assert peer.closed
-    assert peer not in behind(peer).runner.peers
+    assert peer not in behind(peer)._runner.peers
 
 
 async def test_a_server_that_restarts_in_good_order_is_found_again_over_tcp() -> None:
@@ -91,7 +91,7 @@ async def test_a_handler_that_asks_a_half_closed_far_end_learns_it_at_once() -> 
 
     async with raw(bench.api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"asking","id":1}')
-        await until(lambda: bool(behind(peer).conversation.inbound))
+        await until(lambda: bool(behind(peer)._conversation.inbound))
         behind(peer).finished()
         event.set()
         assert await far.next() == '{"jsonrpc":"2.0","result":"asked","id":1}'
@@ -140,9 +140,9 @@ async def test_a_batch_whose_channel_is_lost_while_it_is_written_is_not_sent() -
         peer = await connect("memory:writing", reconnect=True, idempotent=["hold"], timeout=10)
         async with peer.batch() as batch:
             future = batch.call("hold", ["once"])
-            next(iter(host_of(serving).peers)).channel.abort(Broken("cut"))
-            await until(lambda: behind(peer).channel is None)
-            await until(lambda: behind(peer).channel is not None)
+            next(iter(host_of(serving).peers))._channel.abort(Broken("cut"))
+            await until(lambda: behind(peer)._channel is None)
+            await until(lambda: behind(peer)._channel is not None)
             bench.gate.set()
         assert await future == "once"
         assert bench.started == ["once"]
@@ -184,7 +184,7 @@ async def test_a_batch_above_the_limit_stays_here() -> None:
             async with peer.batch() as batch:
                 futures = [batch.call("hold", ["x" * 400]) for _ in range(3)]
         assert all(future.done() for future in futures)
-        assert not behind(peer).conversation.outbound
+        assert not behind(peer)._conversation.outbound
         assert bench.started == []
 
 
@@ -211,7 +211,7 @@ async def test_outgoing_middleware_applies_inside_batches_too() -> None:
         with pytest.raises(LocalError, match="not from here"):
             forbidden.result()
         assert sorted(seen) == ["forbidden", "subtract", "subtract", "subtract"]
-        assert not behind(peer).conversation.outbound
+        assert not behind(peer)._conversation.outbound
 
 
 async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:
@@ -223,7 +223,7 @@ async def test_an_iterator_that_was_dropped_keeps_nothing() -> None:
                 break
             await asked
         gc.collect()
-        assert len(tuple(behind(peer).listeners)) == 0
+        assert len(tuple(behind(peer)._listeners)) == 0
 
 
 async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
@@ -241,7 +241,7 @@ async def test_an_iterator_holds_no_more_bytes_than_it_may() -> None:
 async def test_an_iterator_taken_after_the_loss_raises_it() -> None:
     async with raw(Service("api")) as (far, peer):
         far.near.abort(Broken("cut"))
-        await until(lambda: behind(peer).channel is None)
+        await until(lambda: behind(peer)._channel is None)
         with pytest.raises(Broken, match="cut"):
             await anext(peer.notifications())
 
@@ -329,8 +329,8 @@ def len_of(values: list[Any]) -> int:
 @pytest.mark.parametrize("ends", ["result", "error", "cancelled"])
 async def test_a_call_and_its_batch_are_settled_by_their_first_end(ends: str, awaited: bool) -> None:
     async with raw(Service("api")) as (_, peer):
-        call = OutboundCall(peer, "x", decoder_of(Any), 10.0)
-        peer.register(call, UNSET)
+        call = OutboundCall(peer._conversation, peer._clock, "x", decoder_of(Any), 10.0)
+        peer._register(call, UNSET)
         batch = BatchHandle([call])
         assert (call.settled, batch.settled, batch.left) == (False, False, 10.0)
         if awaited or ends == "cancelled":
@@ -344,7 +344,7 @@ async def test_a_call_and_its_batch_are_settled_by_their_first_end(ends: str, aw
         assert (call.settled, batch.settled) == (True, True)
         call.fail(Closed("too late"))
         call.resume()
-        assert behind(peer).clock.left(call) is None
+        assert behind(peer)._clock.left(call) is None
         if ends == "cancelled":
             assert call.future.cancelled()
         elif ends == "error":

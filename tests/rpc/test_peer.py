@@ -30,9 +30,9 @@ from dragoman import (
 from dragoman.channel import Caller, ChannelError, Options, Outgoing, Receiver
 from dragoman.jsonrpc.errors import PLAIN
 from dragoman.jsonrpc.limits import SERVER
+from dragoman.rpc.channel_peer import ChannelPeer
 from dragoman.rpc.middleware import Call, Next
-from dragoman.rpc.outbound import BatchResult
-from dragoman.rpc.peering.channel_peer import ChannelPeer
+from dragoman.rpc.peer import BatchResult
 from dragoman.rpc.runner import Runner
 from dragoman.rpc.tracing import Trace
 from dragoman.transports.memory import pair
@@ -180,7 +180,7 @@ async def test_params_that_are_not_an_array_or_object_stay_here(bench: Bench, pa
             await peer.call("subtract", params)
         with pytest.raises(LocalError, match=r"cannot|JSON|encod"):
             await peer.call("subtract", [object()])
-        assert not behind(peer).conversation.outbound
+        assert not behind(peer)._conversation.outbound
 
 
 async def test_a_message_above_the_limit_stays_here(bench: Bench) -> None:
@@ -305,15 +305,15 @@ async def test_progress_resets_the_idle_clock_but_not_the_absolute_one(bench: Be
             calling = asyncio.create_task(
                 peer.call("dripping", timeout=20, total=total, on_progress=lambda _: told.set())
             )
-            await until(lambda: bool(behind(peer).conversation.outbound))
-            (pending,) = behind(peer).conversation.outbound.values()
+            await until(lambda: bool(behind(peer)._conversation.outbound))
+            (pending,) = behind(peer)._conversation.outbound.values()
             assert pending.left is not None
-            before = behind(peer).loop.time() + pending.left
+            before = behind(peer)._loop.time() + pending.left
             await asyncio.sleep(1)
             step.set()
             await told.wait()
             assert pending.left is not None
-            after = behind(peer).loop.time() + pending.left
+            after = behind(peer)._loop.time() + pending.left
             calling.cancel()
             await asyncio.wait([calling])
             return after - before
@@ -430,7 +430,7 @@ async def test_a_batch_has_a_result_or_an_error_for_each_call(bench: Bench) -> N
                 never = batch.call("subtract", [1, 1])
                 raise ZeroDivisionError
         assert never.cancelled()
-        assert not behind(peer).conversation.outbound
+        assert not behind(peer)._conversation.outbound
 
 
 async def test_a_batch_that_times_out_fails_each_of_its_calls(bench: Bench) -> None:
@@ -795,7 +795,7 @@ async def test_reconnecting_tells_its_states_and_repeats_only_what_is_named_idem
     lost = asyncio.create_task(peer.call("steps", [10**9]))
     await until(lambda: bench.started == ["again"])
     for one in tuple(next(iter(serving.served.values())).runner.peers):  # type: ignore[attr-defined]
-        one.channel.abort(Broken("cut"))
+        one._channel.abort(Broken("cut"))
     with pytest.raises((Broken, Ended)):
         await lost
     await until(lambda: bench.started == ["again", "again"])
@@ -814,7 +814,7 @@ async def test_a_call_made_while_there_is_no_channel_waits_for_the_next(bench: B
     await first.__aenter__()
     peer = await connect(url, reconnect=True, timeout=10)
     await first.close()
-    await until(lambda: behind(peer).channel is None)
+    await until(lambda: behind(peer)._channel is None)
     early = asyncio.create_task(peer.call("subtract", [5, 1]))
     with pytest.raises(CallTimeout, match="not connected"):
         await peer.call("subtract", [5, 1], timeout=0.05)
@@ -857,7 +857,7 @@ async def test_closing_inside_a_handler_answers_first(bench: Bench) -> None:
 
     async with joined(bench.api) as peer:
         assert await peer.call("leave") == "bye"
-        await until(lambda: behind(peer).channel is None)
+        await until(lambda: behind(peer)._channel is None)
 
 
 async def test_a_batch_taken_before_draining_is_answered_whole(bench: Bench) -> None:
@@ -877,7 +877,7 @@ async def test_a_closed_peer_gives_its_threads_back(bench: Bench) -> None:
     me.method("where")(lambda: threading.get_ident())
     async with joined(bench.api, service=me) as peer:
         assert await peer.call("back", ["where", []]) != threading.get_ident()
-        pool: Any = behind(peer).runner.pool
+        pool: Any = behind(peer)._runner.pool
     with pytest.raises(RuntimeError, match="closed"):
         pool.submit(print, ())
 

@@ -15,7 +15,7 @@ from dragoman import Broken, Closed, Context, Limits, RpcError, Service, connect
 from dragoman.channel import Caller, ChannelError, Receiver
 from dragoman.jsonrpc.codec import read
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.rpc.peering.channel_peer import ChannelPeer
+from dragoman.rpc.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner, _Plain
 from tests.behind import behind
 
@@ -79,7 +79,7 @@ async def test_notifications_give_their_places_back() -> None:
             await until(lambda n=n: done[-1:] == [n])  # type: ignore[misc]
         far.send('{"jsonrpc":"2.0","method":"noted","params":[10],"id":1}')
         assert await far.next() == '{"jsonrpc":"2.0","result":10,"id":1}'
-        await until(lambda: behind(peer).conversation.idle)
+        await until(lambda: behind(peer)._conversation.idle)
 
 
 async def test_a_notification_that_is_turned_away_does_not_end_the_channel() -> None:
@@ -144,13 +144,13 @@ async def test_notifications_do_not_start_while_the_wire_is_full() -> None:
         await asyncio.sleep(0)
 
     async with raw(api) as (far, peer):
-        full = Full(behind(peer).channel)
-        behind(peer).channel = full
+        full = Full(behind(peer)._channel)
+        behind(peer)._channel = full
         full.receiver = peer
         far.send('{"jsonrpc":"2.0","method":"noted","params":[1]}')
-        await until(lambda: bool(behind(peer).conversation.waiting))
+        await until(lambda: bool(behind(peer)._conversation.waiting))
         assert ran == []
-        assert not behind(peer).conversation.idle  # a waiting notification is not forgotten
+        assert not behind(peer)._conversation.idle  # a waiting notification is not forgotten
         full.read()
         await until(lambda: ran == [1])
 
@@ -165,13 +165,13 @@ async def test_progress_to_a_slow_reader_is_dropped_and_counted() -> None:
         return "over"
 
     async with raw(api) as (far, peer):
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         begun = asyncio.Event()
 
         @api.method
         async def slow(ctx: Context) -> str:
-            behind(peer).channel = Full(channel)
+            behind(peer)._channel = Full(channel)
             told.append(await ctx.progress(1))
             begun.set()
             return "over"
@@ -259,7 +259,7 @@ async def test_cancelling_wakes_every_question_of_a_thread() -> None:
         assert asked == {"one", "two"}
         far.send('{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}')
         await until(lambda: sorted(ended) == ["one CancelledError", "two CancelledError"])
-        await until(lambda: not behind(peer).runner.runs)
+        await until(lambda: not behind(peer)._runner.runs)
 
 
 async def test_more_progress_from_a_thread_than_may_be_on_its_way_is_dropped() -> None:
@@ -271,7 +271,7 @@ async def test_more_progress_from_a_thread_than_may_be_on_its_way_is_dropped() -
     @api.method
     def flooding(ctx: Context) -> int:
         assert isinstance(ctx.peer, ChannelPeer)
-        ctx.peer.loop.call_soon_threadsafe(hold.wait, 10)  # the loop does nothing meanwhile
+        ctx.peer._loop.call_soon_threadsafe(hold.wait, 10)  # the loop does nothing meanwhile
         told.extend(bool(ctx.progress(n)) for n in range(run.STEPS + 5))
         hold.set()
         return len(told)
@@ -318,7 +318,7 @@ async def test_closing_does_not_wait_longer_than_it_was_told() -> None:
     api = echoing(Limits())
     async with raw(api) as (far, peer):
         far.send('{"jsonrpc":"2.0","method":"wait","id":1}')
-        await until(lambda: bool(behind(peer).runner.runs))
+        await until(lambda: bool(behind(peer)._runner.runs))
         async with asyncio.timeout(10):
             await peer.close(0.05)
         answer = await far.next()
@@ -344,16 +344,16 @@ async def test_a_channel_that_is_lost_while_calls_are_sent_anew_is_followed_by_t
         def on_state(state: str, why: Any) -> None:
             states.append(state)
             if states == ["lost", "connected"]:
-                falling = Falling(behind(peer).channel)
+                falling = Falling(behind(peer)._channel)
                 falling.writable = True
-                behind(peer).channel = falling
+                behind(peer)._channel = falling
             raise ValueError("an on_state that raises does no harm")
 
         call = asyncio.create_task(peer.call("hold", ["again"]))
         await until(lambda: bench.started == ["again"])
         behind(peer).on_state = on_state
         for one in tuple(next(iter(serving.served.values())).runner.peers):  # type: ignore[attr-defined]
-            one.channel.abort(Broken("cut"))
+            one._channel.abort(Broken("cut"))
         await until(lambda: states == ["lost", "connected", "lost", "connected"])
         bench.gate.set()
         async with asyncio.timeout(10):
@@ -395,7 +395,7 @@ class Cut:
 async def test_calls_that_are_sent_anew_on_a_channel_that_is_lost_again_wait_for_the_next() -> None:
     peer = ChannelPeer(Runner(behind(Service("api"))))
     peer.idempotent = frozenset({"again"})
-    peer.on_lost = lambda why: True
+    peer._on_lost = lambda why: True
     first, second, third = Cut(True), Cut(False), Cut(True)
     peer.attach(first)
     calls = [asyncio.ensure_future(peer.call("again", [n])) for n in range(3)]
@@ -403,7 +403,7 @@ async def test_calls_that_are_sent_anew_on_a_channel_that_is_lost_again_wait_for
     first.abort(Broken("cut"))
     peer.attach(second)  # raises nothing
     assert second.sent == first.sent[:1]
-    assert peer.channel is None
+    assert peer._channel is None
     assert not any(call.done() for call in calls)
     peer.attach(third)
     assert third.sent == first.sent
@@ -487,7 +487,7 @@ async def test_a_last_call_may_end_twice_before_the_draining_goes_on() -> None:
 
 async def test_what_a_runner_measures() -> None:
     async with raw(echoing(SERVER)) as (_, peer):
-        assert behind(peer).runner.measures() == {"channels": 1, "calls_waiting": 0}
+        assert behind(peer)._runner.measures() == {"channels": 1, "calls_waiting": 0}
 
 
 async def test_a_runner_that_is_released_keeps_no_deadline() -> None:

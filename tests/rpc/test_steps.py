@@ -26,9 +26,9 @@ from .test_peer import raw
 
 METHODS = ("later", "in_thread", "inline")
 GUARDS = {
-    "rpc.peering.channel_end:ChannelEnd.received": "catches what the rest raises",
+    "rpc.channel_peer:ChannelPeer.received": "catches what the rest raises",
     "rpc.runner:Runner.exchange": "catches what the rest raises",
-    "rpc.peering.channel_end:ChannelEnd.answer": "sends the answer, that of a fault too",
+    "rpc.channel_peer:ChannelPeer.answer": "sends the answer, that of a fault too",
     "rpc.runner:InboundCall.start": "catches what the beginning of a call raises",
     "rpc.runner:InboundCall._close": "catches what the end of a call raises",
     "rpc.runner:InboundCall._deliver_once": "sends the answer, that of a fault too",
@@ -39,7 +39,7 @@ GUARDS = {
 AFTER = {
     "rpc.runner:InboundCall._gone",
     "rpc.deadlines:DeadlineClock.drop",
-    "rpc.peering.channel_end:ChannelEnd.release",
+    "rpc.channel_peer:ChannelPeer.release",
     "rpc.runner:ExchangeOrigin.release",
     "jsonrpc.conversation:Conversation.release",
     "jsonrpc.call_limit:CallLimit.leave",

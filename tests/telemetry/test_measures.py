@@ -178,7 +178,7 @@ async def test_a_stream_whose_reader_takes_nothing() -> None:
         await client.ping()
         await until(lambda: now(metrics, "streams", service="notes") == (1,))
         (peer,) = behind(server).host.peers
-        (cursor,) = peer.channel.readers
+        (cursor,) = peer._channel.readers
         cursor.active = False  # as while another reader is the current one
         for _ in range(3):
             await peer.notify("notifications/message", {"level": "error", "data": "x"})

@@ -93,7 +93,7 @@ async def answered(peer: Peer, method: str, number: int) -> int:
         try:
             return await peer.call(method, [number], result=int)
         except Broken as why:
-            channel = behind(peer).channel
+            channel = behind(peer)._channel
             met_the_end = channel is not None and not channel.duplex and why.reason in ("hung_up", "reset")
             if not met_the_end and why.reason != "refused" and not isinstance(why, Unroutable):
                 raise

@@ -27,10 +27,10 @@ class Timed(Protocol):
 class DeadlineClock:
     """The deadlines of one host or peer."""
 
-    __slots__ = ("_at", "_due", "_loop", "_timer", "now")
+    __slots__ = ("_at", "_due", "_timer", "loop", "now")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         # what asyncio's own loops look at, without the function around it
         own = isinstance(loop, asyncio.BaseEventLoop) and type(loop).time is asyncio.BaseEventLoop.time
         self.now: Callable[[], float] = monotonic if own else loop.time
@@ -67,7 +67,7 @@ class DeadlineClock:
         if self._timer is not None:
             self._timer.cancel()
         self._at = at
-        self._timer = self._loop.call_at(at, self._sweep)
+        self._timer = self.loop.call_at(at, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None

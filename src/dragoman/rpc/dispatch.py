@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller
 from ..jsonrpc.codec import CallMessage, PlainMessage, ResultMessage, read
-from ..jsonrpc.errors import PLAIN, CallRefused, Dialect, LocalError, Refusal, RpcError, no_way
+from ..jsonrpc.errors import PLAIN, CallRefused, LocalError, Refusal, RpcError, no_way
 from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result, Single
@@ -52,19 +52,11 @@ class MessageOrigin(Struct, eq=False):
     """The message is part of a batch that was accepted before draining began."""
 
 
-class MessageAcceptor(Protocol):
+class MessageAcceptor(MessageEndpoint, Protocol):
     """Starts calls, or refuses them: a peer, an exchange, or `answer` itself."""
 
     @property
-    def dialect(self) -> Dialect:
-        """The far end's conventions for refusals, cancels and progress."""
-
-    @property
-    def number(self) -> int:
-        """The number of its channel or exchange, for observers."""
-
-    @property
-    def limits(self) -> Limits:
+    def _limits(self) -> Limits:
         """The limits for a batch."""
 
     @property
@@ -168,7 +160,7 @@ class Dispatcher:
             elif kind is Batch:
                 self._batch(message, acceptor, origin, deliver, raw)  # type: ignore[arg-type]
             elif kind is Malformed and not acceptor.malformed(message):  # type: ignore[arg-type]
-                answer = self.service._answers.malformed(message, acceptor.dialect)  # type: ignore[arg-type]
+                answer = self.service._answers.malformed(message, acceptor._dialect)  # type: ignore[arg-type]
                 deliver(answer, message.refusal)  # type: ignore[union-attr]
             else:
                 if kind is Result or kind is Failure:
@@ -177,7 +169,7 @@ class Dispatcher:
                     acceptor.responded(message)  # type: ignore[arg-type]
                 deliver(None)
         except Exception as error:
-            deliver(self.service._answers.fault(message, error, acceptor.dialect))
+            deliver(self.service._answers.fault(message, error, acceptor._dialect))
 
     def _call(
         self, message: Request | Notification, acceptor: MessageAcceptor, origin: MessageOrigin, deliver: Deliver
@@ -193,7 +185,7 @@ class Dispatcher:
             why = error.refusal if isinstance(error, CallRefused) else unfit
             if seen is not None:
                 seen.raised(error)
-            deliver(service._answers.failed(message, error, acceptor.dialect), why)
+            deliver(service._answers.failed(message, error, acceptor._dialect), why)
             return
         if method is None:
             deliver(service._answers.unknown(message, lambda: service._shown_methods(caller)))
@@ -211,14 +203,14 @@ class Dispatcher:
     def _tell_responded(
         self, watch: ServiceWatch, message: Any, acceptor: MessageAcceptor, origin: MessageOrigin, raw: bytes
     ) -> None:
-        conversation = None if origin.peer is None else origin.peer.conversation
+        conversation = None if origin.peer is None else origin.peer._conversation
         watch.responded(message, acceptor, origin.caller, conversation, raw)
 
     def _batch(
         self, batch: Batch, acceptor: MessageAcceptor, origin: MessageOrigin, deliver: Deliver, raw: bytes
     ) -> None:
         answers = self.service._answers
-        dialect, watch = acceptor.dialect, self.service._watch
+        dialect, watch = acceptor._dialect, self.service._watch
         if not dialect.batches:
             deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
             return
@@ -249,7 +241,7 @@ class Dispatcher:
             make_start(elements, self, acceptor, origin, inner, whole),
             done,
             lambda message, error: answers.fault(message, error, dialect),
-            width=acceptor.limits.batch_concurrency,
+            width=acceptor._limits.batch_concurrency,
             allowed=self.service.limits.response_size,
             acknowledges=acceptor.acknowledges,
         ).step()
@@ -423,7 +415,7 @@ def demand(method: Method, message: Request | Notification, caller: Caller, serv
 def forbidden_batch(message: Message, peer: Any, caller: Caller, raw: bytes) -> Refusal | None:
     """For a wire on which a message is one request: why nothing of it may run, with the scopes of all its calls; None
     if all may be made."""
-    service = peer.runner.service
+    service = peer._runner.service
     if service._demanded is None:
         return None
     found = forbidden_among(message.messages if type(message) is Batch else (message,), service, caller, peer)
@@ -481,7 +473,7 @@ def make_start(
         if service._watch is not None:
             seen = None if batch is None else batch.seen
             deliver = service._watch.came_in(message, acceptor, origin.caller, deliver, b"", seen)
-        deliver(service._answers.failed(message, error, acceptor.dialect), error.refusal)
+        deliver(service._answers.failed(message, error, acceptor._dialect), error.refusal)
 
     return start_or_refuse
 
@@ -590,8 +582,8 @@ class LooplessAcceptor:
     """Takes the calls of `Service.answer`: the calling thread runs them."""
 
     __slots__ = ("_dispatcher", "error")
-    dialect = PLAIN
-    number = 0
+    _dialect = PLAIN
+    _number = 0
     acknowledges = False
 
     def __init__(self, dispatcher: Dispatcher) -> None:
@@ -600,7 +592,7 @@ class LooplessAcceptor:
         """The error for the caller of `answer`: middleware waits, which needs a loop."""
 
     @property
-    def limits(self) -> Limits:
+    def _limits(self) -> Limits:
         return self._dispatcher.service.limits
 
     def consumes(self, message: Notification) -> bool:

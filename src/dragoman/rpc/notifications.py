@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -25,24 +24,6 @@ ROOM = 64 * MIB
 """The same in bytes of their params."""
 
 
-class NotificationSource(Protocol):
-    """A peer, as its iterators use it."""
-
-    listeners: WeakSet[Notifications] | tuple[()]
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop."""
-
-    @property
-    def closed(self) -> bool:
-        """No further notification will come."""
-
-    @property
-    def ending(self) -> ChannelError | None:
-        """How the channel ended."""
-
-
 class Notifications:
     """The far end's notifications as an async iterator; see `Peer.notifications`.
 
@@ -50,8 +31,9 @@ class Notifications:
     The peer holds it weakly: an iterator that is not used any more keeps nothing.
     """
 
-    def __init__(self, peer: NotificationSource, method: str | None) -> None:
-        self._peer = peer
+    def __init__(self, loop: asyncio.AbstractEventLoop, listeners: WeakSet[Notifications], method: str | None) -> None:
+        self._loop = loop
+        self._listeners = listeners
         self._method = method
         self._queue: deque[tuple[Notification, int]] = deque()
         self._held = 0  # bytes in the queue
@@ -59,11 +41,7 @@ class Notifications:
         self._over = False
         self._why: ChannelError | None = None
         self._readers: set[asyncio.Future[None]] = set()
-        if not peer.listeners:
-            peer.listeners = WeakSet()
-        peer.listeners.add(self)
-        if peer.closed:
-            self.end(peer.ending)
+        listeners.add(self)
 
     def put(self, message: Notification) -> None:
         if self._method is not None and message.method != self._method:
@@ -90,8 +68,7 @@ class Notifications:
 
     def close(self) -> None:
         """Unsubscribe."""
-        if self._peer.listeners:
-            self._peer.listeners.discard(self)
+        self._listeners.discard(self)
         self.end(None)
 
     def _ring(self) -> None:
@@ -113,7 +90,7 @@ class Notifications:
                 if self._why is not None:
                     raise again(self._why)
                 raise StopAsyncIteration
-            reader: asyncio.Future[None] = self._peer.loop.create_future()
+            reader: asyncio.Future[None] = self._loop.create_future()
             self._readers.add(reader)
             try:
                 await reader

@@ -58,11 +58,11 @@ class MessageEndpoint(Protocol):
     """The channel or exchange on which a message came in, or goes out: an acceptor."""
 
     @property
-    def dialect(self) -> Dialect:
+    def _dialect(self) -> Dialect:
         """The far end's conventions for refusals, cancels and progress."""
 
     @property
-    def number(self) -> int:
+    def _number(self) -> int:
         """The number of the channel or exchange, for observers."""
 
 
@@ -105,9 +105,9 @@ class ServiceWatch:
             direction="in",
             kind=_KINDS[type(message)],
             service=self.name,
-            protocol=endpoint.dialect.name,
+            protocol=endpoint._dialect.name,
             caller=caller,
-            channel=endpoint.number,
+            channel=endpoint._number,
             message=raw,
             batch=batch,
         )
@@ -177,9 +177,9 @@ class ServiceWatch:
             direction="out",
             kind=kind,
             service=self.name,
-            protocol=endpoint.dialect.name,
+            protocol=endpoint._dialect.name,
             caller=endpoint.caller,
-            channel=endpoint.number,
+            channel=endpoint._number,
             method=method,
             batch=batch,
         )
@@ -196,7 +196,7 @@ class ServiceWatch:
                     meta |= wanted
             except Exception:
                 self._failed(observer)
-        return Departure(self, seen, meta if endpoint.dialect.meta else {}, headers)
+        return Departure(self, seen, meta if endpoint._dialect.meta else {}, headers)
 
     def notified(self, endpoint: FarEndpoint, method: str, raw: bytes, sent: bool) -> None:
         """Report a notification that was text already: it went out, or was dropped."""

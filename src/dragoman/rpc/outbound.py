@@ -1,83 +1,45 @@
-"""Outgoing calls: an `OutboundCall` each, until their answer, their time-out or the end of their channel."""
+"""Outgoing calls: an `OutboundCall` each, until their answer, their time-out or the end of their channel, and what the
+far end sends meanwhile that names none of them.
+
+These know their conversation and their clock, and no peer: `peer` is above them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Generator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, overload
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
 
-from ..channel import Channel, Closed
-from ..jsonrpc.codec import join, key
+from ..channel import Outgoing
+from ..jsonrpc.codec import key
 from ..jsonrpc.conversation import Conversation
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, MethodNotFound, RpcError
-from ..jsonrpc.limits import Limits
-from ..jsonrpc.options import only_async
 from ..repeats import Repeats
 from .binding.results import result_decoder
 from .deadlines import DeadlineClock
-from .middleware import Call, Middleware, chain
-from .observing import Departure, FarEndpoint, ServiceWatch, Speak
+from .observing import Departure, Speak
 
-T = TypeVar("T")
 logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
 
-_anything = msgspec.json.Decoder().decode
+PATIENCE = 1.0
+"""Seconds in which the real answer may follow an error without an id that can be about nothing but the one call in
+flight. Section 5.1 has a far end that could not read a request answer it so; then nothing else will come."""
 
-
-class CallSender(FarEndpoint, Protocol):
-    """A peer, as what goes out sees it."""
-
-    conversation: Conversation[Any, Any]
-    channel: Channel | None
-    limits: Limits
-    middleware: tuple[Middleware, ...]
-    longest: float | None
-    """Most seconds from the first progress of a call; None: any number."""
-
-    @property
-    def watch(self) -> ServiceWatch | None:
-        """Its observers, where it has some."""
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop."""
-
-    @property
-    def clock(self) -> DeadlineClock:
-        """The deadlines."""
-
-    def abandon(self, pending: OutboundCall) -> None:
-        """Tell the far end that the call does not wait for its answer any more."""
-
-    def noted(self, pending: OutboundCall) -> str:
-        """Return what came while this call waited and named no call, for its error; "" for nothing."""
-
-    def encode(self, method: str, params: Any, id: Any) -> bytes:
-        """The text of a call. Raises LocalError."""
-
-    def register(self, pending: OutboundCall, params: Any) -> None:
-        """Give a call its id and its text."""
-
-    async def unchained(self, call: Call) -> Any:
-        """Send a call that has passed its middleware."""
-
-    async def ready(self, timeout: float | None) -> Channel:
-        """The channel, once it is there and takes more."""
-
-    def transmit(self, raw: bytes, call: Any) -> None:
-        """Send a text. Raises ChannelError."""
+decode_any: Callable[[Raw], Any] = msgspec.json.Decoder().decode
 
 
 def decoder_of(result: Any) -> Callable[[Raw], Any] | None:
     """Return the decoder for results of this type. Raises LocalError for a type that no JSON can be decoded to."""
-    return None if result is Raw else _anything if result is Any else result_decoder(result)
+    return None if result is Raw else decode_any if result is Any else result_decoder(result)
+
+
+OutboundCalls: TypeAlias = "Conversation[Any, OutboundCall]"
 
 
 IS_MCP: Final = (
@@ -107,10 +69,16 @@ def of_other_loop(method: str) -> LocalError:
     )
 
 
+def _nothing_came(call: OutboundCall) -> str:
+    return ""
+
+
 class OutboundCall(Struct, eq=False):
     """One outgoing call. The `Outgoing` of its message."""
 
-    peer: CallSender
+    conversation: OutboundCalls
+    """Where it is in flight, among others."""
+    clock: DeadlineClock
     method: str
     decoder: Callable[[Raw], Any] | None
     """None: the result is wanted as JSON text, which was checked with its answer."""
@@ -118,6 +86,9 @@ class OutboundCall(Struct, eq=False):
     on_progress: Callable[[Any], object] | None = None
     extra: Any = None
     reply_stream: Speak | None = None
+    give_up: Callable[[OutboundCall], str] = _nothing_came
+    """Tells the far end that its answer is not waited for, and returns what came meanwhile and named no call, for the
+    text of its error; "" for nothing. Set before its time begins."""
     batch: object = None
     """Equal for the calls of one batch; None: the call is in none."""
     id: int = 0
@@ -142,7 +113,7 @@ class OutboundCall(Struct, eq=False):
     @property
     def left(self) -> float | None:
         """Seconds until its time is up. Before it is awaited its whole time is left."""
-        left = self._span(self.timeout) if self._future is None else self.peer.clock.left(self)
+        left = self._span(self.timeout) if self._future is None else self.clock.left(self)
         return None if left is None else max(left, 0.0)
 
     @property
@@ -150,7 +121,7 @@ class OutboundCall(Struct, eq=False):
         """Its outcome."""
         future = self._future
         if future is None:
-            future = self._future = self.peer.loop.create_future()
+            future = self._future = self.clock.loop.create_future()
             if self._error is not None:
                 future.set_exception(self._error)
             elif self.result is not UNSET:
@@ -176,7 +147,7 @@ class OutboundCall(Struct, eq=False):
         """The result has come."""
         decode, future = self.decoder, self._future
         if future is not None:
-            self.peer.clock.drop(self)
+            self.clock.drop(self)
         if self.result is not UNSET or self._error is not None or (future is not None and future.done()):
             return
         try:
@@ -195,13 +166,13 @@ class OutboundCall(Struct, eq=False):
 
     def failed(self, why: Exception) -> None:
         """No result will come."""
-        self.peer.conversation.forget(self.id)
+        self.conversation.forget(self.id)
         self.fail(why)
 
     def fail(self, why: Exception) -> None:
         if isinstance(why, MethodNotFound):
             why.method = self.method
-        self.peer.clock.drop(self)
+        self.clock.drop(self)
         if not self.settled:
             self._error = why
             if self._future is not None:
@@ -213,7 +184,7 @@ class OutboundCall(Struct, eq=False):
 
     def hold(self) -> None:
         """Its time stands still; `until` does not move."""
-        self.peer.clock.drop(self)
+        self.clock.drop(self)
 
     def resume(self) -> None:
         """Its time begins anew."""
@@ -222,21 +193,23 @@ class OutboundCall(Struct, eq=False):
 
     def wait(self, seconds: float | None) -> None:
         """Its time begins now: this many seconds (None: any number), but not beyond `until`."""
-        seconds = self._span(seconds)
+        if self.until is not None:
+            seconds = self._span(seconds)
         if seconds is not None:
-            self.peer.clock.set(self, seconds)
+            self.clock.set(self, seconds)
 
     def _span(self, seconds: float | None) -> float | None:
         if self.until is None:
             return seconds
-        left = max(self.until - self.peer.loop.time(), 0)
+        left = max(self.until - self.clock.now(), 0)
         return left if seconds is None else min(seconds, left)
 
-    def progressed(self, value: Any) -> None:
-        """The far end reports progress."""
+    def progressed(self, value: Any, longest: float | None) -> None:
+        """The far end reports progress, which begins its time-out again, for at most `longest` seconds from the first
+        (None: any number)."""
         if self.timeout is not None and self._future is not None:
-            if self.until is None and self.peer.longest is not None:
-                self.until = self.peer.loop.time() + max(self.peer.longest, self.timeout)
+            if self.until is None and longest is not None:
+                self.until = self.clock.now() + max(longest, self.timeout)
             self.wait(self.timeout)
         if self.on_progress is not None:
             try:
@@ -249,16 +222,16 @@ class OutboundCall(Struct, eq=False):
 
         Earlier questions do not count: their handlers may be waiting for this very call.
         """
-        now = self.peer.loop.time()
-        newest = next(reversed(self.peer.conversation.inbound.values()), None)
+        now = self.clock.now()
+        newest = next(reversed(self.conversation.inbound.values()), None)
         questioned = newest is not None and newest.after >= self.id
         if (self.until is None or now < self.until) and questioned and self.timeout is not None:
             self.wait(self.timeout)
             return
-        self.peer.abandon(self)
+        meanwhile = self.give_up(self)
         allowed = self.timeout if self.until is None or now < self.until - 0.01 else "its total time"
         within = allowed if isinstance(allowed, str) else f"{allowed} s"
-        self.fail(CallTimeout(f"{self.method}: no answer within {within}{self.peer.noted(self)}"))
+        self.fail(CallTimeout(f"{self.method}: no answer within {within}{meanwhile}"))
 
 
 class BatchHandle:
@@ -299,250 +272,71 @@ class BatchHandle:
             pending.resume()
 
 
-class BatchResult(Generic[T]):
-    """The outcome of one call of a batch: `await` it, or call `result()`, after the block.
+class Note(Struct, frozen=True):
+    """A message of the far end that names no call."""
 
-    Raises LocalError inside the block, because the batch is sent at its end and waiting would never end.
-    """
-
-    __slots__ = ("_batch", "_future")
-
-    def __init__(self, batch: OutgoingBatch, future: asyncio.Future[T]) -> None:
-        self._batch = batch
-        self._future = future
-
-    def __await__(self) -> Generator[Any, None, T]:
-        if not self._future.done() and self._batch.is_open_here:
-            raise LocalError("a batch is sent at the end of its block: await its calls behind it")
-        self._batch.noticed()
-        return self._future.__await__()
-
-    def result(self) -> T:
-        """The result. Raises the call's error; LocalError before the call is over."""
-        if not self._future.done():
-            raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
-        self._batch.noticed()
-        return self._future.result()
-
-    def exception(self) -> BaseException | None:
-        """The call's error, None if it has a result. Raises LocalError before the call is over."""
-        if not self._future.done():
-            raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
-        self._batch.noticed()
-        return self._future.exception()
-
-    def done(self) -> bool:
-        """Whether the call is over."""
-        return self._future.done()
-
-    def cancelled(self) -> bool:
-        """Whether the block was left by an exception, so that nothing was sent."""
-        return self._future.cancelled()
+    words: str
+    error: Exception | None = None
+    """The error, where it was one."""
+    call: Outgoing | None = None
+    """The call in whose exchange it came; it is about no other."""
+    after: int = 0
+    """The id of the last call that had been sent."""
 
 
-class OutgoingBatch:
-    """Several calls in one message (`Peer.batch`). With middleware each call has a task of its own, and the message
-    waits until each has passed."""
+class Notes:
+    """What the far end sent while calls were in flight, and named none of them: the last of it is kept."""
 
-    def __init__(self, peer: CallSender, timeout: float | None) -> None:
-        self._peer = peer
-        self._timeout = timeout
-        self._messages: list[bytes] = []
-        self._pendings: list[OutboundCall] = []
-        self._group = object()  # not the batch itself, which refers to its calls
-        self._tasks: list[asyncio.Task[Any]] = []
-        self._missing: set[int] = set()  # tasks that are still in their middleware, on the way out
-        self._through: asyncio.Future[None] | None = None
-        self._gone = False
-        self._seen = None if peer.watch is None else peer.watch.batching(peer)
-        self._notes: list[tuple[Departure, bytes]] = []  # its notifications, where there are observers
-        self._block: asyncio.Task[Any] | None = None  # the task that is inside the block
-        self._fault: asyncio.Future[Any] | None = None  # holds the first error, until one of the results is looked at
+    __slots__ = ("_conversation", "_last", "_loop", "_remote")
 
-    @property
-    def is_open_here(self) -> bool:
-        """Whether the running task is inside the block."""
-        return self._block is not None and self._block is asyncio.current_task()
+    def __init__(self, conversation: OutboundCalls, loop: asyncio.AbstractEventLoop) -> None:
+        self._conversation = conversation
+        self._loop = loop
+        self._last: Note | None = None
+        self._remote = ""
 
-    @overload
-    def call(self, method: str, params: Any = ..., *, result: type[T]) -> BatchResult[T]: ...
-    @overload
-    def call(self, method: str, params: Any = ..., *, result: Any = ...) -> BatchResult[Any]: ...
-    def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> BatchResult[Any]:
-        """Add a call; its result is available after the block. Raises LocalError outside the block."""
-        self._inside(method)
-        if self._peer.middleware:
-            options = (result, self._timeout, None, None, None, None)
-            return BatchResult(self, self._surrounded(Call(method, params, UNSET, self._peer, options)))
-        return BatchResult(self, self._add(method, params, result).future)
-
-    def notify(self, method: str, params: Any = UNSET) -> None:
-        """Add a notification. Raises LocalError outside the block."""
-        self._inside(method)
-        if self._peer.middleware:
-            self._surrounded(Call(method, params, UNSET, self._peer))
-        else:
-            self._note(method, params)
-
-    def _inside(self, method: str) -> None:
-        if self._block is None:
-            raise LocalError(f"{method}: a batch is filled within its block: `async with peer.batch() as batch:`")
-
-    def _note(self, method: str, params: Any) -> None:
-        peer = self._peer
-        if self._seen is None or peer.watch is None:
-            self._messages.append(peer.encode(method, params, UNSET))
+    def keep(self, note: Note, level: int, remote: str) -> None:
+        """Keep what may be about a call in flight: the real answer is still waited for. `level`: of its first line in
+        the log."""
+        conversation = self._conversation
+        waited = bool(conversation.outbound)
+        logger.log(level if waited and self._last is None else logging.DEBUG, "%s: %s", remote, note.words)
+        if not waited:
             return
-        seen = peer.watch.notifying(peer, method, self._seen.seen)
-        raw = seen.encoded(peer.encode, params, UNSET)
-        self._notes.append((seen, raw))
-        self._messages.append(raw)
+        self._last = note = replace(note, after=conversation.last_id)
+        self._remote = remote
+        if note.error is not None and note.call is None and not conversation.notified and conversation.single:
+            self._loop.call_later(PATIENCE, self._unclaimed, note)
 
-    def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
-        pending = OutboundCall(self._peer, method, decoder_of(result), self._timeout, batch=self._group)
-        if self._seen is not None and self._peer.watch is not None:
-            pending.seen = self._peer.watch.calling(self._peer, method, self._seen.seen)
-        self._peer.register(pending, params)
-        self._peer.conversation.forget(pending.id)  # until it is sent, nothing that happens to the channel concerns it
-        self._pendings.append(pending)
-        self._messages.append(pending.message)
-        return pending
+    def clear(self) -> None:
+        """Forget it: another channel begins."""
+        self._last = None
 
-    def _surrounded(self, call: Call) -> asyncio.Task[Any]:
-        index = len(self._tasks)
+    def about(self, pending: OutboundCall) -> str:
+        """Return what came while this call waited, for its error; "" for nothing."""
+        note = self._last
+        if note is None or pending.id > note.after or not (note.call is None or note.call.awaits(pending.id)):
+            return ""
+        return f"; meanwhile {note.words}"
 
-        async def last(call: Call) -> Any:
-            if self._gone:  # a second try
-                return await self._peer.unchained(call)
-            pending = None
-            if call.options is None:
-                self._note(call.method, call.params)
-            else:
-                pending = self._add(call.method, call.params, call.options[0])
-            self._arrived(index)
-            return None if pending is None else await pending.future
-
-        async def run() -> Any:
-            return await chain(self._peer.middleware, last)(call)
-
-        task = self._peer.loop.create_task(run())
-        self._tasks.append(task)
-        self._missing.add(index)
-        task.add_done_callback(lambda _: self._arrived(index))
-        return task
-
-    def _arrived(self, index: int) -> None:
-        self._missing.discard(index)
-        if not self._missing and self._through is not None and not self._through.done():
-            self._through.set_result(None)
-
-    if not TYPE_CHECKING:
-        __enter__ = __exit__ = only_async("peer.batch()", "")
-
-    async def __aenter__(self) -> OutgoingBatch:
-        if asyncio.get_running_loop() is not self._peer.loop:
-            raise of_other_loop("a batch")
-        self._block = asyncio.current_task()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._block = None
-        if kind is not None:
-            await self._dropped()
+    def claim(self) -> None:
+        """Fail the one call, or the one batch, in flight with an error without an id: no other answer is to come."""
+        note = self._last
+        if note is None or note.error is None or note.call is not None:
             return
-        try:
-            if self._missing:
-                self._through = self._peer.loop.create_future()
-                await self._through
-            if self._messages:
-                await self._send()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
-            self._gather_faults()
-        except BaseException as fault:
-            for pending in self._pendings:
-                pending.fail(fault if isinstance(fault, Exception) else Closed("the batch was cancelled"))
-                pending.future.cancelled() or pending.future.exception()
-            await self._dropped()
-            raise
+        if all(id <= note.after for id in self._conversation.outbound):
+            fail_only(self._conversation, note.error, self._remote)
 
-    def _gather_faults(self) -> None:
-        """A failure of a batch is logged once, not for each call: a program that has looked at any of the results
-        has seen that the wire failed, and asyncio would write a traceback for each of the others."""
-        futures: list[asyncio.Future[Any]] = [*self._tasks] or [pending.future for pending in self._pendings]
-        faults = [fault for one in futures if not one.cancelled() and (fault := one.exception()) is not None]
-        if faults:
-            self._fault = self._peer.loop.create_future()
-            self._fault.set_exception(faults[0])
+    def _unclaimed(self, note: Note) -> None:
+        """Nothing else came within `PATIENCE`."""
+        if note is self._last and not self._conversation.notified:
+            self.claim()
 
-    def noticed(self) -> None:
-        """The program looks at one of the results."""
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            fault.exception()
 
-    async def _dropped(self) -> None:
-        for pending in self._pendings:
-            pending.future.cancel()
-        if self._seen is not None:
-            for seen in (*(seen for seen, _ in self._notes), *(one.seen for one in self._pendings), self._seen):
-                if seen is not None:
-                    seen.end("cancelled", "its block was left")
-        if not self._tasks:
-            return
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
-        for task in self._tasks:
-            task.cancelled() or task.exception()
-
-    async def _send(self) -> None:
-        peer = self._peer
-        self._gone = True
-        raw = join(self._messages)
-        if len(raw) > peer.limits.response_size:
-            raise LocalError(f"the batch has {len(raw)} bytes, response_size allows {peer.limits.response_size}")
-        out = BatchHandle(self._pendings)
-        if self._seen is not None:
-            out.extra = self._seen.with_headers(None)
-        try:
-            if peer.channel is None or not peer.channel.writable:
-                await peer.ready(self._timeout)
-            for pending in self._pendings:
-                peer.conversation.outbound[pending.id] = pending
-                pending.wait(self._timeout)
-            if self._seen is not None:
-                self._starts(self._seen, raw)
-            if len(self._messages) > len(self._pendings):
-                peer.conversation.notified = True
-            peer.transmit(raw, out if self._pendings else None)
-            for seen, _ in self._notes:
-                seen.end("notified")
-            if self._pendings:
-                await asyncio.wait([pending.future for pending in self._pendings])
-            elif peer.channel is not None:
-                await peer.channel.flush()
-            if out.abandon is not None and any(pending.late for pending in self._pendings):
-                out.abandon()
-            if self._seen is not None:
-                self._seen.batch_over()
-        except BaseException as error:
-            if self._seen is not None:
-                self._seen.failed(error)
-                for seen, _ in self._notes:
-                    seen.failed(error)
-            for pending in self._pendings:
-                peer.abandon(pending)
-            if out.abandon is not None:
-                out.abandon()
-            raise
-
-    def _starts(self, whole: Departure, raw: bytes) -> None:
-        whole.batch_goes(raw)
-        for pending in self._pendings:
-            if pending.seen is not None:
-                pending.seen.goes(pending.message)
-        for seen, note in self._notes:
-            seen.goes(note)
+def fail_only(conversation: OutboundCalls, error: Exception, remote: str) -> None:
+    """Fail the one call, or the one batch, that is in flight: a response without a readable id belongs to it."""
+    found = conversation.resolve_only()
+    for pending in found:
+        pending.fail(error)
+    if not found:
+        logger.debug("an error without an id from %s: %s", remote, error)

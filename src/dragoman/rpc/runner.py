@@ -123,7 +123,7 @@ class InboundCall:
         self.peer: Any = origin.peer
         self.key: Any = key
         """The key of its id in the conversation; None for a notification."""
-        self.after: int = 0 if self.peer is None else self.peer.conversation.last_id
+        self.after: int = 0 if self.peer is None else self.peer._conversation.last_id
         """The id of the last call to the caller when this one came in."""
         self.deliver: Deliver = deliver
         self.seen: Arrival | None = deliver if type(deliver) is Arrival else None
@@ -297,7 +297,7 @@ class InboundCall:
             self.seen.refusal = refusal
         if isinstance(self.message, Notification):
             return None
-        return failure(self.message.id, self.acceptor.dialect.error(refusal), self.message.version)
+        return failure(self.message.id, self.acceptor._dialect.error(refusal), self.message.version)
 
     @property
     def is_here(self) -> bool:
@@ -558,7 +558,7 @@ class Runner:
     def measures(self) -> dict[str, float]:
         """For metrics: channels, and calls that wait for a slot or for a thread."""
         peers = tuple(self.peers)
-        waiting = sum(len(peer.conversation.waiting) for peer in peers)
+        waiting = sum(len(peer._conversation.waiting) for peer in peers)
         waiting += sum(len(one.queue) for one in tuple(self._concurrency_limits.values()))
         waiting += 0 if self._pool is None else self._pool.waiting
         return {"channels": len(peers), "calls_waiting": waiting}
@@ -685,7 +685,7 @@ class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
     """The calls of its batch; None for a single message."""
 
     @property
-    def number(self) -> int:
+    def _number(self) -> int:
         """Its number for observers."""
         self.given = self.given or next(numbers)
         return self.given
@@ -696,11 +696,11 @@ class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
         return getattr(self.x, "acknowledges", False)
 
     @property
-    def dialect(self) -> Dialect:
+    def _dialect(self) -> Dialect:
         return self.runner.service._answers.dialect
 
     @property
-    def limits(self) -> Limits:
+    def _limits(self) -> Limits:
         return self.runner.service.limits
 
     def consumes(self, message: Notification) -> bool:

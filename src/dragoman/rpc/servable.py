@@ -9,7 +9,7 @@ from ..channel import Channel, Document, Exchange
 from ..jsonrpc.limits import Limits
 from ..observer import Observer
 from ..routes import Route
-from .peering.channel_peer import ChannelPeer
+from .channel_peer import ChannelPeer
 from .routing.registering import http_routes
 from .runner import Runner
 from .service import Service

@@ -429,7 +429,7 @@ async def test_tls(tls: Tls) -> None:
     trusting = ssl.create_default_context(cafile=tls.authority)
     async with serve(calculator(), urls=url, client_tls=trusting), connect(url, tls=trusting) as peer:
         assert await peer.call("subtract", [42, 23]) == 19
-        channel = behind(peer).channel
+        channel = behind(peer)._channel
         assert channel is not None
         assert channel.caller.tls
     with pytest.raises(Broken, match="Cannot connect to rediss://"):

@@ -560,7 +560,7 @@ async def test_progress_without_end_has_an_end() -> None:
             await asyncio.sleep(0.005)
 
     async with Client(peer, timeout=0.5) as client:
-        client._session.peer.longest = 0.1
+        client._session.peer._longest = 0.1
         calling = asyncio.ensure_future(client.call_tool("t"))
         await peer.until("tools/call")
         dripping = asyncio.ensure_future(drip(peer.heard[-1]["id"]))
@@ -876,7 +876,7 @@ async def test_a_call_that_is_answered_at_once_leaves_no_deadline() -> None:
         assert (await client.call_tool("steps", on_progress=told.append)).text == "done"
         with pytest.raises(InvalidParams):
             await client.call_tool("nothing")
-        deadlines = client._session.peer.clock._due
+        deadlines = client._session.peer._clock._due
         assert (len(told), deadlines) == (1, {})
 
 

@@ -87,7 +87,7 @@ async def test_refusals(old: tuple[Place, Stage]) -> None:
         assert (await place.ask(body("ping"), {"Content-Type": "text/plain"}, path=path)).status == 415
         assert (await place.ask(b"{", path=path)).status == 400
         await until(lambda: True)
-        behind(place.server).host.peers.pop().channel.abort(ConnectionError())
+        behind(place.server).host.peers.pop()._channel.abort(ConnectionError())
         assert await events.message() is None
 
 

@@ -327,7 +327,7 @@ async def test_sessions_and_sealed_states_are_bound_to_issuer_subject_and_client
 def kept_one(place: Place) -> Any:
     """The one session of a server."""
     (peer,) = behind(place.server).host.peers
-    return peer.channel
+    return peer._channel
 
 
 async def test_an_idle_session_ends() -> None:
@@ -488,7 +488,7 @@ async def test_a_standing_stream_that_ends_leaves_nothing_behind() -> None:
         async with sitting.get() as home:
             assert home.status == 200
             assert [one for one in gc.get_objects() if isinstance(one, Expiry)]
-        (session,) = [one.channel for one in behind(server).host.peers]
+        (session,) = [one._channel for one in behind(server).host.peers]
         await until(lambda: not session.readers)
         gc.collect()
         assert not [one for one in gc.get_objects() if isinstance(one, Expiry | HttpReader)]

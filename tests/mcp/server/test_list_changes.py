@@ -175,7 +175,7 @@ async def test_a_session_that_moves_is_told_what_it_missed_if_it_may_see_it() ->
             assert noted.status == 202
         for server in two.servers:
             for peer in tuple(behind(server).host.peers):
-                held: Any = peer.channel
+                held: Any = peer._channel
                 held.end(ConnectionError("not used here"))
         two.servers[1].disable("tool", "hers")
         await settled()

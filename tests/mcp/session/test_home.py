@@ -61,7 +61,7 @@ async def homes(place: Ring, number: int, readers: int) -> None:
     """Wait until so many readers of home streams are at this replica."""
 
     def found() -> list[Any]:
-        held: list[Any] = [peer.channel for peer in behind(place.servers[number]).host.peers]
+        held: list[Any] = [peer._channel for peer in behind(place.servers[number]).host.peers]
         return [one for session in held for one in session.home.cursors]
 
     await until(lambda: len(found()) == readers)
@@ -249,7 +249,7 @@ async def test_of_what_waits_for_the_store_notifications_are_bounded(monkeypatch
         assert (await call).status == 200
         engine.connect_again()
         (peer,) = behind(two.servers[0]).host.peers
-        session: Any = peer.channel
+        session: Any = peer._channel
         await until(lambda: not session.unstored)
         async with here.get() as home:
             said = [(await home.message())["params"]["progress"] for _ in range(3)]

@@ -52,7 +52,7 @@ async def test_a_log_that_is_dropped_leaves_the_others_their_time() -> None:
 def kept_one(place: Place) -> Any:
     """The one session of a server."""
     (peer,) = behind(place.server).host.peers
-    return peer.channel
+    return peer._channel
 
 
 async def test_a_session_has_its_whole_time_from_its_beginning_on() -> None:

@@ -50,7 +50,7 @@ async def test_a_session_has_the_wire_that_it_began_on(kind: str) -> None:
     async with sessions(kind) as place:
         await place.begin()
         (peer, *_) = behind(place.servers[0]).host.peers
-        caller = peer.channel.caller
+        caller = peer._channel.caller
         assert (caller.scheme, caller.path, caller.tls, caller.remote.startswith("127.0.0.1")) == (
             "http",
             "/mcp",

@@ -227,7 +227,7 @@ async def test_ids_of_questions_differ(three: Ring) -> None:
         if number % 3 == 2:  # a replica that has forgotten the session goes on, and not anew
             for server in three.servers:
                 for peer in tuple(behind(server).host.peers):
-                    session: Any = peer.channel
+                    session: Any = peer._channel
                     session.end(ConnectionError("not used here"))
     assert len(set(ids)) == 9
 

@@ -86,5 +86,5 @@ async def test_the_stateless_era(three: Ring) -> None:
 
 
 def _homes(three: Ring) -> list[Any]:
-    sessions: list[Any] = [peer.channel for peer in behind(three.servers[1]).host.peers]
+    sessions: list[Any] = [peer._channel for peer in behind(three.servers[1]).host.peers]
     return [one for session in sessions for one in session.home.cursors]

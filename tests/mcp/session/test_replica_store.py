@@ -117,7 +117,7 @@ async def test_a_stream_that_is_over_before_its_reader_is_known_is_read_to_its_e
         async with two.at(1, sitting).get(last) as again:
             await until(lambda: held)
             peers = behind(two.servers[0]).host.peers
-            session: Any = next(iter(peers)).channel
+            session: Any = next(iter(peers))._channel
             two.stages[0].go.set()
             await until(lambda: not session.streams)
             bus.publish = publish
@@ -193,7 +193,7 @@ async def test_a_log_that_cannot_be_read_is_read_when_it_grows(caplog: pytest.Lo
             await events.message()
             last = events.parser.last_id
         async with two.at(1, sitting).get(last) as again:
-            session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+            session: Any = next(iter(behind(two.servers[0]).host.peers))._channel
             await until(lambda: [one.log.reader_at for one in session.streams.values()] != [None])
             await settled()
             store: Any = two.buses[1].store
@@ -222,7 +222,7 @@ async def given_up(two: Ring, sitting: Any) -> str:
     async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
         await events.message()
         last: str = events.parser.last_id
-    session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+    session: Any = next(iter(behind(two.servers[0]).host.peers))._channel
     await until(lambda: all(stream.cursor is None for stream in session.streams.values()))
     bus, replica = two.buses[0], behind(two.servers[0]).shared
     assert isinstance(bus, MemoryBus)
@@ -312,7 +312,7 @@ async def test_a_stream_whose_end_is_on_its_way_while_its_replica_drains_is_not_
             return int(await append(log, message, **options))
 
         store.append = hold
-        session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+        session: Any = next(iter(behind(two.servers[0]).host.peers))._channel
         draining = asyncio.create_task(behind(two.servers[0]).drain(0))
         await held.wait()
         await until(lambda: session.ended)
@@ -342,7 +342,7 @@ async def test_the_reader_of_a_stream_that_was_dropped_is_released() -> None:
         async with two.at(1, sitting).get(last) as again:
             await until(lambda: held)
             two.stages[0].go.set()
-            session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+            session: Any = next(iter(behind(two.servers[0]).host.peers))._channel
             await until(lambda: not session.streams)
             async with two.at(0, sitting).stream(sitting.tool("talk", 4, "t")) as events:
                 await events.rest()

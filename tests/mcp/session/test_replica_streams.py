@@ -237,7 +237,7 @@ async def test_what_comes_while_no_replica_has_the_session(three: Ring) -> None:
     sitting = await three.begin()
     for server in three.servers:
         for peer in tuple(behind(server).host.peers):
-            session: Any = peer.channel
+            session: Any = peer._channel
             session.end(ConnectionError("not used here"))
     three.servers[0].remove_tool("add")
     await settled()
@@ -286,7 +286,7 @@ async def test_each_message_on_one_stream_only(three: Ring) -> None:
 
 
 def _homes(three: Ring, number: int) -> list[Any]:
-    sessions: list[Any] = [peer.channel for peer in behind(three.servers[number]).host.peers]
+    sessions: list[Any] = [peer._channel for peer in behind(three.servers[number]).host.peers]
     return [one for session in sessions for one in session.home.cursors]
 
 
@@ -453,7 +453,7 @@ async def test_an_answer_that_cannot_be_kept_waits_for_the_store(monkeypatch: py
         async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
             await events.message()
             last = events.parser.last_id
-        session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+        session: Any = next(iter(behind(two.servers[0]).host.peers))._channel
         await until(lambda: all(stream.cursor is None for stream in session.streams.values()))
         bus = two.buses[0]
         assert isinstance(bus, MemoryBus)
@@ -490,7 +490,7 @@ async def test_an_answer_that_the_store_does_not_take(monkeypatch: pytest.Monkey
             async with two.at(0, sitting).stream(sitting.tool("long", 3, "t")) as events:
                 await events.message()
                 last = events.parser.last_id
-            session: Any = next(iter(behind(two.servers[0]).host.peers)).channel
+            session: Any = next(iter(behind(two.servers[0]).host.peers))._channel
             await until(lambda: sum(stream.cursor is None for stream in session.streams.values()) == 1)
             async with two.at(1, sitting).get(last) as there:
                 two.stages[0].go.set()

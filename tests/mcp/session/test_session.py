@@ -439,7 +439,7 @@ def dropped(two: Ring) -> None:
     """No replica holds a session any more."""
     for server in two.servers:
         for peer in tuple(behind(server).host.peers):
-            held: Any = peer.channel
+            held: Any = peer._channel
             held.end(ConnectionError("not used here"))
 
 
@@ -614,7 +614,7 @@ async def test_a_caller_that_left_before_its_stream_began_comes_back_for_it(kind
         assert (await here.post(body("ping"))).status == 200
         stage.go.set()
         await until(lambda: not behind(place.servers[0]).call_limit.in_flight)
-        session: Any = next(iter(behind(place.servers[0]).host.peers)).channel
+        session: Any = next(iter(behind(place.servers[0]).host.peers))._channel
         await until(lambda: not session.busy)
 
 

@@ -274,7 +274,7 @@ async def test_an_answer_is_given_up_when_no_reader_came_and_the_store_did_not_r
         async with two.at(0, sitting).stream(sitting.tool("talk_and_wait", 3, "t")) as events:
             await events.message()
         (peer,) = behind(two.servers[0]).host.peers
-        session: Any = peer.channel
+        session: Any = peer._channel
         await until(lambda: not session.readers)
         engine: Any = two.buses[0]
         engine.disconnect()

@@ -48,7 +48,7 @@ async def test_of_a_session(two: Ring, log: str, garbage: bytes, caplog: pytest.
     for number in (0, 1, 0, 1):
         assert (await two.at(number, sitting).post(body("ping"))).status == 200
     for peer in tuple(behind(two.servers[1]).host.peers):  # it has to read all of it
-        session: Any = peer.channel
+        session: Any = peer._channel
         session.end(ConnectionError("not used here"))
     found = await two.at(1, sitting).post(sitting.tool("add", 5, a=1, b=2))
     assert text(json.loads(found.body)) == "3"

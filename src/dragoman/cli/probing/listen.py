@@ -19,7 +19,6 @@ from rich.text import Text
 from ...mcp import Client
 from ...net.urls import parse
 from ...rpc.peer import Peer
-from ...rpc.peering.channel_peer import ChannelPeer
 from ..ends import FINE, NoAnswer, Usage
 from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, server_and_rest
 from ..options import OUTPUT, Output
@@ -128,7 +127,7 @@ async def _listen(host: HostServer, options: McpOptions, uris: Sequence[str], sh
 
 def _can_hear(peer: Peer, host: HostServer) -> None:
     """Raises Usage for a wire on which only answers come back."""
-    if isinstance(peer, ChannelPeer) and peer.channel is not None and not peer.channel.duplex:
+    if peer._channel is not None and not peer._channel.duplex:
         where = parse(host.target).shown if isinstance(host.target, str) else "this wire"
         raise Usage(f"{where}: on this wire a JSON-RPC server only answers; listen on ws://, tcp:// or unix:")
 

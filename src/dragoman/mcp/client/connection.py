@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...channel import Channel, Outgoing, Servable
 from ...connecting import pair
-from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.channel_peer import ChannelPeer
 from ..protocol.headers import encode_value
 from ..protocol.revisions import Revision
 
@@ -48,7 +48,7 @@ class McpConnection:
             self.channel.duplex = self.streamable.duplex
         elif self._inside is not None and not stateless:
             served, self._inside = self._inside, None
-            near, far = pair(self.peer.limits)
+            near, far = pair(self.peer._limits)
             self.channel = near
             self.peer.attach(near)
             served.attach(far)

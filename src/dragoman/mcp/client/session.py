@@ -27,9 +27,9 @@ from ...jsonrpc.messages import Notification, Request
 from ...observer import Observer
 from ...repeats import Repeats
 from ...rpc.binding.results import to_json
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.method import Method, Passed
 from ...rpc.observing import with_trace
-from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ...rpc.service import Service
 from ...schemes import dial
@@ -155,7 +155,7 @@ class ClientSession:
     @property
     def entered(self) -> bool:
         """Whether there is a channel for calls."""
-        return self._connection is not None and self._connection.peer.channel is not None
+        return self._connection is not None and self._connection.peer._channel is not None
 
     @property
     def comes_back(self) -> bool:
@@ -208,7 +208,7 @@ class ClientSession:
         assert connection is not None
         connection.turn(stateless=not era.revision.stateful)
         connection.peer.state = era.revision
-        connection.peer.dialect = of(era.revision)
+        connection.peer._dialect = of(era.revision)
         # "The client MUST NOT write JSON-RPC responses" (2026's basic/transports/stdio)
         connection.peer.mute = not era.revision.server_calls
         members = self._profile.meta(era.revision, self.level)
@@ -236,9 +236,9 @@ class ClientSession:
             lenient=self._options.lenient,
         )
         if self.timeout is None:
-            peer.timeout = None
+            peer._timeout = None
         peer.alone = True
-        peer.longest = LONGEST
+        peer._longest = LONGEST
         peer.on_state = lambda state, why: self._state(peer, state, why)
         if http is not None:
             http.on_session_lost = self._session_lost
@@ -282,7 +282,7 @@ class ClientSession:
         with the call's id before it is sent.
         """
         connection = self._connection
-        if connection is None or connection.peer.channel is None:
+        if connection is None or connection.peer._channel is None:
             connection = await self.alive()
         if not (self._complete or self._closing):  # without a session the server would refuse every call
             await self._renew(self._handshakes, SessionLost("the session was lost"))
@@ -381,7 +381,7 @@ class ClientSession:
         if self._closing or not self._options.restart:
             return connection  # its peer raises how it ended
         async with self._lock:
-            if self._connection is connection and connection.peer.channel is None and not self._closing:
+            if self._connection is connection and connection.peer._channel is None and not self._closing:
                 # "If the server process exits unexpectedly, the client SHOULD restart it" (basic/transports/stdio)
                 await connection.peer.close(0)
                 await self._connect()

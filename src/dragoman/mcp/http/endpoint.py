@@ -206,7 +206,7 @@ class McpEndpoint:
             sessions.run(self._begin_another(sessions, known.session, request, message, known, reply))  # type: ignore[arg-type]
         elif asks and (session := sessions.here(known.session, principal)) is not None:
             try:
-                reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, self.server)
+                reader = HttpReader(reply, known.json, known.sse, session.peer._dialect.null_id, self.server)
                 session.request(message, request.body, reader, request.caller)  # type: ignore[arg-type]
             except Exception:
                 self._refuse_raised(reply, message.id)  # type: ignore[union-attr]
@@ -260,7 +260,7 @@ class McpEndpoint:
                 send_refusal(reply, NO_SESSION, id=_id(message), null=known.null)
                 return
             # an error without an id is written as the session's revision has it
-            reader = HttpReader(reply, known.json, known.sse, session.peer.dialect.null_id, server)
+            reader = HttpReader(reply, known.json, known.sse, session.peer._dialect.null_id, server)
             if type(message) is Request:
                 session.request(message, request.body, reader, request.caller)
                 return

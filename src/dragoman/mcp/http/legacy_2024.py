@@ -16,8 +16,8 @@ from ...channel import Caller, ChannelError, Closed, Ended, Outgoing, Receiver, 
 from ...jsonrpc.codec import read
 from ...jsonrpc.messages import Malformed
 from ...net.sending import Waiters
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.dispatch import MessageOrigin, forbidden_batch
-from ...rpc.peering.channel_peer import ChannelPeer
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
 from ...transports.http.sse import event
 from ..protocol.dialect import of

@@ -77,12 +77,12 @@ class _Builtin:
         if peer.state is not None:
             self._begin_again(peer)
         session = begun(admitted)
-        if not getattr(peer.channel, "counts", False):
-            budget, limits = peer.runner.call_limit.budget, peer.limits
+        if not getattr(peer._channel, "counts", False):
+            budget, limits = peer._runner.call_limit.budget, peer._limits
             if (refusal := keep_client(session, context.caller.owner, budget, limits)) is not None:
                 raise dialect.MCP.error(refusal)
         peer.state = session
-        peer.dialect = dialect.of(session.revision)
+        peer._dialect = dialect.of(session.revision)
         result = InitializeResult(
             protocol_version=session.revision.date,
             capabilities=self._capabilities.written_for(session.revision),

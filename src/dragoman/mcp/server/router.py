@@ -15,9 +15,9 @@ from ...allowance import Owner, owner_of
 from ...channel import Caller
 from ...jsonrpc.errors import RpcError
 from ...jsonrpc.messages import Notification, Request
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.method import Method, living
 from ...rpc.middleware import Call
-from ...rpc.peering.channel_peer import ChannelPeer
 from ..asking.ask import verify
 from ..asking.request_state import SealError, State
 from ..protocol.admission import Admitted, admit, bad_id, no_request

@@ -13,7 +13,7 @@ from ...jsonrpc.codec import read
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import Limits
 from ...observer import Observer
-from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.routing.registering import http_routes
 from ...rpc.runner import Runner
 from ...rpc.servable import ServesService

@@ -350,7 +350,7 @@ class Subscriptions:
     def _count(self, peer: Any, caller: Caller, size: int) -> None:
         """Count the bytes of a session's subscriptions to its caller's share of the budget. Raises RpcError if that is
         used up."""
-        reader, budget = self._session(peer).reader, peer.runner.call_limit.budget
+        reader, budget = self._session(peer).reader, peer._runner.call_limit.budget
         if reader.kept is not None:
             room = reader.kept.resize(size)
         else:
@@ -493,7 +493,7 @@ class _SessionReader:
         self.reader = reader = _Reader(hub, self._say, self._caller)
         self._hub = hub
         self._peer = weakref.ref(peer, lambda _: hub.drop(reader))
-        reader.hint = getattr(getattr(peer, "channel", None), "hint", None)
+        reader.hint = getattr(getattr(peer, "_channel", None), "hint", None)
 
     def _caller(self) -> Caller:
         peer = self._peer()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...channel import CallLimit
 from ...jsonrpc.limits import Limits
-from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ...rpc.service import Service
 from ..protocol.admission import Offer

@@ -8,8 +8,8 @@ from ...channel import Caller
 from ...jsonrpc.errors import RpcError
 from ...jsonrpc.messages import Batch, Malformed, Request, Single
 from ...rpc.batch_responder import BatchResponder
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.observing import Deliver, answers_only, nothing
-from ...rpc.peering.channel_peer import ChannelPeer
 
 
 def take_batch(
@@ -23,7 +23,7 @@ def take_batch(
 ) -> bool:
     """Serve a batch of messages; return whether an answer is owed. `stream` sends a message ahead of the answers,
     `respond` sends all answers, `accept` says that there will be none."""
-    service = peer.runner.service
+    service = peer._runner.service
     watch = service._watch
     observed = watch is not None and not answers_only(batch)
     whole = watch.came_in(batch, peer, caller, nothing, raw) if watch is not None and observed else None

@@ -21,7 +21,7 @@ from ...channel import Broken, Caller, ChannelError, Closed, Exchange, Outgoing,
 from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import failure, key
 from ...jsonrpc.messages import Batch, Message, Request
-from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.channel_peer import ChannelPeer
 from ..protocol.dialect import MCP
 from .backend import McpBackend
 
@@ -72,7 +72,7 @@ class MailboxSessions:
             self._drop(gone)
         peer, home = self._server.peer(), MailboxHome(caller)
         peer.attach(home)
-        peer.conversation.last_id = int.from_bytes(
+        peer._conversation.last_id = int.from_bytes(
             os.urandom(6), "big"
         )  # far below 2^53, which every JSON number holds
         self._peers[mailbox] = peer, home
@@ -85,7 +85,7 @@ class MailboxSessions:
             found[1].abort(Closed("the session was forgotten"))
 
     def _cancel(self, peer: ChannelPeer, id: Any) -> None:
-        run = peer.conversation.inbound.get(id)
+        run = peer._conversation.inbound.get(id)
         if run is not None:
             run.end(None)
 

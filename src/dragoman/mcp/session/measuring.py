@@ -13,7 +13,7 @@ def measure_sessions(host: Runner) -> dict[str, float]:
     found = host.measures()
     sessions = mailboxes = streams = lag = 0
     for peer in tuple(host.peers):
-        channel = peer.channel
+        channel = peer._channel
         if isinstance(channel, Session):
             sessions += 1
             lag += channel.unstored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...rpc.peering.channel_peer import ChannelPeer
+from ...rpc.channel_peer import ChannelPeer
 from ..protocol.uri_template import above
 from .changes import ChangeEvent, ChangeHub
 from .record import SessionRecord, Snapshot

@@ -177,7 +177,7 @@ class ReplicaSessions:
         """Give a copy the state of the session in the store."""
         copy.record = record
         state = copy.peer.state = records.session_state(record.whole)
-        copy.peer.dialect = dialect.of(state.revision)
+        copy.peer._dialect = dialect.of(state.revision)
         self._restore(copy)
 
     def _catch_up(self, copy: Session, entries: Sequence[tuple[int, bytes]]) -> bool:
@@ -202,7 +202,7 @@ class ReplicaSessions:
         self.table.hub.restore(session.peer, session.peer.state)
 
     def release(self, session: Session) -> None:
-        used = session.peer.conversation.last_id - self.shared.first_id(self, 0)
+        used = session.peer._conversation.last_id - self.shared.first_id(self, 0)
         self._questions = max(self._questions, used)
 
     # -- messages for another replica
@@ -424,7 +424,7 @@ class ReplicaSessions:
                     await self.shared.touch(self._key(session.id, part), idle)
                 for name in tuple(session.streams):
                     await self.shared.touch(self._key(session.id, "stream", name), idle)
-            if session.peer.conversation.outbound:  # the message about the answer may have been lost
+            if session.peer._conversation.outbound:  # the message about the answer may have been lost
                 await self._read_forwarded(session)
         for (id, _), cursor in tuple(self.foreign.items()):
             cursor.wake()  # messages to and from its writer may have been lost

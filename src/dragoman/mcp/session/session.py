@@ -34,9 +34,9 @@ from ...bus.contract import BusLost
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Batch, Malformed, Message, Request, Single
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.dispatch import forbidden_batch
 from ...rpc.outbound import OutboundCall
-from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ..protocol.admission import SessionState
 from ..protocol.dialect import MCP
@@ -194,7 +194,7 @@ class Session:
         self.peer: ChannelPeer = ChannelPeer(table.host, dialect=MCP)
         self.peer.attach(self)
         if table.elsewhere is not None:
-            self.peer.conversation.last_id = table.elsewhere.first_id()
+            self.peer._conversation.last_id = table.elsewhere.first_id()
 
     @property
     def ended(self) -> bool:
@@ -229,7 +229,7 @@ class Session:
     def busy(self) -> bool:
         """Whether it is in use here."""
         reading = self._cursors or (self._home is not None and self._home.busy)
-        return bool(self.responders or self.streams or reading or self.peer.conversation.inbound)
+        return bool(self.responders or self.streams or reading or self.peer._conversation.inbound)
 
     @property
     def readers(self) -> list[Cursor]:
@@ -271,7 +271,7 @@ class Session:
         """Send a message inside a call that has no stream of its own; False when it was dropped."""
         if self._ended:
             return False
-        if self.home.left is not None and self.peer.conversation.outbound:
+        if self.home.left is not None and self.peer._conversation.outbound:
             self.table.unheard.add(self.peer, self.unheard)
         return self.home.say(message)
 
@@ -377,7 +377,7 @@ class Session:
 
     def unheard(self) -> Iterator[tuple[float, OutboundCall | None]]:
         """Yield since when each of its streams has no reader, with each question on it, or with None."""
-        questions = tuple(self.peer.conversation.outbound.values())
+        questions = tuple(self.peer._conversation.outbound.values())
         for stream in tuple(self.streams.values()):
             if stream.left is None:
                 continue
@@ -477,7 +477,7 @@ class Session:
         away."""
         peer, elsewhere = self.peer, self.table.elsewhere
         if isinstance(message, Batch):
-            if not peer.dialect.batches:
+            if not peer._dialect.batches:
                 reader.send_refusal(NO_BATCHES)
                 return
             if (refusal := forbidden_batch(message, peer, caller, raw)) is not None:

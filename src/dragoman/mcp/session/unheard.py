@@ -8,9 +8,9 @@ from time import monotonic
 from typing import TypeAlias
 
 from ...channel import Ended
+from ...rpc.channel_peer import ChannelPeer
 from ...rpc.deadlines import GRAIN
 from ...rpc.outbound import OutboundCall
-from ...rpc.peering.channel_peer import ChannelPeer
 from ...rpc.runner import InboundCall, Runner
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -84,13 +84,13 @@ class Unheard:
 def _end(peer: ChannelPeer, question: OutboundCall) -> None:
     """End a question, and the calls that wait for it."""
     logger.debug("session of %s: %s cannot be answered any more", peer.caller.remote, question.method)
-    peer.conversation.forget(question.id)
+    peer._conversation.forget(question.id)
     for run in tuple(_waiting_calls(peer, question)):
         run.abandon()
     question.fail(Ended("the client has gone that was to answer"))
 
 
 def _waiting_calls(peer: ChannelPeer, question: OutboundCall) -> Iterator[InboundCall]:
-    for run in peer.conversation.inbound.values():
+    for run in peer._conversation.inbound.values():
         if run.asks and run.reply_stream == question.reply_stream:
             yield run

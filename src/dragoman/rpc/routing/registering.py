@@ -15,7 +15,6 @@ from ..binding.signature import name_of, runs_as
 
 if TYPE_CHECKING:
     from ...routes import RegisteredRoute, Route
-    from ...store.contract import Engine
     from ..runner import Runner
 else:
     RegisteredRoute = Engine = Any  # start-up: annotations resolve at run time, to no more than this

@@ -518,7 +518,7 @@ async def test_a_subscription_outlives_sessions_that_are_lost_at_once() -> None:
 
 async def test_a_subscription_outlives_a_session_whose_home_stream_is_lost_while_it_is_restored() -> None:
     def home_is_lost(session: str) -> None:
-        channel = client._session.peer.channel
+        channel = client._session.peer._channel
         assert isinstance(channel, StreamableHttp)
         channel._session_lost(session)
 

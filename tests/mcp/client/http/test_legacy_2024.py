@@ -16,7 +16,7 @@ from dragoman.mcp.client.http.legacy_2024 import dial_2024
 from dragoman.mcp.client.http.refusals import HttpRefused
 from dragoman.mcp.protocol.dialect import of
 from dragoman.mcp.protocol.revisions import R2024_11
-from dragoman.rpc.peering.channel_peer import ChannelPeer
+from dragoman.rpc.channel_peer import ChannelPeer
 from dragoman.rpc.runner import Runner
 from tests.behind import behind
 
@@ -68,10 +68,10 @@ async def test_posts_go_to_the_endpoint_and_answers_come_on_the_stream(endpoint:
     async with scripted(old) as server:
         old.endpoint = endpoint.format(host=f"127.0.0.1:{server.port}")
         async with calling(server.url) as peer:
-            assert isinstance(peer.channel, Channel)
+            assert isinstance(peer._channel, Channel)
             assert await peer.call("ping") == "ping"
             await peer.notify("notifications/initialized")
-            await peer.channel.flush()
+            await peer._channel.flush()
             old.out.put_nowait({"jsonrpc": "2.0", "id": "q", "method": "ask", "params": {"question": "who"}})
             async with asyncio.timeout(20):
                 seen = [await server.next() for _ in range(4)]
@@ -160,9 +160,9 @@ async def test_a_post_that_is_refused_fails_its_call() -> None:
         with pytest.raises(RpcError, match="bad"):
             await peer.call("ping")
         await peer.notify("x")
-        assert peer.channel is not None
+        assert peer._channel is not None
         with pytest.raises(RpcError, match="bad"):
-            await peer.channel.flush()
+            await peer._channel.flush()
         del old.post
         old.posts = "202 Accepted"
         assert await peer.call("ping") == "ping"

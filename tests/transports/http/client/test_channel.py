@@ -17,7 +17,7 @@ from dragoman.channel import Broken, Channel, ChannelError, Closed, Options, Out
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.jsonrpc.limits import CLIENT, SERVER
 from dragoman.jsonrpc.messages import Malformed
-from dragoman.rpc.outbound import BatchResult
+from dragoman.rpc.peer import BatchResult
 from dragoman.transports.http.client.channel import dial
 from tests.ports import free_port
 

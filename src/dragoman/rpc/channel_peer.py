@@ -1,84 +1,106 @@
-"""The receiving side of a peer: incoming messages are run, answered, or passed to our own calls.
+"""The peer of a channel: what `connect` and serving make, a `Peer` that takes calls too.
 
-It never waits for a handler or for a write. Answers are never dropped; progress is, when the far end reads too
-slowly. The `Conversation` decides which calls are in flight, and when the channel may close."""
+What comes in is run, answered, or passed to our own calls; this never waits for a handler or for a write. Answers are
+never dropped; progress is, when the far end reads too slowly. The `Conversation` decides which calls are in flight, and
+when the channel may close. Pending calls belong to the peer, not to its channel, which may be lost and made anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
-from weakref import WeakSet
+from typing import Any, Final, Literal, TypeAlias
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET, Raw
 
-from ...channel import Broken, Caller, Channel, ChannelError, Ended, Outgoing
-from ...jsonrpc.codec import CallMessage, failure, key, read
-from ...jsonrpc.conversation import Conversation, nameless
-from ...jsonrpc.errors import INVALID_REQUEST, BadAnswer, Dialect, Refusal, RpcError
-from ...jsonrpc.framing import NO_HEADER
-from ...jsonrpc.leniency import Leniency
-from ...jsonrpc.limits import Limits
-from ...jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message, Notification, Request, Result, Single
-from ...net.strangers import recognise_stranger
-from ...repeats import Repeats
-from ..binding.results import to_json
-from ..deadlines import DeadlineClock
-from ..declared import UNDECLARED, ErrorRegistry
-from ..dispatch import MessageOrigin
-from ..method import Method
-from ..notifications import Notifications
-from ..observing import Arrival, Deliver, ServiceWatch, Speak, nothing, numbers
-from ..outbound import IS_MCP, OutboundCall, of_mcp
-from ..runner import InboundCall, Runner
+from ..channel import LIMITS, Broken, Caller, Channel, ChannelError, Closed, Ended, Outgoing, again
+from ..jsonrpc.codec import CallMessage, failure, key, read
+from ..jsonrpc.conversation import nameless
+from ..jsonrpc.errors import INVALID_REQUEST, LSP, BadAnswer, Dialect, Refusal, RpcError
+from ..jsonrpc.framing import NO_HEADER
+from ..jsonrpc.leniency import Leniency
+from ..jsonrpc.limits import Limits
+from ..jsonrpc.messages import Batch, ErrorObject, Failure, Malformed, Message, Notification, Request, Result, Single
+from ..jsonrpc.options import CALL_TIME, CALLABLE, FLAG, NONE, check, instance, many
+from ..net.strangers import recognise_stranger
+from ..repeats import Repeats
+from .binding.results import to_json
+from .declared import UNDECLARED, ErrorRegistry
+from .dispatch import MessageOrigin
+from .method import ERROR, Method
+from .middleware import Middleware
+from .observing import Arrival, Deliver, Speak, nothing, numbers
+from .outbound import IS_MCP, Note, Notes, OutboundCall, fail_only, of_mcp
+from .peer import Peer
+from .runner import InboundCall, Runner
+
+State: TypeAlias = Literal["connected", "lost", "closed"]
+OnState: TypeAlias = Callable[[State, ChannelError | None], object]
 
 logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
 
 UNREAD = 10_000
 """Answers that a far end may be sent while it reads none; then its channel is broken."""
-PATIENCE = 1.0
-"""Seconds in which the real answer may follow an error without an id that can be about nothing but the one call in
-flight. Section 5.1 has a far end that could not read a request answer it so; then nothing else will come."""
 GUESSED = frozenset(("tcp", "tls", "unix", "stdio"))
 """The wires on which another protocol may be at the far end: bytes that nothing has framed before us."""
 
+PEER: Final = {
+    "limits": LIMITS | NONE,
+    "timeout": CALL_TIME,
+    "dialect": instance(Dialect, "a Dialect"),
+    "lenient": instance(Leniency, "a Leniency") | NONE,
+    "errors": many(ERROR),
+    "middleware": many(CALLABLE),
+    "v1": FLAG,
+}
+"""The rules of the options of a Peer."""
 
-class ChannelEnd:
-    """The `Receiver` of a channel, and the `MessageAcceptor` of what comes in on it.
 
-    `channel`: None before the first and during an outage; `limits`: the bounds on messages and calls; `lenient`: what
-    is taken beyond the specification. `runner`, `loop`, `clock` and `conversation` are the library's.
+class ChannelPeer(Peer):
+    """The `Peer` that `connect` makes, and serving for each channel; in `dir` a Peer and nothing more.
+
+    It is the `Receiver` of its channel, which `attach` gives it, and the `MessageAcceptor` of what comes in on it.
+    `timeout`: seconds for a call that names none; None: for ever. `v1`: it writes JSON-RPC 1.0. `middleware` is around
+    each of its calls. `lenient`: what is taken beyond the specification.
+    After an outage the calls of `idempotent` methods are sent again. `on_state` receives "connected", "lost" and
+    "closed". `redialling` is for connecting again.
     """
 
-    # more attributes than 30 would cost each instance 1.2 KiB for a dict that shares no keys
     __slots__ = (
-        "__weakref__", "_errors", "_idle", "_malformed_in_a_row", "_noted", "_older", "_pumping", "_tasks",
-        "_understood", "_unread", "alone", "channel", "clock", "conversation", "dialect", "dropped", "lenient", "limits",
-        "listeners", "longest", "loop", "mute", "number", "origin", "refusing", "runner",
+        "_ending", "_errors", "_idle", "_malformed_in_a_row", "_older", "_pumping", "_tasks", "_understood", "_unread",
+        "alone", "dropped", "idempotent", "lenient", "mute", "on_state", "origin", "parting", "redialling", "refusing",
+        "state",
     )  # fmt: skip
+    _runner: Runner
 
     def __init__(
-        self, runner: Runner, limits: Limits, lenient: Leniency, dialect: Dialect, errors: Sequence[type[RpcError]]
+        self,
+        runner: Runner,
+        *,
+        limits: Limits | None = None,
+        timeout: float | None = None,
+        dialect: Dialect = LSP,
+        lenient: Leniency | None = None,
+        errors: Sequence[type[RpcError]] = (),
+        middleware: Sequence[Middleware] = (),
+        v1: bool = False,
     ) -> None:
+        check("Peer", PEER, locals())
+        service = runner.service
+        limits = limits or service.limits
         runner.bind()
-        self.runner: Runner = runner
-        self.loop: asyncio.AbstractEventLoop = runner.loop
-        self.clock: DeadlineClock = runner.clock
-        self.limits: Limits = limits
-        self.lenient: Leniency = lenient
-        self.dialect: Dialect = dialect
-        """The far end's conventions for refusals, cancels and progress."""
-        self.conversation: Conversation[InboundCall, OutboundCall] = Conversation(limits)
-        self.channel: Channel | None = None
-        self.number: int = 0
-        """The number of its channel, for observers."""
+        timeout = limits.call_timeout if timeout is None else timeout
+        super().__init__(runner, limits, timeout=timeout, dialect=dialect, middleware=middleware, v1=v1)
+        self.lenient: Leniency = lenient or service._lenient
         self.origin: MessageOrigin = MessageOrigin(Caller(), self)
         """The origin of messages on the channel."""
-        self.listeners: WeakSet[Notifications] | tuple[()] = ()
-        """The iterators that get the far end's notifications."""
+        self.idempotent: frozenset[str] = frozenset()
+        self.on_state: OnState | None = None
+        self.state: Any = None
+        """For the maker of this peer: the state of a protocol on top."""
+        self.redialling: asyncio.Task[Any] | None = None
         self.dropped: int = 0
         """Progress notifications that were not sent because the far end reads too slowly."""
         self.refusing: Refusal = _DRAINING
@@ -87,9 +109,10 @@ class ChannelEnd:
         """No incoming message is answered: for a protocol in which this end only sends requests."""
         self.alone: bool = False
         """No other peer uses this one's runner, which is released with the peer."""
-        self.longest: float | None = None
-        """Most seconds from the first progress of a call of ours, which begins its time-out again; None: any number."""
+        self.parting: bool = False
+        """Whether it closes because its server drains."""
         self._errors = ErrorRegistry(errors) if errors else UNDECLARED
+        self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
         self._idle: asyncio.Future[None] | None = None
         self._older: OlderCalls | None = None
         self._tasks: set[asyncio.Task[Any]] | None = None
@@ -97,57 +120,23 @@ class ChannelEnd:
         self._unread = 0
         self._malformed_in_a_row = 0
         self._understood = False  # a message has come on this channel: it speaks JSON-RPC
-        self._noted: Note | None = None  # what named no call, while some were in flight
+
+    def __dir__(self) -> list[str]:
+        return dir(Peer)
 
     acknowledges = True
     """On a channel nothing waits for a notification."""
-
-    @property
-    def caller(self) -> Caller:
-        """The far end, as the wire knows it."""
-        return self.channel.caller if self.channel is not None else Caller()
-
-    @property
-    def watch(self) -> ServiceWatch | None:
-        """Its observers, where it has some."""
-        return self.runner.service._watch
-
-    def idle(self) -> asyncio.Future[None]:
-        """Done when no answer is owed and no call runs."""
-        if self._idle is None or self._idle.done():
-            self._idle = self.loop.create_future()
-        self._settled()
-        return self._idle
-
-    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine as a task; `close` waits for it."""
-        if self._tasks is None:
-            self._tasks = set()
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def open(self, channel: Channel) -> None:
-        """Receive from this channel."""
-        self.channel = channel
-        self.number = next(numbers)
-        self.origin = MessageOrigin(channel.caller, self)
-        self.conversation.opened()
-        self._unread = self._malformed_in_a_row = 0
-        self._understood = False
-        self._noted = None
 
     # -- the channel's Receiver
 
     def received(self, raw: bytes, call: Outgoing | None = None) -> None:
         """A complete message has come, in the exchange of `call` where it came in one. Raises nothing: a fault of ours
         becomes the answer."""
-        service = self.runner.service
+        service = self._runner.service
         wire = None
         try:
             if service._quick and call is None:
-                owed, channel = self.conversation, self.channel
+                owed, channel = self._conversation, self._channel
                 calm = channel is not None and channel.writable and not owed.draining
                 if calm and not (owed.inbound or owed.waiting):
                     found = service._answer_inline(raw, self.lenient)
@@ -156,7 +145,7 @@ class ChannelEnd:
                         self.answer(found)
                         return
                     wire = found
-            message = read(raw, self.limits, self.lenient, wire)
+            message = read(raw, self._limits, self.lenient, wire)
             if call is not None:
                 self._replied(message, call, raw)
             elif type(message) is Malformed:
@@ -168,7 +157,7 @@ class ChannelEnd:
         except Exception as error:
             if service._watch is not None:
                 service._watch.faulty(self.caller.path, self.caller, raw, error)
-            service._answers.faulty(raw, error, self.answer, self.dialect)
+            service._answers.faulty(raw, error, self.answer, self._dialect)
 
     def take(
         self,
@@ -183,7 +172,7 @@ class ChannelEnd:
         what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an element. Raises
         nothing, as `received`."""
         origin = MessageOrigin(caller, self, reply_stream)
-        self.runner.service._dispatcher.dispatch(message, self, origin, deliver, raw, batch)
+        self._runner.service._dispatcher.dispatch(message, self, origin, deliver, raw, batch)
 
     def resumed(self) -> None:
         """The wire takes more: start waiting calls."""
@@ -192,36 +181,22 @@ class ChannelEnd:
 
     def finished(self) -> None:
         """The far end sends nothing more: our calls get no answer, but we still owe answers."""
-        self.conversation.half_closed = True
-        self._fail_noted()
-        for pending in self.conversation.abandon():
-            why = f"the far end closed its sending side before it answered{self.noted(pending)}"
+        if self._online is not None:  # it moves: they wait for the next channel
+            return
+        self._conversation.half_closed = True
+        if self._notes is not None:
+            self._notes.claim()
+        for pending in self._conversation.abandon():
+            why = f"the far end closed its sending side before it answered{self._meanwhile(pending)}"
             pending.fail(Ended(why).because("hung_up"))
         self.end_standing(None)  # they could not be cancelled any more
         self._settled()
-
-    @property
-    def lapsed(self) -> bool:
-        """Whether the admission of the far end has expired."""
-        return self.refusing is LAPSED
-
-    def _over(self, why: ChannelError) -> None:
-        """The channel is over: what we owe on it is not waited for."""
-        self.channel = None
-        conversation = self.conversation
-        for run in list(conversation.waiting):
-            conversation.withdraw(run)
-            self.runner.call_limit.leave(run.size)
-            run.drop(f"{why}")
-        for run in list(conversation.inbound.values()):
-            run.drop(f"{why}")
-        conversation.inbound.clear()
 
     # -- what is not a message
 
     def _unreadable(self, malformed: Malformed, raw: bytes) -> None:
         """A malformed message has come. Two peers that answer each other's errors with errors would do so for ever."""
-        channel = self.channel
+        channel = self._channel
         if nameless(malformed.id) and malformed.spoils is None:
             guessing = self.alone and not self._understood and self.caller.scheme in GUESSED
             if (
@@ -242,7 +217,7 @@ class ChannelEnd:
             count, last = self._malformed_in_a_row, malformed.reason
             if self.alone and self.caller.scheme in ("http", "https"):  # events of a stream, which end nothing
                 count = 0
-            if count > self.limits.malformed_in_a_row and channel is not None:
+            if count > self._limits.malformed_in_a_row and channel is not None:
                 why = f"{count} messages in a row were not JSON-RPC (limit malformed_in_a_row); the last: {last}"
                 channel.abort(Broken(why))
                 return
@@ -255,20 +230,18 @@ class ChannelEnd:
             expected = malformed.kind == "too_large" or malformed.reason == NO_HEADER
             if expected and self.alone and nameless(malformed.id):
                 # to the end that dialled it is an answer in all likelihood
-                self._fail_only(BadAnswer(malformed.reason))
-            answer = self.runner.service._answers.malformed(malformed, self.dialect)
-        if (watch := self.watch) is not None:
+                fail_only(self._conversation, BadAnswer(malformed.reason), self._remote)
+            answer = self._runner.service._answers.malformed(malformed, self._dialect)
+        if (watch := self._watch) is not None:
             watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
         if answer is not None:
-            self.conversation.notified = True
+            self._conversation.notified = True
         self.answer(answer)
 
-    def spoilt(self, malformed: Malformed) -> bool:
-        """Fail the outgoing call that an unreadable response was for, or those of a batch; False if it shows none."""
-        return self._fail_answered(malformed.spoils, malformed)
-
     def _fail_answered(self, id: Any, malformed: Malformed) -> bool:
-        conversation = self.conversation
+        """Fail the call that an unreadable response with this id was for, or those of a batch; False if it was for
+        none."""
+        conversation = self._conversation
         if malformed.batch:
             found = conversation.resolve_batch(id)
         else:
@@ -280,7 +253,7 @@ class ChannelEnd:
 
     def malformed(self, malformed: Malformed, raw: bytes = b"") -> bool:
         """A malformed message has come. True when it is handled; False if it must be answered."""
-        if self.spoilt(malformed):
+        if self._fail_answered(malformed.spoils, malformed):
             return True
         if malformed.answerable:
             if malformed.kind != "too_large" and nameless(malformed.id):  # it may have been meant for an answer
@@ -294,7 +267,7 @@ class ChannelEnd:
         if self._fail_answered(malformed.id, malformed):
             pass
         elif nameless(malformed.id) and malformed.kind == "too_large":
-            self._fail_only(BadAnswer(malformed.reason))
+            fail_only(self._conversation, BadAnswer(malformed.reason), self._remote)
         elif nameless(malformed.id):
             self._note(Note(f"an answer without an id came ({malformed.reason})"), logging.WARNING)
         return True
@@ -304,7 +277,7 @@ class ChannelEnd:
     def _replied(self, message: Message, call: Outgoing, raw: bytes) -> None:
         """Take what the exchange of a call brought: its answers belong to this call alone, and no fault of it to
         another."""
-        service, kind = self.runner.service, type(message)
+        service, kind = self._runner.service, type(message)
         elements = message.messages if isinstance(message, Batch) else (message,)
         kept = tuple(one for one in elements if self._of_exchange(one, call, raw))
         if not kept:
@@ -327,12 +300,12 @@ class ChannelEnd:
             return True
         id = message.id if message.spoils is None else message.spoils
         if call.awaits(id):
-            self.spoilt(replace(message, spoils=id))
-        elif message.answerable and not nameless(message.id) and self.channel is not None and self.channel.duplex:
+            self._fail_answered(id, message)
+        elif message.answerable and not nameless(message.id) and self._channel is not None and self._channel.duplex:
             return True  # a request, which gets its error
         else:
             self._note(Note(f"what makes no sense came ({message.reason}): {_shown(raw)}", call=call))
-        if (watch := self.watch) is not None:
+        if (watch := self._watch) is not None:
             watch.refused(message, self, self.caller, None, message.refusal, raw)
         return False
 
@@ -340,16 +313,16 @@ class ChannelEnd:
 
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run in place now."""
-        channel = self.channel
-        if channel is None or not channel.writable or self.conversation.draining:
+        channel = self._channel
+        if channel is None or not channel.writable or self._conversation.draining:
             return False
-        return self.conversation.takes_inline(UNSET if type(message) is Notification else message.id)
+        return self._conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
     def start(
         self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Start a call, queue it, or refuse it."""
-        channel, call_limit, conversation = self.channel, self.runner.call_limit, self.conversation
+        channel, call_limit, conversation = self._channel, self._runner.call_limit, self._conversation
         id, is_notification = None, type(message) is Notification
         if not is_notification:
             id = message.id  # type: ignore[union-attr]
@@ -358,7 +331,7 @@ class ChannelEnd:
         answers = deliver
         if is_notification:
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
-        call = InboundCall(self.runner, method, message, self, origin, answers, size, id)
+        call = InboundCall(self._runner, method, message, self, origin, answers, size, id)
         # a conversation drains by itself, later than the exchanges of its server
         refusal = call_limit.enter(origin.already_accepted or not conversation.draining, size)
         if refusal is None:
@@ -377,7 +350,7 @@ class ChannelEnd:
             call_limit.leave(size)
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
-                null = None if self.dialect.null_id else UNSET  # its own id would settle the first call at the caller
+                null = None if self._dialect.null_id else UNSET  # its own id would settle the first call at the caller
                 deliver(failure(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
@@ -390,7 +363,7 @@ class ChannelEnd:
         deliver(call.refused(refusal), refusal)
 
     def _full(self) -> Refusal:
-        limits = self.limits
+        limits = self._limits
         data = {
             "limit": "calls_per_channel",
             "allowed": limits.calls_per_channel,
@@ -402,7 +375,7 @@ class ChannelEnd:
 
     def consumes(self, message: Notification) -> bool:
         """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
-        dialect, conversation = self.dialect, self.conversation
+        dialect, conversation = self._dialect, self._conversation
         if message.method == dialect.cancel and (run := conversation.cancelled(message, dialect)) is not None:
             if logger.isEnabledFor(logging.DEBUG):
                 logger.debug("a call of %s was cancelled by it: %.300r", self._remote, bytes(message.params))
@@ -411,31 +384,24 @@ class ChannelEnd:
             return True
         if message.method == dialect.progress and (reported := conversation.progressed(message, dialect)) is not None:
             pending, value = reported
-            pending.progressed(value)
+            pending.progressed(value, self._longest)
             return True
         if message.method == dialect.closing:
-            self.moving()
+            self._move()
             return True
-        for listener in self.listeners:
+        for listener in self._listeners:
             listener.put(message)
-        return False
-
-    def moving(self) -> None:
-        """The far end has answered all that it took and takes nothing more."""
-
-    def put_back(self, pending: OutboundCall, error: ErrorObject) -> bool:
-        """Whether a call that was refused waits for another channel."""
         return False
 
     def settle(self, call: InboundCall) -> None:
         """A call has its answer, which is delivered next."""
         if call.key is not None:
-            self.conversation.settle(call.key, call)
+            self._conversation.settle(call.key, call)
 
     def release(self, call: InboundCall) -> None:
         """A call's work has ended, or is not counted: its slot is free."""
-        self.runner.call_limit.leave(call.size)
-        conversation = self.conversation
+        self._runner.call_limit.leave(call.size)
+        conversation = self._conversation
         conversation.release()
         if conversation.waiting:
             self._pump()
@@ -447,36 +413,36 @@ class ChannelEnd:
         if self._pumping:
             return
         self._pumping = True
-        conversation = self.conversation
-        while self.channel is not None and self.channel.writable and (run := conversation.next()) is not None:
+        conversation = self._conversation
+        while self._channel is not None and self._channel.writable and (run := conversation.next()) is not None:
             run.start()
         self._pumping = False
 
     def _settled(self) -> None:
         """An answer was settled, or work has ended."""
-        if self._idle is not None and not self._idle.done() and self.conversation.idle:
+        if self._idle is not None and not self._idle.done() and self._conversation.idle:
             self._idle.set_result(None)
         if self._older is not None:
             self._older.look(self)
-        if self.channel is not None and self.conversation.leaves():
-            self.later(self.channel.close())
+        if self._channel is not None and self._conversation.leaves():
+            self.later(self._channel.close())
 
     def turn_away(self, refusal: Refusal) -> None:
         """Refuse all calls that are owed an answer: waiting ones are never started, running ones are stopped."""
-        conversation = self.conversation
+        conversation = self._conversation
         for run in (*conversation.waiting, *conversation.inbound.values()):
             self._end(run, refusal)
         self._settled()
 
     def end_standing(self, refusal: Refusal | None) -> None:
         """End the calls that have no end of their own; None: with no answer."""
-        for run in [run for run in self.conversation.inbound.values() if run.method.stream]:
+        for run in [run for run in self._conversation.inbound.values() if run.method.stream]:
             self._end(run, refusal)
 
     def begin_again(self, of: Callable[[Request | Notification], bool], refusal: Refusal) -> None:
         """The far end begins anew on the same channel: its calls in flight for whose message `of` is true are refused,
         and ours, which it has forgotten, fail."""
-        conversation = self.conversation
+        conversation = self._conversation
         for run in (*conversation.waiting, *conversation.inbound.values()):
             if of(run.message) and not run.is_here:
                 self._end(run, refusal)
@@ -485,19 +451,19 @@ class ChannelEnd:
         self._settled()
 
     def _end(self, run: InboundCall, refusal: Refusal | None) -> None:
-        if self.conversation.withdraw(run):
-            self.runner.call_limit.leave(run.size)
+        if self._conversation.withdraw(run):
+            self._runner.call_limit.leave(run.size)
         run.end(refusal)
 
     def batched(self, origin: MessageOrigin) -> MessageOrigin:
         """The origin of the elements of a batch, which were accepted with it."""
-        return MessageOrigin(origin.caller, self, origin.reply_stream, not self.conversation.draining)
+        return MessageOrigin(origin.caller, self, origin.reply_stream, not self._conversation.draining)
 
     # -- answers to our calls
 
     def responded(self, message: Result | Failure) -> None:
         """A response has come. An exception that it causes ends its call."""
-        pending = self.conversation.resolve(message.id)
+        pending = self._conversation.resolve(message.id)
         try:
             if type(message) is Result:
                 if pending is not None:
@@ -509,7 +475,7 @@ class ChannelEnd:
                 return
             error = self._errors.raised_by(message)
             if pending is not None:
-                if not self.put_back(pending, message.error):
+                if not self._put_back(pending, message.error):
                     if self.alone and self.caller.scheme in ("http", "https") and of_mcp(error):
                         error.add_note(IS_MCP)
                     pending.fail(error)
@@ -521,54 +487,21 @@ class ChannelEnd:
             pending.fail(error)
 
     def _note(self, note: Note, level: int = logging.DEBUG) -> None:
-        """Keep what came that may be about a call in flight, and names none: the real answer is still waited for."""
-        conversation = self.conversation
-        waited = bool(conversation.outbound)
-        logger.log(level if waited and self._noted is None else logging.DEBUG, "%s: %s", self._remote, note.words)
-        if not waited:
-            return
-        self._noted = note = replace(note, after=conversation.last_id)
-        if note.error is not None and note.call is None and not conversation.notified and conversation.single:
-            self.loop.call_later(PATIENCE, self._unclaimed, note)
-
-    def _unclaimed(self, note: Note) -> None:
-        """Nothing else came within `PATIENCE`."""
-        if note is self._noted and not self.conversation.notified:
-            self._fail_noted()
-
-    def _fail_noted(self) -> None:
-        """An error without an id was for the one call, or the one batch, in flight: no other answer is to come."""
-        note = self._noted
-        if note is None or note.error is None or note.call is not None:
-            return
-        if all(id <= note.after for id in self.conversation.outbound):
-            self._fail_only(note.error)
-
-    def noted(self, pending: OutboundCall) -> str:
-        """Return what came while this call waited and named no call, for its error; "" for nothing."""
-        note = self._noted
-        if note is None or pending.id > note.after or not (note.call is None or note.call.awaits(pending.id)):
-            return ""
-        return f"; meanwhile {note.words}"
-
-    def _fail_only(self, error: Exception) -> None:
-        """A response without a readable id belongs to the one call, or the one batch, that is in flight."""
-        found = self.conversation.resolve_only()
-        for pending in found:
-            pending.fail(error)
-        if not found:
-            logger.debug("an error without an id from %s: %s", self._remote, error)
+        """Keep what came that may be about a call in flight, and names none."""
+        if self._notes is None:
+            self._notes = Notes(self._conversation, self._loop)
+        self._notes.keep(note, level, self._remote)
 
     # -- what is sent
 
     @property
     def _remote(self) -> str:
         """The far end's address, for logs."""
-        return self.channel.caller.remote if self.channel is not None else "a lost channel"
+        return self._channel.caller.remote if self._channel is not None else "a lost channel"
 
     def answer(self, answer: bytes | None, refusal: Refusal | None = None, /, *, count: int = 1) -> None:
         """Send an answer, if there is one and a far end; `count`: the number of a batch's answers in it."""
-        channel = self.channel
+        channel = self._channel
         if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
             return
         if not channel.writable:
@@ -590,7 +523,7 @@ class ChannelEnd:
 
     def send_progress(self, id: Any, value: Any) -> bool:
         """Report the progress of a call to the far end; dropped, and counted, while it reads too slowly."""
-        dialect = self.dialect
+        dialect = self._dialect
         if dialect.progress is None or dialect.progress_value is None:
             return False
         params = {dialect.progress_key: id, dialect.progress_value: value}
@@ -599,23 +532,239 @@ class ChannelEnd:
     def send_droppable(self, raw: bytes, method: str) -> bool:
         """Send a notification that the far end can do without; dropped, and counted, while it reads too slowly."""
         sent = self._sent(raw)
-        if (watch := self.watch) is not None:
+        if (watch := self._watch) is not None:
             watch.notified(self, method, raw, sent)
         return sent
 
     def _sent(self, raw: bytes) -> bool:
-        channel = self.channel
+        channel = self._channel
         if channel is None or not channel.duplex:
             return False
         if not channel.writable:
             self.dropped += 1
             return False
-        self.conversation.notified = True
+        self._conversation.notified = True
         try:
             channel.send(raw)
         except ChannelError:
             return False
         return True
+
+    # -- its life
+
+    @property
+    def closing(self) -> bool:
+        """Whether we are closing it."""
+        return self._conversation.closing
+
+    def attach(self, channel: Channel) -> None:
+        """Use a channel, also for the calls that wait for one."""
+        self._why = None
+        self._outside = channel.caller.scheme != "memory"
+        self._runner.peers.add(self)
+        self._channel = channel
+        self._number = next(numbers)
+        self.origin = MessageOrigin(channel.caller, self)
+        self._conversation.opened()
+        self._unread = self._malformed_in_a_row = 0
+        self._understood = False
+        if self._notes is not None:
+            self._notes.clear()
+        if self._runner.call_limit.draining:
+            self.later(self.part(set(), 0))  # it was on its way in
+        channel.open(self)
+        self._say("connected", None)
+        if self._online is not None:
+            self._online.set_result(None)
+            self._online = None
+            for pending in list(self._conversation.outbound.values()):
+                pending.untaken = False
+                try:
+                    self._transmit(pending.message, pending)
+                except ChannelError:  # over already: its end is on its way
+                    return
+
+    def idle(self) -> asyncio.Future[None]:
+        """Done when no answer is owed and no call runs."""
+        if self._idle is None or self._idle.done():
+            self._idle = self._loop.create_future()
+        self._settled()
+        return self._idle
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine as a task; `close` waits for it."""
+        if self._tasks is None:
+            self._tasks = set()
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def drain(self) -> None:
+        """Refuse new calls from now on."""
+        self._conversation.draining = True
+
+    async def part(self, older: set[InboundCall], patience: float) -> None:
+        """Close once this conversation is idle, without waiting for other channels: its server drains.
+
+        While calls of before (`older`) are in flight, at most `patience` seconds, new ones are taken too: to the far
+        end it is one channel still. After that they are refused, which does not last, as all that is in flight was sent
+        by one who waits for nothing older."""
+        conversation = self._conversation
+        self.parting = True
+        self.end_standing(self.refusing)
+        older |= set(conversation.waiting)
+        if older:
+            self._older = OlderCalls(older, self._loop.create_future())
+            await asyncio.wait([self._older.over], timeout=patience)
+            self._older = None
+        self.drain()
+        self.end_standing(self.refusing)
+        if self._channel is not None and not conversation.idle:
+            await asyncio.wait([self.idle()])
+        await self._close(0)
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether the admission of the far end has expired."""
+        return self.refusing is LAPSED
+
+    def lapse(self) -> None:
+        """The far end's admission has expired: end what stands (subscriptions), then `close`."""
+        self.refusing = LAPSED
+        self.drain()
+        self.end_standing(LAPSED)
+        self.later(self._close(None))
+
+    async def close(self, drain: float | None = None) -> None:
+        """Refuse new calls, let those that came in end within `drain` seconds, send what is queued, close."""
+        self.drain()
+        if any(run.is_here for run in self._runner.runs if run.peer is self):
+            self.later(self._close(drain))
+        else:
+            await self._close(drain)
+
+    async def _close(self, drain: float | None) -> None:
+        """If several tasks close at once, each waits for its own time, and the first whose time is up ends the waiting
+        for all."""
+        if self._tasks is not None and (task := asyncio.current_task()) is not None:
+            self._tasks.discard(task)  # what waits for the end is not waited for by it
+        self._conversation.closing = True
+        if self.redialling is not None:
+            self.redialling.cancel()
+        waited = self._online is not None and self._channel is None
+        self._give_up(Closed("the peer was closed"))
+        seconds = self._limits.drain_timeout if drain is None else drain
+        if self._ending is None and self._channel is not None and not self._conversation.idle and seconds:
+            await asyncio.wait([self.idle()], timeout=seconds)
+        if self._ending is None or (self._ending.done() and self._channel is not None):  # it got another channel since
+            self._ending = self._loop.create_task(self._closed(waited))
+        await asyncio.shield(self._ending)
+
+    async def _closed(self, waited: bool) -> None:
+        channel = self._channel
+        if channel is not None:
+            self.turn_away(LAPSED if self.lapsed else UNDONE)
+            for pending in list(self._conversation.outbound.values()):
+                self._abandon(pending)
+                pending.fail(Closed("the peer was closed"))
+            if self.parting and self._dialect.closing is not None and channel.caller.scheme != "stdio":
+                self._notify_closing(channel, self._dialect.closing)
+            await channel.close()
+        if self._why is None or self._channel is not None or waited:
+            self.ended(Closed("the peer was closed"))
+        for pending in self._conversation.abandon():
+            pending.fail(Closed("the peer was closed"))
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self.alone:
+            self._runner.release()
+
+    def _notify_closing(self, channel: Channel, method: str) -> None:
+        """All calls that were taken are answered: what the far end has sent since is not taken, and may be sent to
+        another."""
+        try:
+            channel.send(to_json(CallMessage(method, {})))
+        except ChannelError:
+            logger.debug("%s was gone before it was notified of the end", self.caller.remote)
+
+    def ended(self, why: ChannelError) -> None:
+        """The channel is over: drop unanswered calls, and fail our own calls that used it."""
+        conversation = self._conversation
+        if conversation.followed and isinstance(why, Closed):
+            why = Ended("the far end closed the channel").because("hung_up")
+        self._why, self._channel = why, None
+        for run in list(conversation.waiting):
+            conversation.withdraw(run)
+            self._runner.call_limit.leave(run.size)
+            run.drop(f"{why}")
+        for run in list(conversation.inbound.values()):
+            run.drop(f"{why}")
+        conversation.inbound.clear()
+        moving = self._online is not None
+        if self._notes is not None:
+            self._notes.claim()
+        back = self._on_lost is not None and not isinstance(why, Closed) and self._on_lost(why)
+        if back and not moving:
+            self._online = self._loop.create_future()
+        self._say("lost" if back else "closed", why)
+        for pending in list(conversation.outbound.values()):
+            if not (back and (moving or pending.untaken or pending.method in self.idempotent)):
+                conversation.forget(pending.id)
+                pending.fail(self._ending_of(pending, why))
+        if not back:
+            self._runner.peers.discard(self)
+            for listener in tuple(self._listeners):
+                listener.end(self.ending)
+        self._settled()
+
+    def _move(self) -> None:
+        """The far end has answered all that it took and takes nothing more: go on with the next channel."""
+        if self._on_lost is None or self._online is not None or self._channel is None:
+            return
+        self._online = self._loop.create_future()  # what was not answered waits for the next channel
+        self._conversation.half_closed = self._conversation.departing = True
+        self.later(self._channel.close())
+
+    def _put_back(self, pending: OutboundCall, error: ErrorObject) -> bool:
+        """Whether a call that was refused waits for another channel."""
+        if self._on_lost is None or not self._says_draining(error):
+            return False
+        pending.untaken = True
+        self._conversation.outbound[pending.id] = pending
+        return True
+
+    def _says_draining(self, error: ErrorObject) -> bool:
+        """Whether the error is dragoman's for a call that was not begun, since its server is closing."""
+        if error.code != self._dialect.codes["draining"] or not isinstance(error.data, Raw):
+            return False
+        return error.message.startswith("Draining") and b'"retry_after"' in bytes(error.data)
+
+    def _ending_of(self, pending: OutboundCall, why: ChannelError) -> ChannelError:
+        """Why a call gets no answer, with what came that may have been one."""
+        words = self._meanwhile(pending)
+        return type(why)(f"{why}{words}").because(why.reason) if words and type(why) in (Ended, Broken) else again(why)
+
+    def given_up(self, why: ChannelError) -> None:
+        """No other channel will come."""
+        self._give_up(why)
+        self.ended(why)
+
+    def _give_up(self, why: ChannelError) -> None:
+        """Fail the calls that wait for another channel."""
+        self._on_lost = None
+        online, self._online = self._online, None
+        if online is not None and not online.done():
+            online.set_exception(why)
+            online.exception()
+
+    def _say(self, state: State, why: ChannelError | None) -> None:
+        if self.on_state is None:
+            return
+        try:
+            self.on_state(state, why)
+        except Exception:
+            logger.exception("on_state failed")
 
 
 class OlderCalls:
@@ -627,24 +776,12 @@ class OlderCalls:
         self.calls: set[InboundCall] = calls
         self.over: asyncio.Future[None] = over
 
-    def look(self, end: ChannelEnd) -> None:
+    def look(self, peer: ChannelPeer) -> None:
         """Whether they have ended by now, or the channel is idle."""
-        runs, waiting = end.runner.runs, end.conversation.waiting
+        runs, waiting = peer._runner.runs, peer._conversation.waiting
         self.calls = {call for call in self.calls if call in runs or call in waiting}
-        if not self.over.done() and (not self.calls or end.conversation.idle):
+        if not self.over.done() and (not self.calls or peer._conversation.idle):
             self.over.set_result(None)
-
-
-class Note(Struct, frozen=True):
-    """A message of the far end that names no call."""
-
-    words: str
-    error: Exception | None = None
-    """The error, where it was one."""
-    call: Outgoing | None = None
-    """The call in whose exchange it came; it is about no other."""
-    after: int = 0
-    """The id of the last call that had been sent."""
 
 
 def _shown(raw: bytes) -> str:

@@ -1,1 +1,0 @@
-"""The peer of a channel: what `connect` makes, and serving for each channel that comes in."""
