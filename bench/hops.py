@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import logging
+import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -22,8 +23,10 @@ from bench.limits.mcp import answer as bare_mcp
 from bench.mcp_load import INITIALIZE, INITIALIZED, body, head
 from dragoman import Service, connect, serve
 from dragoman.auth import Static
+from dragoman.channel import ChannelError
 from dragoman.mcp import Client, Context, HttpOptions, Server
 
+RABBITMQ = "amqp://127.0.0.1"
 ABOUT = {"name": "bare", "version": "1"}
 ROOM = str(Path(dragoman.__file__).parent)
 
@@ -281,6 +284,35 @@ async def mcp_memory(ends: AsyncExitStack) -> Hops:
     return await measured(lambda: one.call_tool("subtract_inline", {"minuend": 42, "subtrahend": 23}))
 
 
+async def amqp(ends: AsyncExitStack) -> Hops:
+    """A delivery of RabbitMQ, from a bare client of aiormq; the queue is the test's own."""
+    import aiormq
+
+    queue = f"hops-{secrets.token_hex(4)}"
+    await ends.enter_async_context(serve(api(), urls=f"{RABBITMQ}/{queue}"))
+    connection = await aiormq.connect(RABBITMQ)
+    ends.push_async_callback(connection.close)
+    channel = await connection.channel()
+    ends.push_async_callback(channel.queue_delete, queue)
+    answers = (await channel.queue_declare(exclusive=True)).queue or ""
+    answered: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def receive(message: aiormq.abc.DeliveredMessage) -> None:
+        answered.put_nowait(message.body)
+
+    await channel.basic_consume(answers, receive, no_ack=True)
+
+    async def once() -> None:
+        properties = aiormq.spec.Basic.Properties(
+            reply_to=answers, correlation_id="1", content_type="application/json"
+        )
+        await channel.basic_publish(request("subtract_inline"), routing_key=queue, properties=properties)
+        if b'"result":19' not in await asyncio.wait_for(answered.get(), 10):
+            raise RuntimeError("the call was not answered")
+
+    return await measured(once)
+
+
 Way = Callable[[AsyncExitStack], Awaitable[Hops]]
 
 WAYS: dict[str, Way] = {
@@ -296,6 +328,7 @@ WAYS: dict[str, Way] = {
     "MCP, HTTP 2025-11-25": lambda ends: mcp_http(ends, "2025", "subtract"),
     "MCP, HTTP 2025-11-25, with an elicitation": lambda ends: elicitation(ends, False),
     "the same on replicas": lambda ends: elicitation(ends, True),
+    "RabbitMQ, a delivery, inline": amqp,
     "MCP client to server in memory, inline": mcp_memory,
     "MCP client over HTTP, 2026-07-28": lambda ends: client(ends, "2026"),
     "MCP client over HTTP, 2025-11-25": lambda ends: client(ends, "2025"),
@@ -312,7 +345,11 @@ def main() -> None:
     print("| way | calls | files | moves |\n|---|---|---|---|")
     for name, way in WAYS.items():
         if all(word.lower() in name.lower() for word in chosen.ways):
-            hops = asyncio.run(walk(way))
+            try:
+                hops = asyncio.run(walk(way))
+            except (ChannelError, OSError) as error:
+                print(f"| {name} | not walked: {error} | | |")
+                continue
             print(f"| {name} | {hops.calls} | {len(hops.files)} | {hops.moves} |")
             for path in hops.files if chosen.files else ():
                 print(f"    {hops.files[path]:4} {Path(path).relative_to(ROOM)}")
