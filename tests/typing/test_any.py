@@ -42,8 +42,8 @@ REASONS = {
         Call.id Context.id Failure.id Malformed.id Malformed.spoils Observation.id Request.id Result.id failure(id)
     """,
     RESULT: """
-        Call.decoded(result) Call.decoded() Client.request() Peer.call() Proxy.__call__() RouteRequest.json()
-        SyncPeer.call()
+        BlockingClient.request() Call.decoded(result) Call.decoded() Client.request() Peer.call() Proxy.__call__()
+        RouteRequest.json() SyncPeer.call()
     """,
     FORM: """
         Binding.result_type Context.call(result) Context.call_all(result) Context.elicit(schema)

@@ -146,6 +146,7 @@ async def _of_mcp(client: Client, uris: Sequence[str]) -> None:
     }
     if not uris and not any(lists.values()):
         await asyncio.Event().wait()  # it has nothing to subscribe to, and may send its log
-    async with client.subscribe(uris, **lists) as changes:
+    wanted = client.subscribe(uris, tools=lists["tools"], prompts=lists["prompts"], resources=lists["resources"])
+    async with wanted as changes:
         async for _ in changes:
             pass  # `on_notification` has received it

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -50,8 +50,9 @@ class BlockingClient:
     """A client of one MCP server, blocking. Made by `connect`; a context manager that closes at its end.
 
     `call`, `call_tool`, `complete`, `discover`, `get_prompt`, `list_prompts`, `list_resource_templates`,
-    `list_resources`, `list_tools`, `ping`, `read_resource`, `set_log_level` and `set_roots` do and raise what the
-    methods of `Client` with these names do, and raise LocalError on the loop's own thread and in a forked child.
+    `list_resources`, `list_tools`, `notify`, `ping`, `read_resource`, `request`, `set_log_level` and `set_roots` do and
+    raise what the methods of `Client` with these names do, and raise LocalError on the loop's own thread and in a
+    forked child.
     """
 
     def __init__(self, client: Client) -> None:
@@ -103,6 +104,8 @@ class BlockingClient:
     get_prompt = _blocked(Client.get_prompt)
     complete = _blocked(Client.complete)
     call = _blocked(Client.call)
+    request = _blocked(Client.request)
+    notify = _blocked(Client.notify)
     set_log_level = _blocked(Client.set_log_level)
     set_roots = _blocked(Client.set_roots)
     ping = _blocked(Client.ping)
@@ -115,10 +118,13 @@ class BlockingClient:
         tools: bool = False,
         prompts: bool = False,
         resources: bool = False,
+        topics: Mapping[str, Any] | None = None,
         again: bool = False,
     ) -> BlockingSubscription:
         """Receive changes: `with client.subscribe(tools=True) as changes: for change in changes: ...`"""
-        inner = self._client.subscribe(uris, tools=tools, prompts=prompts, resources=resources, again=again)
+        inner = self._client.subscribe(
+            uris, tools=tools, prompts=prompts, resources=resources, topics=topics, again=again
+        )
         return BlockingSubscription(self._portal, inner)
 
 
@@ -136,6 +142,11 @@ class BlockingSubscription:
     def granted(self) -> SubscriptionFilter:
         """The changes of which the server will notify."""
         return self._inner.granted
+
+    @property
+    def granted_topics(self) -> Mapping[str, Any]:
+        """The values of the requested topics that the server acknowledged, by their members of the filter."""
+        return self._inner.granted_topics
 
     def __enter__(self) -> BlockingSubscription:
         self._portal.run(self._inner.__aenter__)

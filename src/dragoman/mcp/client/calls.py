@@ -5,6 +5,8 @@ Rules:
 - Most results come after one round trip, and are decoded once, straight into their type.
 - If the server refuses the headers of a call, the tools are listed and the call is made again; if it sends the user to
   a URL first, the call is made again after the URL was opened.
+- A result of an extension is settled by the extension, within the call's total time. Stateless revisions name its type,
+  stateful ones show it by a member.
 """
 
 from __future__ import annotations
@@ -14,20 +16,22 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
 from ...rpc.binding.results import to_json
-from ..protocol.encoding import READERS
+from ..protocol.encoding import READERS, decode, members_of
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
-from .extending import ClientExtensions, ExtensionClient, PendingResult
+from .extending import ClientExtension, ClientExtensions, OutgoingCall, PendingResult
+from .extension_client import ExtensionClient
 from .handlers import QuestionHandlers
 from .multi_round_trip import UrlElicitations, head, read, run_rounds
+from .notifications import call_function
 from .session import PATIENCE, CallPlan, ClientSession
 from .tools import KnownTools
 
@@ -42,9 +46,25 @@ class _Tool(Struct, omit_defaults=True):
     arguments: Mapping[str, Any] | None = None
 
 
+class _Call(Struct, Generic[T]):
+    """One call whose result is not complete at once. `kind`: the type of its usual result; `name`: that of the tool or
+    prompt, or the URI."""
+
+    method: str
+    name: str | None
+    kind: type[T]
+    plan: CallPlan
+    began: float
+    """When its last round trip began, on the monotonic clock; 0 without a `total`."""
+    tokens: list[int] | None
+    """The progress tokens of its round trips; None: nobody needs them."""
+    ask: bool = True
+    """Whether the server may ask in it."""
+
+
 class ClientCalls:
     """The calls of one client. `rounds`: how often the server may ask within one; `refresh`: lists the tools anew;
-    `client`: the client, for extensions."""
+    `client_of(own)`: returns the client for an extension, with the functions of a call that answer its questions."""
 
     def __init__(
         self,
@@ -55,7 +75,7 @@ class ClientCalls:
         extensions: ClientExtensions,
         rounds: int,
         refresh: Callable[[], Awaitable[None]],
-        client: ExtensionClient,
+        client_of: Callable[[Mapping[str, Any] | None], ExtensionClient],
     ) -> None:
         self._session = session
         self._answering = answering
@@ -64,54 +84,74 @@ class ClientCalls:
         self._rounds = rounds
         self._refresh = refresh
         self._extensions = extensions
-        self._client = client
+        self._client_of = client_of
+        self._preparing = extensions.preparing
+        self._forms = [(b'"%b"' % form.member.encode(), kind, form) for kind, form in extensions.forms.items()]
+        self._settled: dict[str | int, Callable[[Any], object]] = {}
+        """What gets the progress of calls that extensions settle, by the call's token."""
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan
     ) -> tuple[CallToolResult, Raw]:
         """Return a tool's result, checked against its output schema, and its JSON text."""
         body = to_json(_Tool(name, arguments))
+        if self._preparing:
+            body, plan = self._prepare(TOOL, name, body, plan)
         known = self._tools.get(name)
         headers = mirror(known.marked, arguments) if known is not None and known.marked else None
         began = 0.0 if plan.total is None else monotonic()
+        tokens, begun = self._tokens(plan)
         try:
-            raw = await self._session.call(TOOL, body, name, plan, headers)
+            raw = await self._session.call(TOOL, body, name, plan, headers, begun)
         except RpcError as error:
             plan = await self._resolve_refusal(TOOL, error, plan, began)
-            raw = await self._tool_again(name, arguments, plan, body)
+            began = 0.0 if plan.total is None else monotonic()
+            raw = await self._tool_again(name, arguments, plan, begun, body)
         at_once = self._at_once(raw, CallToolResult)
         if at_once is not None:
             found = at_once
         else:
-            trip = partial(self._tool_again, name, arguments, plan)
-            found, raw = await self._settle(TOOL, raw, body, CallToolResult, trip)
+            call = _Call(TOOL, name, CallToolResult, plan, began, tokens)
+            trip = partial(self._tool_again, name, arguments, plan, begun)
+            found, raw = await self._settle(call, raw, body, trip)
         if known is None and found.structured_content is not UNSET and not self._tools.listed:
             await self._list_schemas()
         if plan.meta is None or "fastmcp" not in plan.meta:  # another version may have another output schema
             self._tools.verify(name, found)
         return found, raw
 
-    async def _tool_again(self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan, body: bytes) -> Raw:
+    async def _tool_again(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        plan: CallPlan,
+        begun: Callable[[int], None] | None,
+        body: bytes,
+    ) -> Raw:
         """Make a further round trip of a tool's call."""
-        return await self._session.call(TOOL, body, name, plan, self._tools.headers(name, arguments))
+        return await self._session.call(TOOL, body, name, plan, self._tools.headers(name, arguments), begun)
 
     async def call_named(self, method: str, body: bytes, name: str, kind: type[T], plan: CallPlan) -> tuple[T, bool]:
-        """Return the result of a prompt or resource, and whether the server asked questions before. `name`: the name or
-        URI, for the HTTP headers."""
+        """Return the result of a prompt or resource, and whether it may be kept no longer than this call: the server
+        asked questions before, or an extension settled it. `name`: the name or URI, for the HTTP headers."""
+        if self._preparing:
+            body, plan = self._prepare(method, name, body, plan)
+        tokens, begun = self._tokens(plan)
 
         async def trip(body: bytes) -> Raw:
-            return await self._session.call(method, body, name, plan)
+            return await self._session.call(method, body, name, plan, None, begun)
 
         began = 0.0 if plan.total is None else monotonic()
         try:
             raw = await trip(body)
         except RpcError as error:
             plan = await self._resolve_refusal(method, error, plan, began)
+            began = 0.0 if plan.total is None else monotonic()
             raw = await trip(body)
         at_once = self._at_once(raw, kind)
         if at_once is not None:
             return at_once, False
-        found, whole = await self._settle(method, raw, body, kind, trip)
+        found, whole = await self._settle(_Call(method, name, kind, plan, began, tokens), raw, body, trip)
         return found, whole is not raw
 
     async def _resolve_refusal(self, method: str, error: RpcError, plan: CallPlan, began: float) -> CallPlan:
@@ -138,7 +178,8 @@ class ClientCalls:
         urls = error.code == URL_ELICITATION_REQUIRED and revision.url_elicitation_error
         timeout = self._session.timeout if plan.timeout is UNSET else plan.timeout
         patience = PATIENCE if timeout is None else timeout
-        if not (urls and await self._url_elicitations.run(error, self._answering, revision, patience)):
+        answering = plan.answering or self._answering
+        if not (urls and await self._url_elicitations.run(error, answering, revision, patience)):
             raise error
 
     async def _list_schemas(self) -> None:
@@ -151,42 +192,141 @@ class ClientCalls:
 
     def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
         """Return a result that is complete after one round trip, as most are; None for others."""
+        revision = self._session.era.revision
+        if self._forms and revision.stateful and self._stateful_form(raw, kind) is not None:
+            return None
         try:
             found: Any = READERS[kind](raw)
         except (msgspec.DecodeError, RecursionError):
             return None
-        return found if found.result_type == COMPLETE or self._session.era.revision.server_calls else None
-
-    async def _settle(
-        self, method: str, raw: Raw, body: bytes, kind: type[T], trip: Callable[[bytes], Awaitable[Raw]]
-    ) -> tuple[T, Raw]:
-        """Return the result after all rounds, and its JSON text."""
-        revision = self._session.era.revision
-        if not revision.server_calls:
-            known = self._extensions.those.results
-            raw, ended = await run_rounds(method, raw, body, trip, self._answering, revision, self._rounds, known)
-            raw = await self._complete(method, raw, ended)
-        return read(method, raw, kind), raw
-
-    async def _complete(self, method: str, raw: Raw, ended: str) -> Raw:
-        """Return the complete result; if the call ended in an extension's result, the extension settles it."""
-        if ended == COMPLETE:
-            return raw
-        result = read(method, raw, self._extensions.those.results[ended].type)
-        pending = PendingResult(method, result, self._client)
-        return Raw(to_json(await self._extensions.settlers[ended].settle(pending)))
+        return found if found.result_type == COMPLETE or revision.server_calls else None
 
     async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
         """Return the result of any method, as the type of its row."""
+        if self._preparing:
+            body, plan = self._prepare(row.name, name, body, plan)
+        tokens, begun = self._tokens(plan)
 
         async def trip(body: bytes) -> Raw:
-            return await self._session.call(row.name, body, name, plan)
+            return await self._session.call(row.name, body, name, plan, None, begun)
 
         assert row.result is not None
+        began = 0.0 if plan.total is None else monotonic()
         raw = await trip(body)
-        if row.ask:
-            return (await self._settle(row.name, raw, body, row.result, trip))[0]
-        ended = head(row.name, raw, self._extensions.those.results).result_type
-        if ended == INPUT_REQUIRED:
-            raise BadAnswer(f"{row.name}: the server must not ask here")
-        return read(row.name, await self._complete(row.name, raw, ended), row.result)
+        call = _Call(row.name, name, row.result, plan, began, tokens, row.ask)
+        return (await self._settle(call, raw, body, trip))[0]
+
+    # -- results that are not complete at once
+
+    async def _settle(
+        self, call: _Call[T], raw: Raw, body: bytes, trip: Callable[[bytes], Awaitable[Raw]]
+    ) -> tuple[T, Raw]:
+        """Return the result after all rounds, and after an extension has settled it, and its JSON text."""
+        revision, method, known = self._session.era.revision, call.method, self._extensions.those.results
+        ended, kind = COMPLETE, None
+        if not revision.server_calls:
+
+            async def again(body: bytes) -> Raw:
+                call.began = 0.0 if call.plan.total is None else monotonic()
+                return await trip(body)
+
+            if call.ask:
+                answering = call.plan.answering or self._answering
+                raw, ended = await run_rounds(method, raw, body, again, answering, revision, self._rounds, known)
+            else:
+                ended = head(method, raw, known).result_type
+                if ended == INPUT_REQUIRED:
+                    raise BadAnswer(f"{method}: the server must not ask here")
+            if ended != COMPLETE:
+                kind = known[ended].type
+        elif self._forms and (form := self._stateful_form(raw, call.kind)) is not None:
+            ended, kind = form
+        if kind is not None:
+            raw = await self._settled_by(self._extensions.settlers[ended], call, read(method, raw, kind))
+        return read(method, raw, call.kind), raw
+
+    def _stateful_form(self, raw: Raw, usual: Any) -> tuple[str, type[Struct]] | None:
+        """Return the `resultType` and the type of a result of an extension in a stateful revision; None: it is the
+        method's usual result. That has no such member, or has a member that it requires."""
+        text, revision = bytes(raw), self._session.era.revision
+        for quoted, kind, form in self._forms:
+            if quoted not in text or not form.within(revision) or form.member in members_of(usual):
+                continue
+            try:
+                members = decode(raw, dict[str, Raw])
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                return None
+            if form.member in members and not any(
+                field.required and field.encode_name in members for field in msgspec.structs.fields(usual)
+            ):
+                return kind, form.type
+        return None
+
+    async def _settled_by(self, settler: ClientExtension, call: _Call[Any], result: Struct) -> Raw:
+        """Return the result that an extension makes of one of its results. Raises what `settle` raises, and CallTimeout
+        at the end of the call's `total`."""
+        plan, token = call.plan, call.tokens[-1] if call.tokens else None
+        left = None if plan.total is None else max(call.began + plan.total - monotonic(), 0.001)
+        pending = PendingResult(
+            method=call.method,
+            name=call.name,
+            result=result,
+            client=self._client_of(plan.own),
+            total=left,
+            on_progress=None if plan.receiver is None else partial(call_function, plan.receiver),
+        )
+        if token is not None and plan.on_progress is not None:
+            self._settled[token] = plan.on_progress
+        try:
+            with self._session.settling(plan):
+                async with asyncio.timeout(left) as clock:
+                    found = await settler.settle(pending)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise CallTimeout(f"{call.method}: no result within {plan.total} s in all") from None
+        finally:
+            if token is not None:
+                self._settled.pop(token, None)
+        return Raw(to_json(found))
+
+    def progressed(self, params: Raw) -> bool:
+        """Report progress to the call with this token that an extension settles; False: there is none."""
+        if not self._settled:
+            return False
+        progress = decode(params, dict[str, Any])
+        token = progress.get("progressToken")
+        report = self._settled.get(token) if isinstance(token, str | int) else None
+        if report is None:
+            return False
+        report(progress)
+        return True
+
+    def _tokens(self, plan: CallPlan) -> tuple[list[int], Callable[[int], None]] | tuple[None, None]:
+        """Return a list for the progress tokens of a call's round trips, and what adds to it; None where no extension
+        could need them."""
+        if not self._extensions.settlers or plan.on_progress is None:
+            return None, None
+        tokens: list[int] = []
+        return tokens, tokens.append
+
+    # -- what extensions add
+
+    def _prepare(self, method: str, name: str | None, body: bytes, plan: CallPlan) -> tuple[bytes, CallPlan]:
+        """Return the params of a call with the members that extensions add, and its plan with their members of
+        `_meta`."""
+        era = self._session.era
+        known = self._tools.get(name) if method == TOOL and name is not None else None
+        tool = None if known is None else known.tool
+        call = OutgoingCall(method=method, name=name, revision=era.revision, capabilities=era.capabilities, tool=tool)
+        added: dict[str, Any] = {}
+        meta: dict[str, Any] = {}
+        for one in self._preparing:
+            members = dict(one.prepare(call))
+            meta |= {key: value for key, value in (members.pop("_meta", None) or {}).items() if key != "progressToken"}
+            added |= members
+        if meta:
+            plan = msgspec.structs.replace(plan, meta={**meta, **(plan.meta or {})})
+        if added:
+            body = to_json({**added, **decode(body, dict[str, Raw])})
+        return body, plan

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -60,11 +60,13 @@ from ..protocol.uri import normal
 from .cache import Cache, pages
 from .calls import ClientCalls
 from .extending import ClientExtension, check_extensions
-from .handlers import AnswerOptions, OnElicit, OnSample, QuestionHandlers, RootsSource
-from .multi_round_trip import ROUNDS, UrlElicitations, complete_result
+from .extension_client import ClientFunctions, ExtensionClient
+from .extension_functions import ExtensionFunctions
+from .handlers import OWN_HANDLERS, AnswerOptions, OnElicit, OnSample, QuestionHandlers, RootsSource
+from .multi_round_trip import ROUNDS, UrlElicitations, answer_questions, complete_result
 from .negotiation import PROBE, ClientProfile
 from .notifications import NotificationRouter, OnLog, OnNotification, progress_receiver
-from .options import CLIENT_OPTIONS, OnProgress, RequestOptions, VersionedOptions
+from .options import CLIENT_OPTIONS, HANDLER_OPTIONS, OnProgress, RequestOptions, VersionedOptions
 from .session import LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
 from .subscriptions import ClientSubscriptions, Subscription
 from .tools import KnownTools, convert_result
@@ -146,9 +148,9 @@ class Client:
         self._limits = limits or CLIENT
         self._on_progress = on_progress
         self._cache = Cache(keeps=cache)
-        known = self._tools = KnownTools()
-        urls = UrlElicitations()
         self._extensions = check_extensions(extensions)
+        known = self._tools = KnownTools(whole=bool(self._extensions.preparing))
+        urls = UrlElicitations()
         info = Implementation(name, version, title=UNSET if title is None else title)
         wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
         profile = ClientProfile(info, self._answering, self._extensions.those)
@@ -156,9 +158,30 @@ class Client:
         self._named = shown_target(target)
         session = self._session = ClientSession(servable(target), profile, terms)
         subscriptions = self._subscriptions = ClientSubscriptions(session)
-        self._router = NotificationRouter(self._cache, known, subscriptions, urls, on_log, on_notification, leniency)
-        self._calls = ClientCalls(session, self._answering, urls, known, self._extensions, rounds, self._refresh, self)
-        session.on_notification = self._router.route
+        router = NotificationRouter(
+            self._cache, known, subscriptions, urls, on_log, on_notification, leniency, self._extensions.those.methods
+        )
+        used = ClientFunctions(
+            session=session,
+            request=self.request,
+            notify=self.notify,
+            subscribe=self.subscribe,
+            answer=self._answer,
+        )
+        self._calls = ClientCalls(
+            session,
+            self._answering,
+            urls,
+            known,
+            self._extensions,
+            rounds,
+            self._refresh,
+            lambda own: ExtensionClient(used, own),
+        )
+        functions = ExtensionFunctions(self._extensions, ExtensionClient(used), lambda: session.spoken)
+        router.hear, router.progressed = functions.hear, self._calls.progressed
+        session.answer_extension = functions.answer
+        session.on_notification = router.route
         session.renewed = self._renewed
         session.lost = self._lost
         session.reauthorized = self._cache.clear
@@ -270,20 +293,50 @@ class Client:
         """Call a method of the protocol, or of an extension of this client, by its name. The options are those of
         `call_tool`. Returns the result as the type of the method's row.
 
-        Raises LocalError for a method that a client cannot call in the revision in use.
+        Raises LocalError for a method that a client cannot call in the revision in use, and for params without the
+        member that the row's method repeats in a header.
         """
         row = self._extensions.those.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
-            near = nearest_name(method, self._extensions.those.methods)
-            raise LocalError(
-                f"{method} is not a method of {self.revision.date} that this client and its extensions know"
-                f"{(near and near != method and f'; did you mean {near}?') or ''}"
-            )
+            raise self._unknown("method", method)
         body, meta = _split_meta(params, options.get("meta"))
-        name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
+        name = None if row.named is None else _named(method, row.named, body)
         return await self._calls.request(
             row, body, name, self._plan("request", {**options, "meta": meta}, RequestOptions)
         )
+
+    async def notify(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> None:
+        """Send a notification of an extension of this client. The `_meta` that the era requires is added.
+
+        Raises LocalError for a notification that no extension declares for clients in the revision in use, and for
+        those of the protocol, which this client sends by itself; ChannelError when the channel is lost, or over HTTP
+        the server refuses it.
+        """
+        row = self._extensions.those.methods.get(method)
+        if (
+            row is None
+            or row.result is not None
+            or row.direction == "server"
+            or not row.within(self.revision)
+            or self._extensions.those.of_method(method) is None
+        ):
+            raise self._unknown("notification", method)
+        body, meta = _split_meta(params, None)
+        await self._session.notify(method, body, meta)
+
+    def _unknown(self, what: str, method: str) -> LocalError:
+        """Return the error for a method or notification that a client cannot send."""
+        near = nearest_name(method, self._extensions.those.methods)
+        whose = "this client and its extensions know" if what == "method" else "extensions of this client send"
+        return LocalError(
+            f"{method} is not a {what} of {self.revision.date} that {whose}"
+            f"{(near and near != method and f'; did you mean {near}?') or ''}"
+        )
+
+    async def _answer(self, requests: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Raw]:
+        """Answer the questions that an extension got; `own`: the options of its call that answer them."""
+        answering = self._answering.with_own(own) if own else self._answering
+        return await answer_questions(requests, answering, self.revision)
 
     @overload
     async def call_tool(
@@ -316,6 +369,13 @@ class Client:
         `timeout` (default: the client's): seconds without an answer or progress; `total`: seconds of each round trip in
         all. `on_progress`: called with each `ProgressNotificationParams` (progress, total, message). `meta`: members
         for `_meta`. `version`: the tool's, where the server has several (by default the highest).
+
+        `on_elicit`, `on_elicit_url`, `on_sample`, `on_roots`: functions that answer the server's questions in this
+        call, in place of the client's. In stateless revisions they also declare their capability, for this call. In
+        stateful ones the client must have declared it, else it is a LocalError; a question then belongs to the call on
+        whose stream it comes over HTTP. On any other channel a question names no call: these functions answer it if it
+        can belong to no other call than this one, and the client's if that is ambiguous, so calls that need answers of
+        their own are made one at a time there.
 
         A tool that failed has `is_error` True; with `result=` it raises ToolError. Raises RpcError for an unknown tool,
         BadAnswer for a result that does not fit the tool's output schema or `result`, Declined if a question of the
@@ -438,9 +498,10 @@ class Client:
         tools: bool = False,
         prompts: bool = False,
         resources: bool = False,
+        topics: Mapping[str, Any] | None = None,
         again: bool = False,
     ) -> Subscription:
-        """Receive changes: of these resources, and of the chosen lists.
+        """Receive changes: of these resources, and of the chosen lists; and notifications of extensions.
 
             async with client.subscribe(["file:///a"], tools=True) as changes:
                 async for change in changes: ...
@@ -449,9 +510,25 @@ class Client:
         It ends when the server ends it, as before a restart, and raises ChannelError when the channel is lost. With
         `again` it subscribes again instead, as long as the client has a channel; a lost one is opened again with the
         client's option `restart`.
+
+        `topics`: the values to subscribe to, by the extensions' members of the filter, as {"taskIds": ["1"]};
+        `changes.granted_topics` has what the server acknowledged of them. Their notifications go to
+        `ClientExtension.heard`, and are not among the changes. In stateful revisions a server notifies of topics
+        without a subscription, or not at all. Raises LocalError for a member that no extension of this client declares.
         """
+        members = [topic.member for topic in self._extensions.those.topics.values()]
+        for member in topics or ():
+            if member not in members:
+                has = ", ".join(members) or "none"
+                raise LocalError(f"topics: no extension of this client has the member {member!r}: there are {has}")
         return Subscription(
-            self._subscriptions, uris=uris, tools=tools, prompts=prompts, resources=resources, again=again
+            self._subscriptions,
+            uris=uris,
+            tools=tools,
+            prompts=prompts,
+            resources=resources,
+            topics=topics,
+            again=again,
         )
 
     async def set_roots(self, roots: RootsSource) -> None:
@@ -472,11 +549,17 @@ class Client:
         known: type[Any] = VersionedOptions,
     ) -> CallPlan:
         """Make the plan of a call. `known`: the class of the method's options. Raises TypeError for an unknown option,
-        LocalError for options that exclude each other."""
+        LocalError for options that exclude each other, and for answers to questions that the server cannot ask."""
         if not options and self._on_progress is None:
             return self._default_plan
         if unknown := options.keys() - known.__annotations__.keys():
             raise TypeError(f"Client.{method}() got an unexpected keyword argument {min(unknown)!r}")
+        if options.keys() & OWN_HANDLERS.keys():
+            others: Any = {name: value for name, value in options.items() if name not in OWN_HANDLERS}
+            plan, given = self._plan(method, others, known), self._own_handlers(method, options)
+            return (
+                msgspec.structs.replace(plan, answering=self._answering.with_own(given), own=given) if given else plan
+            )
         timeout, total, on_progress = options.get("timeout", UNSET), options.get("total"), options.get("on_progress")
         meta = options.get("meta")
         version: Any = options.get("version")
@@ -495,7 +578,21 @@ class Client:
             return CallPlan(timeout, total, None, meta)
         if total is None and within is None:
             total = LONGEST
-        return CallPlan(timeout, total, None if receiver is None else progress_receiver(receiver), meta, True)
+        report = None if receiver is None else progress_receiver(receiver)
+        return CallPlan(timeout, total, report, meta, True, receiver=receiver)
+
+    def _own_handlers(self, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of a call that answer its questions. Raises LocalError for those whose capability a
+        stateful session has not declared."""
+        own = {name: options[name] for name in OWN_HANDLERS if options.get(name) is not None}
+        check(f"Client.{method}", {name: HANDLER_OPTIONS[name] for name in own}, own)
+        if self.revision.server_calls and (name := self._answering.undeclared(own)) is not None:
+            usual = "roots" if name == "on_roots" else name
+            raise LocalError(
+                f"Client.{method}: {name} answers nothing in {self.revision.date}, in which a client declares "
+                f"{OWN_HANDLERS[name]} once for its session: give {usual} to Client(...) too"
+            )
+        return own
 
     # -- after the server was lost
 
@@ -530,6 +627,19 @@ def _split_meta(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, An
         return to_json(members), {**_members(own), **(meta or {})}
     except msgspec.ValidationError:
         raise LocalError("_meta in the params of a call is an object") from None
+
+
+def _named(method: str, member: str, body: bytes) -> str:
+    """Return the value of a member of params that a header repeats. Raises LocalError if it is no text."""
+    found = _members(body).get(member)
+    try:
+        return msgspec.json.decode(found, type=str) if found is not None else _missing(method, member)
+    except msgspec.ValidationError:
+        _missing(method, member)
+
+
+def _missing(method: str, member: str) -> NoReturn:
+    raise LocalError(f"the params of {method} have {member!r}, a text, which the header Mcp-Name repeats")
 
 
 def _revision(revision: Revision | str | None) -> Revision | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...channel import Channel, Outgoing, Servable
 from ...connecting import pair
 from ...rpc.channel_peer import ChannelPeer
+from ...rpc.outbound import OutboundCall
 from ..protocol.headers import encode_value
 from ..protocol.revisions import Revision
+from .handlers import QuestionHandlers
 
 if TYPE_CHECKING:
     from .http.posts import StreamableHttp
@@ -35,11 +38,47 @@ class McpConnection:
         """Over HTTP: the status of the last JSON-RPC error that answered a call; None: there was none."""
         if streamable is not None:
             streamable.on_status = self._answered_with
+        self.handlers: dict[int, QuestionHandlers] = {}
+        """The functions of calls in flight that answer their questions themselves, by the call's id; in eras in which
+        servers call."""
+        self._settling: list[QuestionHandlers] = []
         self._exchanges = inside is None and not channel.duplex
         self._inside = inside
 
     def _answered_with(self, call: Outgoing, status: int) -> None:
         self.status = status
+
+    @contextmanager
+    def settling(self, handlers: QuestionHandlers) -> Iterator[None]:
+        """Within the block an extension settles a call, which may be asked all the while."""
+        self._settling.append(handlers)
+        try:
+            yield
+        finally:
+            self._settling.remove(handlers)
+
+    def handlers_of_question(self, usual: QuestionHandlers, asks: Callable[[str], bool]) -> QuestionHandlers:
+        """Return the functions that answer the question that is being delivered. `usual`: those of the client; `asks`:
+        whether a server may ask in calls of a method.
+
+        Over Streamable HTTP a question belongs to the call whose stream brings it. On any other channel nothing says to
+        which call it belongs: if all calls that it may belong to have the same functions, these answer it. Everything
+        else is answered by the client's.
+        """
+        if not self.handlers and not self._settling:
+            return usual
+        if self.streamable is not None:
+            call = self.streamable.delivering
+            return self.handlers.get(call.id, usual) if isinstance(call, OutboundCall) else usual
+        found = [
+            self.handlers.get(id, usual)
+            for id, call in self.peer._conversation.outbound.items()
+            if id in self.handlers or asks(call.method)
+        ]
+        found += self._settling
+        if not found or any(one.functions != found[0].functions for one in found):
+            return usual
+        return found[0]
 
     def turn(self, *, stateless: bool) -> None:
         """Use the connection as this era does from now on."""

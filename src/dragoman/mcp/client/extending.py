@@ -1,66 +1,137 @@
-"""The client's side of extensions: the functions of an extension, and the parts of the client that it may use.
+"""The client's side of extensions: the functions of an extension, and what they get.
 
 An extension is declared by an `Extension`, as on a server: the client declares it in its capabilities, calls its
-methods by `Client.request`, and accepts its results. What it does is a `ClientExtension`."""
+methods by `Client.request`, sends its notifications by `Client.notify`, and accepts its results. What it does is a
+`ClientExtension`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from ...jsonrpc.errors import LocalError
-from ..protocol.extension import Extension, Extensions
+from ..protocol.extension import Extension, Extensions, StatefulForm
+from ..protocol.revisions import Revision
+from ..protocol.types import ServerCapabilities, Tool
+from .extension_client import ExtensionClient
+from .options import OnProgress
+
+ExtensionFunction: TypeAlias = Callable[[Any, ExtensionClient], Any]
+"""A function of an extension that gets the params of a message of the server."""
 
 
-class ExtensionClient(Protocol):
-    """The part of a client that an extension may use."""
+class OutgoingCall(Struct, frozen=True, kw_only=True):
+    """A call that the client is about to make."""
 
-    async def request(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> Any: ...
+    method: str
+    name: str | None
+    """The name of the tool or prompt, the URI of the resource, or the value of an extension's `Row.named`."""
+    revision: Revision
+    capabilities: ServerCapabilities
+    """What the server declared that it can do."""
+    tool: Tool | None = None
+    """The tool as the server listed it; None: it was not listed yet, or this is no call of a tool."""
 
 
-class PendingResult(Struct, frozen=True):
+class PendingResult(Struct, frozen=True, kw_only=True):
     """A call that ended in a result of an extension, which is to become the result of the method."""
 
     method: str
+    name: str | None = None
+    """As in `OutgoingCall`."""
     result: Struct
     """The result, of the type that the extension declares; of its stateful form in stateful revisions."""
     client: ExtensionClient
+    """The client, for this call: questions in what it requests are answered by the functions of this call."""
+    total: float | None = None
+    """Seconds that are left of the call's `total`; None: it has none. At its end `settle` is cancelled."""
+    on_progress: OnProgress | None = None
+    """Reports progress of the call; it raises nothing. None: the call does not want it. Progress that the server
+    reports under the token of the call reaches the call by itself."""
 
 
 class ClientExtension:
     """An extension with its functions for a client, for `Client(extensions=[...])`. A subclass sets `declares`, and
-    overrides what it needs."""
+    overrides what it needs. An object of it belongs to one client."""
 
     declares: Extension
     """The declaration for both ends."""
 
+    @property
+    def answers(self) -> Mapping[str, ExtensionFunction]:
+        """The functions that answer requests of the server, by method: `function(params, client)` returns the row's
+        result, a mapping with its members, or None for an empty one.
+
+        The methods are rows of the extension with a result and the direction "server" or "both"; the params are of the
+        row's type. Servers may call in revisions with `server_calls` only. A plain function runs in a worker thread,
+        `async def` on the loop. What it raises is an internal error for the server, an RpcError that error. At most
+        `limits.questions` run at once, and each for 600 seconds.
+        """
+        return {}
+
+    @property
+    def heard(self) -> Mapping[str, ExtensionFunction]:
+        """The functions that get notifications of the server, by method: `function(params, client)`.
+
+        The methods are rows of the extension without a result and with the direction "server" or "both", whose params
+        are of the row's type, or those of its topics, whose params are a dict if no row says otherwise. The function is
+        called on the loop, in the order of the messages; an async one runs as a task. What it raises is logged.
+        """
+        return {}
+
+    def prepare(self, call: OutgoingCall) -> Mapping[str, Any]:
+        """Return members that are added to the params of a call. Those that the call itself has stay; `_meta` is
+        merged. Called for `call_tool`, `get_prompt`, `read_resource` and `request`, before the first round trip."""
+        return {}
+
     async def settle(self, pending: PendingResult) -> Struct | Mapping[str, Any]:
         """Return the complete result of a call that ended in one of this extension's results, as a Struct or as JSON
-        values. The call raises what it raises."""
+        values. The call raises what it raises.
+
+        It is cancelled when the task that waits for the call is, or when its `total` is over; a `try ... finally` may
+        still send a request that ends the work at the server."""
         raise NotImplementedError(f"{type(self).__name__} settles no results")
 
 
 class ClientExtensions(Struct, frozen=True):
-    """The extensions of one client, and which of them settles each `resultType`."""
+    """The extensions of one client, and their functions by what these are for."""
 
     those: Extensions
     settlers: dict[str, ClientExtension]
+    """What settles each `resultType`."""
+    forms: dict[str, StatefulForm]
+    """The stateful forms of results, by `resultType`."""
+    answers: dict[str, ExtensionFunction]
+    heard: dict[str, ExtensionFunction]
+    preparing: tuple[ClientExtension, ...]
+    """Those that add members to calls."""
 
 
 def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExtensions:
-    """Check the extensions of a client. Raises LocalError for an invalid one, for two that conflict, and for one with
-    results that nothing settles."""
-    declared, settlers = [], {}
+    """Check the extensions of a client. Raises LocalError for an invalid one, for two that conflict, for one with
+    results that nothing settles, and for functions of methods that it does not declare."""
+    declared: list[Extension] = []
+    settlers: dict[str, ClientExtension] = {}
+    answers: dict[str, ExtensionFunction] = {}
+    heard: dict[str, ExtensionFunction] = {}
+    preparing: list[ClientExtension] = []
     for one in given:
         if isinstance(one, ClientExtension):
             if not isinstance(getattr(one, "declares", None), Extension):
                 raise LocalError(f"{type(one).__name__}: `declares` is an Extension: set it in the class")
-            if one.declares.results and type(one).settle is ClientExtension.settle:
+            if one.declares.results and not _overridden(one, "settle"):
                 raise LocalError(f"{type(one).__name__}: {one.declares.name} has results of its own: `settle` them")
             declared.append(one.declares)
             settlers.update(dict.fromkeys(one.declares.results, one))
+            answers.update(_answers(one))
+            for method, function in _heard(one).items():
+                if method in heard:
+                    raise LocalError(f"{one.declares.name}: another extension hears {method} already")
+                heard[method] = function
+            if _overridden(one, "prepare"):
+                preparing.append(one)
         elif isinstance(one, Extension):
             if one.results:
                 raise LocalError(
@@ -70,4 +141,51 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
             declared.append(one)
         else:
             raise LocalError(f"an extension is an Extension or a ClientExtension, and not {one!r:.100}")
-    return ClientExtensions(Extensions(declared), settlers)
+    those = Extensions(declared)
+    return ClientExtensions(those, settlers, _forms(those), answers, heard, tuple(preparing))
+
+
+def _overridden(extension: ClientExtension, name: str) -> bool:
+    """Return whether the extension has a method of its own, in place of that of `ClientExtension`."""
+    return getattr(type(extension), name) is not getattr(ClientExtension, name)
+
+
+def _answers(one: ClientExtension) -> dict[str, ExtensionFunction]:
+    """Return the functions for requests of the server. Raises LocalError for one without a row."""
+    rows = {row.name for row in one.declares.methods if row.result is not None and row.direction != "client"}
+    where = f"{type(one).__name__}.answers"
+    return _checked(one.answers, rows, where, "requests of a server, rows with a result and another direction than")
+
+
+def _heard(one: ClientExtension) -> dict[str, ExtensionFunction]:
+    """Return the functions for notifications of the server. Raises LocalError for one without a row or topic."""
+    rows = {row.name for row in one.declares.methods if row.result is None and row.direction != "client"}
+    where = f"{type(one).__name__}.heard"
+    known = rows | {topic.method for topic in one.declares.topics}
+    return _checked(one.heard, known, where, "notifications of a server, topics or rows of another direction than")
+
+
+def _checked(
+    given: Mapping[str, ExtensionFunction], known: set[str], where: str, what: str
+) -> dict[str, ExtensionFunction]:
+    for method, function in given.items():
+        if method not in known:
+            has = ", ".join(sorted(known)) or "none"
+            raise LocalError(f'{where}: {method} is not declared: here are {what} "client"; `declares` has {has}')
+        if not callable(function):
+            raise LocalError(f"{where}: {method} has a function(params, client), and not {function!r:.100}")
+    return dict(given)
+
+
+def _forms(those: Extensions) -> dict[str, StatefulForm]:
+    """Return the stateful forms of results. Raises LocalError for two that are recognised by the same member."""
+    found: dict[str, StatefulForm] = {}
+    for kind, result in those.results.items():
+        form = result.stateful
+        if form is None:
+            continue
+        for other, taken in found.items():
+            if form.member == taken.member:
+                raise LocalError(f"the results {other!r} and {kind!r} are both recognised by the member {form.member}")
+        found[kind] = form
+    return found

@@ -16,8 +16,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from os import PathLike, fspath
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -82,6 +83,15 @@ class AnswerOptions(Struct, frozen=True, kw_only=True):
     roots: RootsSource | None
 
 
+OWN_HANDLERS: Final = {
+    "on_elicit": "elicitation",
+    "on_elicit_url": "elicitation",
+    "on_sample": "sampling",
+    "on_roots": "roots",
+}
+"""The options of a call that answer the questions of this call, and the capabilities that they need."""
+
+
 class QuestionHandlers:
     """The functions that answer a server's questions, and the capabilities that they declare."""
 
@@ -96,6 +106,30 @@ class QuestionHandlers:
         self.roots: RootsSource | None = given.roots
         self.questions: int = questions
         """How many questions one result may have, and how many a server may ask at once."""
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """What answers, in one value: questions of calls with equal ones get the same answers."""
+        return self._form, self._url, self._sample, self._sample_tools, self.roots
+
+    def with_own(self, own: Mapping[str, Any]) -> QuestionHandlers:
+        """Return the functions for one call: those of `own`, by their options, and these for the other questions."""
+        found = copy(self)
+        found._form = own.get("on_elicit") or self._form
+        found._url = own.get("on_elicit_url") or self._url
+        found._sample = own.get("on_sample") or self._sample
+        found.roots = self.roots if own.get("on_roots") is None else own["on_roots"]
+        return found
+
+    def undeclared(self, own: Mapping[str, Any]) -> str | None:
+        """Return the first option of `own` whose questions these functions do not declare; None: there is none."""
+        declared = {
+            "on_elicit": self._form,
+            "on_elicit_url": self._url,
+            "on_sample": self._sample,
+            "on_roots": self.roots,
+        }
+        return next((name for name in own if declared[name] is None), None)
 
     def capabilities(self, revision: Revision) -> ClientCapabilities:
         """Return the capabilities to declare to a server of this revision; `encode` leaves out those that it does not
@@ -141,7 +175,7 @@ class QuestionHandlers:
             raise InvalidParams(f"{ELICIT}: the url is missing or no http(s) URL")
         if mode == "form" and not isinstance(request.requested_schema, dict):
             raise InvalidParams(f"{ELICIT}: requestedSchema is missing")
-        return _elicit_result(await _call_function(function, request), request if mode == "form" else None)
+        return _elicit_result(await call_in_turn(function, request), request if mode == "form" else None)
 
     async def _answer_sampling(self, params: Raw | UnsetType, function: OnSample) -> CreateMessageResult:
         request = self._read(SAMPLE, params, CreateMessageRequestParams)
@@ -151,7 +185,7 @@ class QuestionHandlers:
         fault = _find_unbalanced(request.messages)
         if fault is not None:
             raise InvalidParams(f"{SAMPLE}: {fault}")
-        found = await _call_function(function, request)
+        found = await call_in_turn(function, request)
         if found is None:
             raise Declined("User rejected sampling request")
         if isinstance(found, str):
@@ -170,10 +204,10 @@ class QuestionHandlers:
             raise InvalidParams(f"{method}: {error}") from error
 
     async def _list_roots(self, roots: RootsSource) -> Sequence[Root | str | PathLike[str]]:
-        return await _call_function(roots) if callable(roots) else roots
+        return await call_in_turn(roots) if callable(roots) else roots
 
 
-async def _call_function(function: Callable[..., Any], *arguments: Any) -> Any:
+async def call_in_turn(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return a function's result: that of `async def` is awaited, any other function runs in a thread."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return await function(*arguments)

@@ -11,13 +11,14 @@ Rules (basic/patterns/mrtr of the stateless era):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import BadAnswer, MethodNotFound, RpcError
+from ...rpc.binding.results import to_json
 from ..protocol import lenient
 from ..protocol.encoding import decode
 from ..protocol.params import COMPLETE, INPUT_REQUIRED
@@ -123,20 +124,36 @@ async def _retry(method: str, found: _Head, body: bytes, answering: QuestionHand
         raise BadAnswer(f"{method}: requestState is not a string")
     parts = [body[1:-1]] if len(body) > 2 else []
     if found.input_requests is not UNSET:
-        if len(found.input_requests) > answering.questions:
-            many = len(found.input_requests)
-            raise BadAnswer(
-                f"{method}: the server asks {many} questions at once, limits.questions allows {answering.questions}"
-            )
-        answers = {
-            key: Raw(await _answer(method, question, answering, revision))
-            for key, question in found.input_requests.items()
-        }
+        answers = await _answers(method, found.input_requests, answering, revision)
         parts.append(b'"inputResponses":' + msgspec.json.encode(answers))
     if state is not UNSET:
         # "the client MUST echo back the exact value of that field"
         parts.append(b'"requestState":' + bytes(state))
     return b"{" + b",".join(parts) + b"}"
+
+
+async def answer_questions(
+    requests: Mapping[str, Any], answering: QuestionHandlers, revision: Revision
+) -> dict[str, Raw]:
+    """Return the answers to the questions that an extension got, as JSON text, by the same keys. `requests`: as in
+    `inputRequests`, JSON values or text. Raises what `run_rounds` raises because of questions."""
+    where = "inputRequests of an extension"
+    try:
+        questions = decode(to_json(requests), dict[str, _Question])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadAnswer(f"{where}: {error}") from error
+    return await _answers(where, questions, answering, revision)
+
+
+async def _answers(
+    method: str, questions: Mapping[str, _Question], answering: QuestionHandlers, revision: Revision
+) -> dict[str, Raw]:
+    if len(questions) > answering.questions:
+        many = len(questions)
+        raise BadAnswer(
+            f"{method}: the server asks {many} questions at once, limits.questions allows {answering.questions}"
+        )
+    return {key: Raw(await _answer(method, one, answering, revision)) for key, one in questions.items()}
 
 
 async def _answer(method: str, question: _Question, answering: QuestionHandlers, revision: Revision) -> bytes:

@@ -75,20 +75,21 @@ class ClientProfile(Struct, frozen=True):
     answering: QuestionHandlers
     extensions: Extensions = NONE
 
-    def capabilities(self, revision: Revision) -> ClientCapabilities:
-        """Return the capabilities to declare to a server of this revision."""
-        found = self.answering.capabilities(revision)
+    def capabilities(self, revision: Revision, answering: QuestionHandlers | None = None) -> ClientCapabilities:
+        """Return the capabilities to declare to a server of this revision. `answering`: the functions that answer the
+        questions of one call; None: those of the client."""
+        found = (answering or self.answering).capabilities(revision)
         return msgspec.structs.replace(found, extensions=self.extensions.declared) if self.extensions.all else found
 
-    def meta(self, revision: Revision, level: str | None) -> bytes:
+    def meta(self, revision: Revision, level: str | None, answering: QuestionHandlers | None = None) -> bytes:
         """Return the members of `_meta` for every request, as JSON text without braces; b"" if there are none. `level`:
-        the lowest level of log messages."""
+        the lowest level of log messages; `answering` as in `capabilities`."""
         if revision.stateful:
             return b""
         meta = RequestMeta(
             protocol_version=revision.date,
             client_info=self.info,
-            client_capabilities=self.capabilities(revision),
+            client_capabilities=self.capabilities(revision, answering),
             log_level=UNSET if level is None else level,
         )
         return encode(meta, revision)[1:-1]

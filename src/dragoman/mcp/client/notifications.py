@@ -1,4 +1,4 @@
-"""Passes a server's notifications on: to caches, subscriptions, and the user's functions.
+"""Passes a server's notifications on: to caches, subscriptions, and the functions of extensions and the user.
 
 Notifications are passed on in order, on the loop. A function that fails is logged; an async one runs as a task, and the
 next notification does not wait for it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -19,7 +19,7 @@ from ...jsonrpc.leniency import STRICT, Leniency
 from ...repeats import Repeats
 from ..protocol.encoding import decode
 from ..protocol.lenient import without_nulls
-from ..protocol.methods import METHODS
+from ..protocol.methods import METHODS, Row
 from ..protocol.params import (
     ElicitationCompleteNotificationParams,
     LoggingMessageNotificationParams,
@@ -44,6 +44,7 @@ _STALE = {
     "notifications/prompts/list_changed": ("prompts/list",),
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
+PROGRESS = "notifications/progress"
 _LISTENED = frozenset({*LISTS, UPDATED, ACKNOWLEDGED, CANCELLED})
 
 
@@ -52,7 +53,13 @@ class _Uri(Struct):
 
 
 class NotificationRouter:
-    """Passes the notifications of a server on to all who need them."""
+    """Passes the notifications of a server on to all who need them. `rows`: the known methods, by name."""
+
+    hear: Callable[[str, Raw | UnsetType], None]
+    """Called with every notification that is not the protocol's own."""
+    progressed: Callable[[Raw], bool]
+    """Called with the params of progress that belongs to no call in flight; returns whether it was of a call that an
+    extension settles."""
 
     def __init__(
         self,
@@ -63,8 +70,10 @@ class NotificationRouter:
         on_log: OnLog | None,
         on_notification: OnNotification | None,
         lenient: Leniency = STRICT,
+        rows: Mapping[str, Row] = METHODS,
     ) -> None:
         self._null_params = lenient.null_params
+        self._rows = rows
         self._cache = cache
         self._tools = tools
         self._subscriptions = subscriptions
@@ -80,7 +89,7 @@ class NotificationRouter:
             logger.debug("%s cannot be read: %s", method, error)
 
     def _take(self, method: str, params: Raw | UnsetType) -> None:
-        if self._null_params and params is not UNSET and (row := METHODS.get(method)) is not None:
+        if self._null_params and params is not UNSET and (row := self._rows.get(method)) is not None:
             params = without_nulls(params, row.params)
         for stale in _STALE.get(method, ()):
             self._cache.drop(stale)
@@ -95,6 +104,10 @@ class NotificationRouter:
             call_function(self._on_log, decode(params, LoggingMessageNotificationParams))
         elif method == "notifications/elicitation/complete" and params is not UNSET:
             self._url_elicitations.done(decode(params, ElicitationCompleteNotificationParams).elicitation_id)
+        elif method == PROGRESS and params is not UNSET and self.progressed(params):
+            return
+        elif method not in METHODS:
+            self.hear(method, params)
         if self._on_notification is not None:
             call_function(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
 
@@ -102,17 +115,19 @@ class NotificationRouter:
 _running: set[asyncio.Future[Any]] = set()
 
 
-def call_function(function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a user's function; what an async one returns is run as a task. Raises nothing."""
+def call_function(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any] | None:
+    """Call a user's function; what an async one returns is run as a task, which is returned. Raises nothing."""
     try:
         found = function(*arguments)
     except Exception:
         repeats.error("%r failed", function, exc_info=True)
-        return
-    if inspect.isawaitable(found):
-        future = asyncio.ensure_future(found)
-        _running.add(future)
-        future.add_done_callback(_finished)
+        return None
+    if not inspect.isawaitable(found):
+        return None
+    future: asyncio.Future[Any] = asyncio.ensure_future(found)
+    _running.add(future)
+    future.add_done_callback(_finished)
+    return future
 
 
 def _finished(future: asyncio.Future[Any]) -> None:

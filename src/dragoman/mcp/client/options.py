@@ -30,6 +30,7 @@ from ...observer import OBSERVERS
 from ..protocol.params import ProgressNotificationParams
 from ..protocol.revisions import Revision
 from ..protocol.types import Root
+from .handlers import OnElicit, OnSample, RootsSource
 
 OnProgress: TypeAlias = Callable[[ProgressNotificationParams], object]
 """Called with each progress of a call: `progress`, `total` and `message`; the last two UNSET if the server did not set
@@ -43,6 +44,10 @@ class RequestOptions(TypedDict, total=False):
     total: float | None
     on_progress: OnProgress | None
     meta: Mapping[str, Any] | None
+    on_elicit: OnElicit | None
+    on_elicit_url: OnElicit | None
+    on_sample: OnSample | None
+    on_roots: RootsSource | None
 
 
 class VersionedOptions(RequestOptions, total=False):
@@ -50,6 +55,16 @@ class VersionedOptions(RequestOptions, total=False):
 
     version: str | None
 
+
+ROOTS: Final = CALLABLE | many(instance((Root, str, PathLike), "a Root, a folder or a file: URI"))
+
+HANDLER_OPTIONS: Final = {
+    "on_elicit": CALLABLE | NONE,
+    "on_elicit_url": CALLABLE | NONE,
+    "on_sample": CALLABLE | NONE,
+    "on_roots": ROOTS | NONE,
+}
+"""The rules of the options of a call that answer the server's questions in it."""
 
 CLIENT_OPTIONS: Final = {
     "target": Rule(
@@ -70,7 +85,7 @@ CLIENT_OPTIONS: Final = {
     "on_elicit_url": CALLABLE | NONE,
     "on_sample": CALLABLE | NONE,
     "sample_tools": FLAG,
-    "roots": CALLABLE | many(instance((Root, str, PathLike), "a Root, a folder or a file: URI")) | NONE,
+    "roots": ROOTS | NONE,
     "extensions": many(ANYTHING),
     "on_log": CALLABLE | NONE,
     "on_progress": CALLABLE | NONE,

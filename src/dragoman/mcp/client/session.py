@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -38,7 +39,7 @@ from ..protocol.dialect import MCP, of
 from ..protocol.methods import UNSUPPORTED_VERSION
 from ..protocol.revisions import Revision
 from .connection import McpConnection
-from .handlers import Declined, declined_error
+from .handlers import Declined, QuestionHandlers, declined_error
 from .http.refusals import SessionLost
 from .negotiation import (
     ClientProfile,
@@ -77,6 +78,12 @@ class CallPlan(Struct, frozen=True):
     on_progress: Callable[[Any], object] | None = None
     meta: Mapping[str, Any] | None = None
     progress: bool = False
+    answering: QuestionHandlers | None = None
+    """The functions that answer the questions of this call; None: those of the client."""
+    own: Mapping[str, Any] | None = None
+    """The options of the call from which `answering` was made."""
+    receiver: Callable[[Any], object] | None = None
+    """The user's function that `on_progress` calls."""
 
 
 PLAIN_CALL = CallPlan()
@@ -101,12 +108,14 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
 class ClientSession:
     """A client's session. `on_notification(method, params)` is called with every notification, in order; `renewed` is
     awaited after a new handshake with the same server; `lost` is called when the channel is over (None: we closed it),
-    or no new session can be begun; `reauthorized` before a request with another token."""
+    or no new session can be begun; `reauthorized` before a request with another token. `answer_extension` answers the
+    requests of a server that are methods of extensions, as JSON text."""
 
     on_notification: Callable[[str, Raw | UnsetType], None]
     renewed: Callable[[], Awaitable[None]]
     lost: Callable[[Exception | None], None]
     reauthorized: Callable[[], None]
+    answer_extension: Callable[[str, Raw | UnsetType, Revision], Awaitable[bytes]]
 
     def __init__(self, target: Target, profile: ClientProfile, options: SessionOptions) -> None:
         self.target = target
@@ -144,6 +153,11 @@ class ClientSession:
             self._service.observe(observer)
 
     # -- life
+
+    @property
+    def spoken(self) -> Revision | None:
+        """The revision in use; None before the handshake is complete."""
+        return None if self._era is None else self._era.revision
 
     @property
     def era(self) -> ServerProfile:
@@ -207,6 +221,8 @@ class ClientSession:
         connection = self._connection
         assert connection is not None
         connection.turn(stateless=not era.revision.stateful)
+        if connection.streamable is not None and era.revision.routing_headers:
+            connection.streamable.version = era.revision.date
         connection.peer.state = era.revision
         connection.peer._dialect = of(era.revision)
         # "The client MUST NOT write JSON-RPC responses" (2026's basic/transports/stdio)
@@ -314,11 +330,17 @@ class ClientSession:
         extra: Mapping[str, str] | None,
         begun: Callable[[int], None] | None,
     ) -> Awaitable[Raw]:
-        headers = None if connection.streamable is None else connection.headers(method, self.era.revision, name, extra)
-        token = plan.progress
+        revision = self.era.revision
+        headers = None if connection.streamable is None else connection.headers(method, revision, name, extra)
+        token, own = plan.progress, plan.answering
         params: Any
-        if begun is not None or plan.meta is not None:
-            params = self._with_id(body, plan.meta, token, begun)
+        if own is not None and revision.server_calls:
+            return self._send_with_handlers(connection, method, body, name, plan, extra, begun, own)
+        if own is not None:
+            members = self._profile.meta(revision, self.level, own)
+            params = self._with_id(body, plan.meta, token, begun, members)
+        elif begun is not None or plan.meta is not None:
+            params = self._with_id(body, plan.meta, token, begun, self._members)
         elif token:
             start, rest = self._head_with_progress, b"}," + body[1:] if len(body) > 2 else b"}}"
             params = lambda id: Raw(b"%b%d%b" % (start, id, rest))  # noqa: E731  (it is made for each call)
@@ -334,8 +356,47 @@ class ClientSession:
             extra=headers,
         )
 
+    async def _send_with_handlers(
+        self,
+        connection: McpConnection,
+        method: str,
+        body: bytes,
+        name: str | None,
+        plan: CallPlan,
+        extra: Mapping[str, str] | None,
+        begun: Callable[[int], None] | None,
+        own: QuestionHandlers,
+    ) -> Raw:
+        """Make a round trip during which questions of its call are answered by `own`."""
+        ids: list[int] = []
+
+        def note(id: int) -> None:
+            ids.append(id)
+            connection.handlers[id] = own
+            if begun is not None:
+                begun(id)
+
+        plan = msgspec.structs.replace(plan, answering=None)
+        try:
+            return await self._send(connection, method, body, name, plan, extra, note)
+        finally:
+            for id in ids:
+                connection.handlers.pop(id, None)
+
+    def settling(self, plan: CallPlan) -> AbstractContextManager[None]:
+        """Return a context manager within which an extension settles the call of this plan."""
+        connection = self._connection
+        if connection is None or not self.era.revision.server_calls:
+            return nullcontext()
+        return connection.settling(plan.answering or self._profile.answering)
+
     def _with_id(
-        self, body: bytes, meta: Mapping[str, Any] | None, token: bool, begun: Callable[[int], None] | None
+        self,
+        body: bytes,
+        meta: Mapping[str, Any] | None,
+        token: bool,
+        begun: Callable[[int], None] | None,
+        members: bytes,
     ) -> Callable[[int], Raw]:
         own = {name: value for name, value in meta.items() if name not in self._reserved} if meta else None
         given = to_json(own)[1:-1] if own else b""
@@ -343,24 +404,34 @@ class ClientSession:
         def params(id: int) -> Raw:
             if begun is not None:
                 begun(id)
-            return self.params(body, given, id if token else None)
+            return self.params(body, given, id if token else None, members)
 
         return params
 
-    def params(self, body: bytes, meta: bytes = b"", token: int | None = None) -> Raw:
-        """Return a request's params: its members, and `_meta` with the members for the revision, those of the user
-        (`meta`) and the progress `token`."""
+    def params(self, body: bytes, meta: bytes = b"", token: int | None = None, members: bytes | None = None) -> Raw:
+        """Return a request's params: its members, and `_meta` with the members for the revision (`members`; None: those
+        of the client), those of the user (`meta`) and the progress `token`."""
         head = self._head
-        if meta or token is not None:
-            parts = [meta, self._members, b"" if token is None else b'"progressToken":%d' % token]
-            head = b'{"_meta":{' + b",".join(part for part in parts if part) + b"},"
+        if meta or token is not None or members is not None:
+            parts = [
+                meta,
+                self._members if members is None else members,
+                b"" if token is None else b'"progressToken":%d' % token,
+            ]
+            inside = b",".join(part for part in parts if part)
+            head = b'{"_meta":{' + inside + b"}," if inside else b""
         if not head:
             return Raw(body)
         return Raw(head + body[1:] if len(body) > 2 else head[:-1] + b"}")
 
-    async def notify(self, method: str, params: Any = UNSET) -> None:
-        """Send the server a notification."""
-        await self.peer.notify(method, params)
+    async def notify(self, method: str, body: bytes = b"{}", meta: Mapping[str, Any] | None = None) -> None:
+        """Send the server a notification. `body`: the params as a JSON object, without `_meta`; `meta`: other members
+        for that. Raises ChannelError, HttpRefused if the server refuses it."""
+        connection = self._connection
+        if connection is None or connection.peer._channel is None:
+            connection = await self.alive()
+        params = self._with_id(body, meta, False, None, self._members)(0)
+        await connection.peer.notify(method, UNSET if bytes(params) == b"{}" else params)
 
     def _other_revision(self, error: RpcError) -> bool:
         """Return whether the server lists a stateless revision that this client speaks too; it is used from now on."""
@@ -460,9 +531,11 @@ class ClientSession:
             if message.method == "ping":
                 return ping, msgspec.structs.replace(message, params=message)
             row = self._profile.extensions.methods.get(message.method)
-            if revision is None or row is None or row.direction == "client" or not row.within(revision):
+            asked = row is not None and row.result is not None and row.direction != "client"
+            if revision is None or row is None or not (asked and revision.server_calls and row.within(revision)):
                 raise MethodNotFound(data={"method": message.method})
-            return question, msgspec.structs.replace(message, params=(message, revision))
+            handlers = self._handlers_of_question(peer)
+            return question, msgspec.structs.replace(message, params=(message, revision, handlers))
 
         service._router = route
         return service
@@ -470,15 +543,26 @@ class ClientSession:
     def _take(self, message: Notification, context: None) -> None:
         self.on_notification(message.method, message.params)
 
-    async def _ask(self, question: tuple[Request, Revision], context: None) -> Raw:
-        message, revision = question
+    def _handlers_of_question(self, peer: Any) -> QuestionHandlers:
+        """Return the functions that answer the question which this peer delivers now."""
+        connection, usual = self._connection, self._profile.answering
+        if connection is None or connection.peer is not peer:
+            return usual
+        methods = self._profile.extensions.methods
+        return connection.handlers_of_question(usual, lambda method: method in methods and methods[method].ask)
+
+    async def _ask(self, question: tuple[Request, Revision, QuestionHandlers], context: None) -> Raw:
+        message, revision, handlers = question
         allowed = self._options.wire.limits.questions
         if self._questions >= allowed:
             data = {"limit": "questions", "allowed": allowed, "retry_after": 1}
             raise InternalError(f"Busy: questions allows {allowed} at once", data)
         self._questions += 1
         try:
-            answer = await self._profile.answering.answer(message.method, message.params, revision)
+            if self._profile.extensions.of_method(message.method) is not None:
+                answer = await self.answer_extension(message.method, message.params, revision)
+            else:
+                answer = await handlers.answer(message.method, message.params, revision)
         except Declined as error:
             raise declined_error(error) from error
         finally:

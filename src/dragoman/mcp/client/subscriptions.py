@@ -19,9 +19,9 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -30,6 +30,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ...channel import ChannelError, again
 from ...jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 from ...net.reconnect import BackgroundTasks, backoff, reconnect
+from ...rpc.binding.results import to_json
 from ..protocol.encoding import decode
 from ..protocol.params import SubscriptionFilter, SubscriptionsAcknowledgedNotificationParams
 from ..protocol.types import SUBSCRIPTION_ID
@@ -70,6 +71,10 @@ class _Notification(Struct):
     request: int | str | UnsetType = msgspec.field(default=UNSET, name="requestId")
 
 
+class _Acknowledged(Struct):
+    notifications: dict[str, Raw]
+
+
 LISTS: dict[str, SubscribedKind] = {
     "notifications/tools/list_changed": "tools",
     "notifications/prompts/list_changed": "prompts",
@@ -94,6 +99,7 @@ class Subscription:
         tools: bool = False,
         prompts: bool = False,
         resources: bool = False,
+        topics: Mapping[str, Any] | None = None,
         again: bool = False,
     ) -> None:
         self._uris: dict[str, str] = {}
@@ -109,11 +115,18 @@ class Subscription:
             resource_subscriptions=list(self._uris.values()) if self._uris else UNSET,
         )
         """The subscribed changes, as the protocol writes them."""
-        if self._wanted == SubscriptionFilter():
-            raise LocalError("subscribe to something: uris=[...], tools=True, prompts=True, resources=True")
+        self._topics: dict[str, Raw] = {member: Raw(to_json(value)) for member, value in (topics or {}).items()}
+        """The requested values of topics of extensions, by their members of the filter."""
+        if self._wanted == SubscriptionFilter() and not self._topics:
+            raise LocalError(
+                "subscribe to something: uris=[...], tools=True, prompts=True, resources=True, topics={...}"
+            )
         self.granted: SubscriptionFilter = SubscriptionFilter()
         """The changes of which the server will notify: the acknowledged filter, or those that its capabilities
         allow."""
+        self.granted_topics: Mapping[str, Any] = {}
+        """The values of the requested topics that the server acknowledged, as JSON values by their members of the
+        filter; empty in stateful revisions, in which nothing is acknowledged."""
         self._all = all
         self._strategy: ListenCall | SessionSubscriptions | None = None
         self._news: dict[Changed, None] = {}
@@ -122,7 +135,7 @@ class Subscription:
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Subscription {', '.join((*self._uris.values(), *msgspec.to_builtins(self._wanted)))}>"
+        return f"<Subscription {', '.join((*self._uris.values(), *msgspec.to_builtins(self._wanted), *self._topics))}>"
 
     # -- for the user
 
@@ -167,6 +180,19 @@ class Subscription:
             await self._strategy.end(self)
 
     # -- for its strategy
+
+    @property
+    def _body(self) -> bytes:
+        """The params of `subscriptions/listen`."""
+        return to_json({"notifications": {**self._topics, **msgspec.to_builtins(self._wanted)}})
+
+    def _acknowledge(self, params: Raw) -> None:
+        """Store what the server acknowledged. Raises msgspec.DecodeError or RecursionError."""
+        self.granted = decode(params, SubscriptionsAcknowledgedNotificationParams).notifications
+        if self._topics:
+            members = decode(params, _Acknowledged).notifications
+            granted = {name: members[name] for name in self._topics if name in members}
+            self.granted_topics = {name: msgspec.json.decode(value) for name, value in granted.items()}
 
     def _wants(self, kind: SubscribedKind, uri: str | None) -> bool:
         """Return whether a change belongs to this subscription."""
@@ -393,7 +419,7 @@ class ListenCall:
         """Store the changes of which the server will notify."""
         one = self.subscription
         try:
-            one.granted = decode(params, SubscriptionsAcknowledgedNotificationParams).notifications
+            one._acknowledge(params)
         except (msgspec.DecodeError, RecursionError) as error:
             one._end(BadAnswer(f"{ACKNOWLEDGED}: {error}"))
         if not self._acknowledged.done():
@@ -445,7 +471,7 @@ class ListenCall:
     async def _once(self) -> None:
         """Make one call, and wait for its end. Raises what it raises."""
         far, calls = self._session, self._calls
-        body = msgspec.json.encode({"notifications": self.subscription._wanted})
+        body = self.subscription._body
         mine: list[int] = []
 
         def begun(id: int) -> None:

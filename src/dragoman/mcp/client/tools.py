@@ -40,12 +40,15 @@ class KnownTool(Struct):
     marked: tuple[HeaderParam, ...]
     schema: Mapping[str, Any] | None
     check: Validate | None = None
+    tool: Tool | None = None
+    """The tool as it was listed, if extensions need it."""
 
 
 class KnownTools:
-    """The listed tools, by name."""
+    """The listed tools, by name. `whole`: whether extensions need them as they were listed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
         self._tools: dict[str, KnownTool] = {}
         self.get: Callable[[str], KnownTool | None] = self._tools.get
         """Return a tool by its name, or None."""
@@ -66,7 +69,7 @@ class KnownTools:
             schema = tool.output_schema if isinstance(tool.output_schema, dict) else None
             old = self._tools.get(tool.name)
             check = old.check if old is not None and old.schema == schema else None
-            self._tools[tool.name] = KnownTool(found, schema, check)
+            self._tools[tool.name] = KnownTool(found, schema, check, tool if self._whole else None)
             fine.append(tool)
         if bad:
             # "Clients SHOULD log a warning when rejecting a tool definition"

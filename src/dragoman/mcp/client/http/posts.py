@@ -22,6 +22,8 @@ import logging
 from collections.abc import Callable, Mapping
 from urllib.parse import urljoin
 
+import msgspec
+
 from ....channel import Broken, Caller, ChannelError, Closed, Options, Outgoing, Receiver
 from ....jsonrpc.errors import BadAnswer, LocalError, RpcError, too_large
 from ....jsonrpc.limits import Limits
@@ -56,6 +58,8 @@ DELETE_TIMEOUT = 5.0
 
 log: logging.Logger = logging.getLogger(__name__)
 repeats: Repeats = Repeats(log)
+
+decode_text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
 
 KEPT = 3
 """Connections that are reserved: for the home stream, and for one message of each of two idle lanes."""
@@ -109,6 +113,8 @@ class StreamableHttp:
         """Called with the HTTP status, 400 or more, of a JSON-RPC error that answers a call."""
         self.on_session_lost: Callable[[SessionLost], object] | None = None
         """Called once when the server no longer knows the session."""
+        self.delivering: Outgoing | None = None
+        """The call whose event stream brings the message that is being delivered; None: no such stream does."""
         self._url = server_url
         self._limits = limits
         self._pool = pool
@@ -135,7 +141,7 @@ class StreamableHttp:
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
         """POST `message`, at once or when it may run."""
         self._posts.check()
-        peeked = [] if call is None else peek(message) or []
+        peeked = [] if call is None and not self.stateless else peek(message) or []
         first = len(peeked) == 1 and peeked[0].method == b'"initialize"'
         if first:
             self._begin()
@@ -143,7 +149,10 @@ class StreamableHttp:
             if call is not None:
                 asyncio.get_running_loop().call_soon(call.failed, SessionLost(*self._lost.args))
             return
-        sent = Sent(call, self._headers(first, call.extra if call is not None else None), self.stateless, peeked)
+        extra = None if call is None else call.extra
+        if call is None and self.stateless and len(peeked) == 1:  # a notification, which has no options of its own
+            extra = {"mcp-method": decode_text(peeked[0].method)}
+        sent = Sent(call, self._headers(first, extra), self.stateless, peeked)
         lane = self._notes if call is None else self._calls
         if peeked and peeked[0].method == b'"subscriptions/listen"':
             lane = self._lasting
@@ -446,7 +455,11 @@ class StreamableHttp:
             owners.append(owner.call)
             if owner is not sent and not owner.owed and owner.call is not None and owner.call.abandon is not None:
                 owner.call.abandon()  # its own stream is not needed any more
-        self._deliver(data, owners[0] if len(owners) == 1 else None)
+        self.delivering = None if sent is None else sent.call
+        try:
+            self._deliver(data, owners[0] if len(owners) == 1 else None)
+        finally:
+            self.delivering = None
         return sent is not None and not sent.owed
 
     def _let_end(self, reply: ClientReply) -> None:

@@ -1,0 +1,76 @@
+"""The part of a client that its extensions may use, for the client or for one of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ..protocol.revisions import Revision
+from ..protocol.types import ServerCapabilities
+from .session import ClientSession
+from .subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from .options import OnProgress
+
+
+class ClientFunctions(Struct, frozen=True, kw_only=True):
+    """The functions of a client that its extensions may call: `Client.request`, `notify` and `subscribe`; `answer`
+    answers questions, by the options of a call that do so and the client's."""
+
+    session: ClientSession
+    request: Callable[..., Awaitable[Any]]
+    notify: Callable[..., Awaitable[None]]
+    subscribe: Callable[..., Subscription]
+    answer: Callable[[Mapping[str, Any], Mapping[str, Any]], Awaitable[dict[str, Raw]]]
+
+
+class ExtensionClient:
+    """The part of a client that an extension may use. `own`: the functions of one call that answer the server's
+    questions, by their options; what is requested here is answered by them too."""
+
+    def __init__(self, client: ClientFunctions, own: Mapping[str, Any] | None = None) -> None:
+        self._client = client
+        self._own: Mapping[str, Any] = own or {}
+
+    @property
+    def revision(self) -> Revision:
+        """The revision in use. Raises LocalError before the client is entered, as `capabilities` does."""
+        return self._client.session.era.revision
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server declared that it can do."""
+        return self._client.session.era.capabilities
+
+    async def request(
+        self,
+        method: str,
+        params: Struct | Mapping[str, Any] | None = None,
+        *,
+        timeout: float | UnsetType | None = UNSET,
+        total: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Any:
+        """Call a method, as `Client.request` does, which describes the options, the result and the errors."""
+        options: dict[str, Any] = {"timeout": timeout, "total": total, "on_progress": on_progress, **self._own}
+        return await self._client.request(method, params, **options)
+
+    async def notify(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> None:
+        """Send a notification of an extension, as `Client.notify` does."""
+        await self._client.notify(method, params)
+
+    def subscribe(self, topics: Mapping[str, Any], *, again: bool = False) -> Subscription:
+        """Subscribe to topics of extensions, as `Client.subscribe` does."""
+        return self._client.subscribe(topics=topics, again=again)
+
+    async def answer(self, requests: Mapping[str, Any]) -> dict[str, Raw]:
+        """Answer questions of the server, and return the answers as JSON text, by the same keys. `requests`: JSON
+        values or text, as in `inputRequests` (2026-07-28's basic/patterns/mrtr).
+
+        Raises BadAnswer for questions that the server must not ask, or more than `limits.questions`; Declined if one
+        was declined.
+        """
+        return await self._client.answer(requests, self._own)
