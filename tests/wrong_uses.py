@@ -269,7 +269,7 @@ USES: list[tuple[str, str, str, str]] = [
     # MCP
     ("Server(7)", "not 7", "Server 7: name", "text that is not empty"),
     ("Server('x', revisions=['2025'])", "['2025']", "Server 'x': revisions", "a record such as NEWEST"),
-    ("Server('x', extensions=[7])", "7 has not", "an extension", "`declares` and `handlers`"),
+    ("Server('x', extensions=[7])", "and not 7", "an extension", "an Extension or a ServerExtension"),
     ("Server('x', instruction='a')", "no option 'instruction'", "Server", "did you mean instructions?"),
     ("app.tool(7)", "not a int", "@server.tool", "a function or another callable"),
     ("app.tool(name='forecast')(plain)", "already", "a tool 'forecast'", "give another name"),

@@ -50,7 +50,7 @@ REASONS = {
         OutgoingBatch.call(result) Peer.call(result) RouteRequest.json(type) SyncBatch.call(result) SyncPeer.call(result)
     """,
     BOTH: "CallStore.delete() CallStore.get() Context.call() Context.call_all()",
-    OWN: "Options.load_board Options.store Outgoing.extra",
+    OWN: "Options.load_board Options.store Outgoing.extra Peer.__init__(runner)",
     STRANGE: """
         HistogramExporter.export(kwargs) HistogramExporter.shutdown(kwargs)
         Serving.send() Serving.send(value) Serving.throw() Serving.throw(error)

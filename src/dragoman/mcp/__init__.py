@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from .asking.forms import CannotAsk
     from .asking.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
     from .client.client import Client
+    from .client.extending import ClientExtension, OutgoingCall, PendingResult
     from .client.handlers import Declined
     from .client.subscriptions import Changed, Subscription
     from .protocol.errors import ResourceNotFound, ToolError
-    from .protocol.extension import Extension
+    from .protocol.extension import Extension, ResultType, StatefulForm, Topic
     from .protocol.methods import Row
     from .protocol.options import HttpOptions
     from .protocol.params import (
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     )
     from .server.content import Audio, File, Image
     from .server.context import Context
+    from .server.extending import Grant, ServerExtension
+    from .server.home import ServerHome
     from .server.marks import prompt, resource, tool
     from .server.schema import Header
     from .server.server import Server
@@ -72,10 +75,11 @@ else:
             "asking.forms": "CannotAsk",
             "asking.questions": "Elicit ElicitUrl Elicited Roots Sample",
             "client.client": "Client",
+            "client.extending": "ClientExtension OutgoingCall PendingResult",
             "client.handlers": "Declined",
             "client.subscriptions": "Changed Subscription",
             "protocol.errors": "ResourceNotFound ToolError",
-            "protocol.extension": "Extension",
+            "protocol.extension": "Extension ResultType StatefulForm Topic",
             "protocol.methods": "Row",
             "protocol.options": "HttpOptions",
             "protocol.params": """
@@ -91,6 +95,8 @@ else:
             """,
             "server.content": "Audio File Image",
             "server.context": "Context",
+            "server.extending": "Grant ServerExtension",
+            "server.home": "ServerHome",
             "server.marks": "prompt resource tool",
             "server.schema": "Header",
             "server.server": "Server",
@@ -109,6 +115,7 @@ __all__ = [
     "Changed",
     "Client",
     "ClientCapabilities",
+    "ClientExtension",
     "CompleteResult",
     "Completion",
     "Context",
@@ -125,6 +132,7 @@ __all__ = [
     "Extension",
     "File",
     "GetPromptResult",
+    "Grant",
     "Header",
     "HttpOptions",
     "Icon",
@@ -133,6 +141,8 @@ __all__ = [
     "Implementation",
     "InputRequiredResult",
     "LoggingMessageNotificationParams",
+    "OutgoingCall",
+    "PendingResult",
     "ProgressNotificationParams",
     "Prompt",
     "PromptMessage",
@@ -143,6 +153,7 @@ __all__ = [
     "ResourceLink",
     "ResourceNotFound",
     "ResourceTemplate",
+    "ResultType",
     "Revision",
     "Root",
     "Roots",
@@ -151,11 +162,15 @@ __all__ = [
     "SamplingMessage",
     "Server",
     "ServerCapabilities",
+    "ServerExtension",
+    "ServerHome",
+    "StatefulForm",
     "Subscription",
     "TextContent",
     "Tool",
     "ToolAnnotations",
     "ToolError",
+    "Topic",
     "prompt",
     "resource",
     "tool",

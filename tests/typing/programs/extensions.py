@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.mcp import Client, Context, Extension, Row, Server
+from dragoman.mcp import Client, ClientExtension, Context, Extension, Row, Server, ServerExtension
 
 
 class Ping(Struct):
@@ -27,10 +27,8 @@ async def ping(params: Ping, context: Context) -> Pong:
     return Pong(params.number)
 
 
-class Both:
-    @property
-    def declares(self) -> Extension:
-        return echo
+class Both(ServerExtension, ClientExtension):
+    declares = echo
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
@@ -41,7 +39,7 @@ Server("two", extensions=[Both()])
 
 
 async def main() -> None:
-    async with Client(app, extensions=[echo]) as client:
+    async with Client(app, extensions=[Both()]) as client:
         await client.request("com.example/ping", Ping(1), total=3)
         await client.request("com.example/ping", [1])  # wrong: params have names
         await client.request("com.example/ping", timeout="3")  # wrong: seconds are a number
