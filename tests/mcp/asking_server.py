@@ -81,7 +81,7 @@ class Stand:
         self.peers: list[ChannelPeer] = []
         self.subscribe()
 
-    def subscribe(self, **limits: int) -> None:
+    def subscribe(self, **limits: Any) -> None:
         """Have subscriptions with these limits."""
         this: Any = self  # its surroundings, registry and capabilities
         self.subscriptions = Subscriptions(this, this, **limits)

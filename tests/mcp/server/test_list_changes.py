@@ -221,6 +221,7 @@ def test_an_event_names_each_who_may_see_once_and_no_more_than_it_may(monkeypatc
     several.add("prompts", "", ("prompt", "late", ""), owned)
     several.add("updated", "desk://hers")
     (tools, those), (prompts, everyone), (updated, _) = several.events()
+    assert isinstance(tools, ChangeEvent)
     assert len(tools.entries) == len(those) == 6
     assert [len(part.entries) for part in tools.parts()] == [2, 2, 2]
     assert [entry for part in tools.parts() for entry in part.entries] == list(tools.entries)

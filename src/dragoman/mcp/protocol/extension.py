@@ -78,7 +78,8 @@ class Topic(Struct, frozen=True, kw_only=True):
     member: str
     """The member of the filter, and of the acknowledgment."""
     sessions: bool = False
-    """Whether sessions of the stateful era, which have no filter, are notified of the keys that `grant` grants them."""
+    """Whether sessions of the stateful era, which have no filter, are notified of the keys that `grant` grants them,
+    once, when they are initialized. Only those are whose clients declared the extension."""
 
 
 class Extension(Struct, frozen=True, kw_only=True):

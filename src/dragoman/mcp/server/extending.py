@@ -66,8 +66,15 @@ class ServerExtension:
         return {}
 
     def grant(self, topic: str, caller: Caller, value: Any) -> Grant | Awaitable[Grant | None] | None:
-        """Return the part of a requested value that a caller is granted; None: nothing of it. `value`: the decoded
-        member of the filter; None for a session of the stateful era, if the topic notifies those."""
+        """Return the part of a requested value that a caller is granted; None: nothing of it. An RpcError refuses the
+        subscription. Any other exception is logged, and grants nothing; so does an awaitable that takes more than 5
+        seconds.
+
+        `value`: the decoded member of the filter, of any type but null: check it. It is None for a session of the
+        stateful era, if the topic notifies those. A session is asked for once, when it is initialized (and again where
+        it moves to another replica): its keys are to last as long as it does, such as that of the caller's account.
+        A notification with a key of its own, such as a new task's, is sent under the lasting key as well.
+        """
         return None
 
     def open(self, home: ServerHome) -> AbstractAsyncContextManager[Any] | None:

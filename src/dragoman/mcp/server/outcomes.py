@@ -18,7 +18,7 @@ from ...jsonrpc.errors import LocalError, RpcError
 from ...rpc.method import LongResult
 from ...rpc.middleware import Call, Middleware, Next
 from ..asking.ask import asker_of
-from ..protocol.admission import Admitted
+from ..protocol.admission import Admitted, SessionState
 from ..protocol.extension import Extension, Extensions, StatefulForm
 from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, Row
 from ..protocol.params import COMPLETE, EmptyResult, InputRequiredResult
@@ -29,9 +29,9 @@ ResultWriter: TypeAlias = Callable[[Any, Admitted], Raw | LongResult]
 """(what a function returned, its call) -> the result for the caller's revision, nearly always as JSON text."""
 
 
-def has_declared(admitted: Admitted, extension: Extension) -> bool:
-    """Return whether the client of a call has declared the extension in its capabilities."""
-    declared = admitted.capabilities.extensions
+def has_declared(origin: Admitted | SessionState, extension: Extension) -> bool:
+    """Return whether the client of a call or a session has declared the extension in its capabilities."""
+    declared = origin.capabilities.extensions
     return isinstance(declared, dict) and extension.name in declared
 
 

@@ -153,7 +153,7 @@ class Server:
         self._service._answers = replace(self._service._answers, dialect=MCP)
         self._service._finishing = write_values(surroundings.stamp)
         self._service._extending = self._extending.middleware
-        self._subscriptions = Subscriptions(self._registry, self._capabilities)
+        self._subscriptions = Subscriptions(self._registry, self._capabilities, extensions=self._extending)
         own = builtin.methods(surroundings, self._registry, self._subscriptions, self._capabilities)
         self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))
         self._link_table()

@@ -1,4 +1,4 @@
-"""Notifies clients of changes: one hub for both eras.
+"""Notifies clients of changes and of extensions' topics: one hub for both eras.
 
 Rules:
 
@@ -11,35 +11,48 @@ Rules:
   far behind is notified of the resource to which it subscribed, instead of those below it.
 - A change of a list is sent only to those who may see the entry that changed.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
-- Every event comes in at `changed` or `updated`, from any thread. With replicas (`spread`) it is sent to the others
-  too, and their events come in at `take`. A session that several replicas know gets an event once, by its number."""
+- A notification of a topic has content: each is sent, in order, to those who were granted its key. Those that wait for
+  a slow reader are bounded (`WAITING`), and counted in the server's budget; the oldest are dropped.
+- The keys of a subscription are granted with the call. Those of a session are granted once, when it is initialized (at
+  each replica that it comes to), since otherwise each notification would cost as many grants as there are sessions.
+- Every event comes in at `changed`, `updated` or `notify`, from any thread. With replicas (`spread`) it is sent to the
+  others too, and their events come in at `take`. A session that several replicas know gets an event once, by its
+  number."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from ...channel import Caller
-from ...jsonrpc.budget import BudgetAdmission
+from ...jsonrpc.budget import Account, Budget, BudgetAdmission
 from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import CallMessage
-from ...jsonrpc.errors import InternalError, InvalidParams, Refusal, too_large
+from ...jsonrpc.errors import InternalError, InvalidParams, Refusal, RpcError, too_large
+from ...repeats import Repeats
 from ...rpc.context import Context
 from ..protocol.admission import Admitted, SessionState
 from ..protocol.dialect import MCP
+from ..protocol.extension import Topic
 from ..protocol.params import SubscriptionFilter, SubscriptionsListenResult
 from ..protocol.results import finish
 from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
-from ..session.changes import ChangeEvent, ChangeKind, Changes, EntryId, Visible, sees
+from ..session.changes import ChangeEvent, ChangeKind, Changes, EntryId, HubEvent, TopicEvent, Visible, sees
+from .extending import ServerExtensions
 from .registry import Capabilities, Registry
+from .topics import GrantedTopics, TopicKey, Topics, with_meta
+
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
 
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
@@ -47,7 +60,11 @@ LAST_DELAY = 2.0
 ORDINARY = 4 * 1024
 """Bytes of a session's subscriptions up to which the server's budget does not count them."""
 _URI = 512
-"""Bytes that a subscription takes beside the characters of its URI."""
+"""Bytes that a subscription takes beside the characters of its URI or key."""
+WAITING: Final = 256
+"""Topics' notifications that wait for one slow reader: as many as requests on one channel. The oldest are dropped."""
+WAITING_SIZE: Final = 1024 * 1024
+"""Bytes of those at most: 16 of the greatest size. All readers' count in the server's budget besides."""
 TRIES = 10
 """Tries to notify a session, which may have no reader; a `subscriptions/listen` is tried as long as it lasts."""
 
@@ -61,15 +78,16 @@ _METHODS: dict[ChangeKind, str] = {
 
 
 class Subscriptions:
-    """The hub of changes: it finds the subscribers of each, and notifies them. `limit`: subscriptions in all;
-    `per_peer`: those of one channel; `uris`: URIs of one subscription or session; `size`: bytes of a subscription's
-    params, or characters of a session's URIs."""
+    """The hub of changes and topics: it finds the subscribers of each, and notifies them. `limit`: subscriptions in
+    all; `per_peer`: those of one channel; `uris`: URIs and keys of one subscription or session; `size`: bytes of a
+    subscription's params, and characters of its or a session's URIs and keys."""
 
     def __init__(
         self,
         registry: Registry,
         capabilities: Capabilities,
         *,
+        extensions: ServerExtensions | None = None,
         limit: int = 10_000,
         per_peer: int = 64,
         uris: int = 1_000,
@@ -77,25 +95,27 @@ class Subscriptions:
     ) -> None:
         self._registry = registry
         self._capabilities = capabilities
+        self._topics = Topics(extensions)
         self.limit: int = limit
         self.per_peer: int = per_peer
         self.uris: int = uris
         self.size: int = size
         self.held = 0
-        """How often a change had to wait for a slow reader."""
+        """How often a notification had to wait for a slow reader."""
         self.dropped = 0
-        """Notifications that were dropped for a session."""
+        """Notifications that were dropped."""
         self._listeners: set[_Listener] = set()
         self._count_by_peer: Counter[Any] = Counter()
         """The number of subscriptions of each peer."""
         self._sessions: weakref.WeakKeyDictionary[Any, _SessionReader] = weakref.WeakKeyDictionary()
         self._by_kind: dict[ChangeKind, set[_Reader]] = {kind: set() for kind in _METHODS}
         self._by_uri: dict[str, set[_Reader]] = {}
+        self._by_key: dict[TopicKey, set[_Reader]] = {}
         self._lock = Lock()
         self._changes = Changes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake = False
-        self._spread: Callable[[ChangeEvent], None] | None = None
+        self._spread: Callable[[HubEvent], None] | None = None
 
     def __len__(self) -> int:
         """Return the number of subscriptions and sessions."""
@@ -122,21 +142,29 @@ class Subscriptions:
     ) -> None:
         """Notify of a list that has changed; safe in any thread. `visible`: decides who may see the `entry` that was
         added, removed or changed; None: every caller."""
-        self._publish(kind, "", entry, visible)
+        self._publish(lambda changes: changes.add(kind, "", entry, visible))
 
     def updated(self, uri: str) -> None:
         """Notify of a resource that has changed; safe in any thread."""
-        self._publish("updated", uri)
+        self._publish(lambda changes: changes.add("updated", uri))
 
-    def _publish(
-        self, kind: ChangeKind, uri: str, entry: EntryId | None = None, visible: Visible | None = None
-    ) -> None:
-        """Send a change in the loop's next turn, once even if it comes again until then."""
+    def notify(self, topic: str, key: str, params: Mapping[str, Any] | Struct) -> None:
+        """Notify those who were granted a key of a topic; safe in any thread. Raises LocalError for an unknown topic,
+        for params that are no JSON object, and for too large ones (`topics.NOTIFICATION`)."""
+        event = self._topics.event(topic, key, params)
+
+        def add(changes: Changes) -> None:
+            self.dropped += not changes.add_topic_event(event)
+
+        self._publish(add)
+
+    def _publish(self, add: Callable[[Changes], None]) -> None:
+        """Send what `add` adds in the loop's next turn: a change once even if it comes again until then."""
         with self._lock:
             loop = self._loop
             if loop is None or not (self._listeners or self._sessions or self._spread is not None):
                 return
-            self._changes.add(kind, uri, entry, visible)
+            add(self._changes)
             if self._awake:
                 return
             self._awake = True
@@ -155,17 +183,17 @@ class Subscriptions:
                     self._spread(part)
             for reader in self._readers(event):
                 if reader.hint is None and (not those or any(sees(one, reader.caller()) for one in those)):
-                    reader.put(ChangeEvent(event.kind, event.uri))
+                    reader.put(event.bare)
 
     # -- replicas
 
-    def spread(self, tell: Callable[[ChangeEvent], None] | None) -> None:
+    def spread(self, tell: Callable[[HubEvent], None] | None) -> None:
         """Pass every event to `tell` from now on, which sends it to the other replicas; None: there are none."""
         self._spread = tell
         if tell is not None:
             self._use_this_loop()
 
-    def take(self, event: ChangeEvent, number: int, *, own: bool) -> None:
+    def take(self, event: HubEvent, number: int, *, own: bool) -> None:
         """Notify this process's subscribers of an event of any replica. `number`: the event's, 0 if events are not
         numbered; `own`: whether it began in this process."""
         message = b""
@@ -173,12 +201,18 @@ class Subscriptions:
             if (own if reader.hint is None else not number) or not self._concerns(event, reader):
                 continue
             if reader.hint is None:
-                reader.put(ChangeEvent(event.kind, event.uri))
+                reader.put(event.bare)
             else:
                 message = message or self.written(event)
                 reader.hint(message, number)
 
-    def concerns(self, event: ChangeEvent, peer: Any) -> bool:
+    async def keys_known(self, peer: Any) -> None:
+        """Wait until it is known which keys a session is granted."""
+        session_reader = self._sessions.get(peer)
+        if session_reader is not None and session_reader.granting is not None:
+            await asyncio.wait([session_reader.granting])
+
+    def concerns(self, event: HubEvent, peer: Any) -> bool:
         """Return whether an earlier event is to be sent to a session that moved here."""
         session_reader = self._sessions.get(peer)
         return (
@@ -187,11 +221,15 @@ class Subscriptions:
             and self._concerns(event, session_reader.reader)
         )
 
-    def _concerns(self, event: ChangeEvent, reader: _Reader) -> bool:
-        return not event.entries or self._registry.shows(event.entries, reader.caller())
+    def _concerns(self, event: HubEvent, reader: _Reader) -> bool:
+        return (
+            isinstance(event, TopicEvent) or not event.entries or self._registry.shows(event.entries, reader.caller())
+        )
 
-    def written(self, event: ChangeEvent) -> bytes:
+    def written(self, event: HubEvent) -> bytes:
         """Return the notification of an event for a session, as JSON."""
+        if isinstance(event, TopicEvent):
+            return _encode(CallMessage(self._topics.method(event), Raw(event.params)))
         return _encode(CallMessage(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else UNSET))
 
     def restore(self, peer: Any, session: SessionState) -> None:
@@ -203,8 +241,12 @@ class Subscriptions:
             self._forget(reader, uri)
         kinds: tuple[ChangeKind, ...] = ("tools", "prompts", "resources") if session.initialized else ()
         self._add(reader, kinds, session.subscriptions - reader.uris)
+        if session.initialized:
+            self._grant_to_session(peer, session)
 
-    def _readers(self, event: ChangeEvent) -> set[_Reader]:
+    def _readers(self, event: HubEvent) -> set[_Reader]:
+        if isinstance(event, TopicEvent):
+            return set(self._by_key.get((event.topic, event.key), ()))
         if event.kind != "updated":
             return set(self._by_kind[event.kind])
         found: set[_Reader] = set()
@@ -221,13 +263,22 @@ class Subscriptions:
             if loop is not self._loop:
                 self._loop, self._awake = loop, False
 
-    def _add(self, reader: _Reader, kinds: Iterable[ChangeKind], uris: Iterable[str] = ()) -> None:
+    def _add(
+        self,
+        reader: _Reader,
+        kinds: Iterable[ChangeKind],
+        uris: Iterable[str] = (),
+        keys: frozenset[TopicKey] = frozenset(),
+    ) -> None:
         self._use_this_loop()
         for kind in kinds:
             self._by_kind[kind].add(reader)
         for uri in uris:
             reader.uris.add(uri)
             self._by_uri.setdefault(uri, set()).add(reader)
+        reader.keys = reader.keys | keys
+        for key in keys:
+            self._by_key.setdefault(key, set()).add(reader)
 
     def drop(self, reader: _Reader) -> None:
         """Remove a reader, to which nothing more is sent."""
@@ -238,15 +289,27 @@ class Subscriptions:
             readers.discard(reader)
         for uri in tuple(reader.uris):
             self._forget(reader, uri)
+        for key in reader.keys:
+            _discard(self._by_key, key, reader)
+        reader.keys = frozenset()
         reader.end()
 
     def _forget(self, reader: _Reader, uri: str) -> None:
         reader.uris.discard(uri)
-        readers = self._by_uri.get(uri)
-        if readers is not None:
-            readers.discard(reader)
-            if not readers:
-                del self._by_uri[uri]
+        _discard(self._by_uri, uri, reader)
+
+    def _check_number(self, uris: int, keys: int) -> None:
+        """Raise InvalidParams for too many URIs and keys of one subscriber."""
+        if uris + keys > self.uris:
+            raise InvalidParams(
+                f"Too many resources and keys of topics are subscribed to: {self.uris} are allowed",
+                {"limit": "uris", "allowed": self.uris},
+            )
+
+    def _check_size(self, size: int) -> None:
+        """Raise RpcError for too long URIs and keys of one subscriber."""
+        if size > self.size:
+            raise MCP.error(too_large("subscription_size", self.size, size))
 
     # -- the stateless era
 
@@ -254,24 +317,17 @@ class Subscriptions:
         """Serve `subscriptions/listen` until the client cancels it (CancelledError) or `close`; return the result's
         JSON.
 
-        Raises RpcError if the server is busy, for too many URIs, and on a wire without messages ahead of an answer.
+        Raises RpcError if the server is busy, for too many URIs and keys, for topics of an extension that the client
+        has not declared, if a `grant` raises one, and on a wire without messages ahead of an answer.
         """
         granted = self._granted(admitted, context.caller)
         self._admit(context.peer)
-        listener = _Listener(self, context, granted)
+        listener = _Listener(self, context)
         self._listeners.add(listener)
         self._count_by_peer[context.peer] += 1
         try:
-            kinds: dict[ChangeKind, Any] = {
-                "tools": granted.tools_list_changed,
-                "prompts": granted.prompts_list_changed,
-                "resources": granted.resources_list_changed,
-            }
-            uris = granted.resource_subscriptions
-            wanted = [kind for kind, agreed_to in kinds.items() if agreed_to is True]
-            self._add(listener.reader, wanted, () if uris is UNSET else uris)
-            # "MUST NOT send any notification on the subscription before it" (basic/patterns/subscriptions)
-            listener.reader.put(_ACKNOWLEDGED)
+            topics = await self._topics.granted_to_call(admitted, context.caller)
+            self._begin(listener, granted, topics)
             if context.peer is None and listener.reader.pending:
                 raise InternalError("subscriptions/listen: this wire carries nothing ahead of an answer")
             await listener.over
@@ -285,16 +341,32 @@ class Subscriptions:
         result = SubscriptionsListenResult(meta={SUBSCRIPTION_ID: context.id})
         return finish(result, admitted.revision, self._registry.surroundings.stamp)
 
+    def _begin(self, listener: _Listener, granted: SubscriptionFilter, topics: GrantedTopics) -> None:
+        """Acknowledge what is granted, and notify of it from now on, unless the server has ended the call meanwhile.
+        Raises RpcError for too many URIs and keys."""
+        uris = () if granted.resource_subscriptions is UNSET else granted.resource_subscriptions
+        self._check_number(len(uris), len(topics.keys))
+        self._check_size(_length(uris, topics.keys))
+        if listener.over.done():
+            return
+        kinds: dict[ChangeKind, Any] = {
+            "tools": granted.tools_list_changed,
+            "prompts": granted.prompts_list_changed,
+            "resources": granted.resources_list_changed,
+        }
+        self._add(listener.reader, [kind for kind, yes in kinds.items() if yes is True], uris, topics.keys)
+        # "MUST NOT send any notification on the subscription before it" (basic/patterns/subscriptions)
+        listener.granted = msgspec.to_builtins(granted) | topics.members
+        listener.reader.put(_ACKNOWLEDGED)
+
     def _granted(self, admitted: Admitted, caller: Caller) -> SubscriptionFilter:
         """Return the requested changes, without those that this server does not have, or not for this caller. Raises
         RpcError for too many of them."""
         requested: SubscriptionFilter = admitted.params.notifications
         can = self._capabilities.stateful()
         uris = requested.resource_subscriptions
-        if uris is not UNSET and len(uris) > self.uris:
-            raise _too_many_uris(self.uris)
-        if admitted.raw is not UNSET and len(admitted.raw) > self.size:
-            raise MCP.error(too_large("subscription_size", self.size, len(admitted.raw)))
+        self._check_number(0 if uris is UNSET else len(uris), 0)
+        self._check_size(0 if admitted.raw is UNSET else len(admitted.raw))
         if uris is not UNSET:
             uris = [uri for uri in uris if not self._registry.hides(uri, caller)]
         return SubscriptionFilter(
@@ -323,14 +395,39 @@ class Subscriptions:
     # -- the stateful era
 
     def join(self, peer: Any) -> None:
-        """Notify a peer of changed lists from now on, because its session is initialized."""
+        """Notify a peer of changed lists, and of the keys of topics that it is granted, from now on, because its
+        session is initialized."""
         self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
+        self._grant_to_session(peer, peer.state)
+
+    def _grant_to_session(self, peer: Any, session: SessionState) -> None:
+        """Begin to grant a session its keys, once."""
+        session_reader = self._session(peer)
+        if session_reader.granting is None and (topics := self._topics.of_session(session)):
+            work = self._add_keys(session_reader, topics, peer.caller)
+            session_reader.granting = asyncio.get_running_loop().create_task(work)
+
+    async def _add_keys(self, session_reader: _SessionReader, topics: list[Topic], caller: Caller) -> None:
+        """Notify a session of the keys that it is granted; of none if they are too many."""
+        try:
+            keys = (await self._topics.granted_to_session(topics, caller)).keys
+            reader, peer = session_reader.reader, session_reader.peer
+            if peer is None or not keys:
+                return
+            uris: set[str] = peer.state.subscriptions
+            self._check_number(len(uris), len(keys))
+            self._check_size(_length(uris, keys))
+            self._count(peer, peer.caller, _taken(uris, keys))
+        except RpcError as error:
+            repeats.warning("a session is notified of no topics: %s", error)
+        else:
+            self._add(reader, (), (), keys)
 
     def leave(self, peer: Any) -> None:
         """Remove a session that is over; one whose peer is garbage-collected is removed by itself."""
         session_reader = None if peer is None else self._sessions.pop(peer, None)
         if session_reader is not None:
-            self.drop(session_reader.reader)
+            session_reader.end()
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
         """Serve `resources/subscribe`. Raises RpcError for an unknown resource, for too many, and if the caller's share
@@ -338,12 +435,10 @@ class Subscriptions:
         session = _session_of(admitted)
         self._registry.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions:
-            if len(session.subscriptions) >= self.uris:
-                raise _too_many_uris(self.uris)
-            size = len(uri) + sum(map(len, session.subscriptions))
-            if size > self.size:
-                raise MCP.error(too_large("subscription_size", self.size, size))
-            self._count(peer, caller, size + _URI * (len(session.subscriptions) + 1))
+            uris, keys = (*session.subscriptions, uri), self._session(peer).reader.keys
+            self._check_number(len(uris), len(keys))
+            self._check_size(_length(uris, keys))
+            self._count(peer, caller, _taken(uris, keys))
         session.subscriptions.add(uri)
         self._add(self._session(peer).reader, (), (uri,))
 
@@ -367,7 +462,7 @@ class Subscriptions:
             return
         self._forget(session_reader.reader, uri)
         if session_reader.reader.kept is not None:
-            session_reader.reader.kept.resize(sum(map(len, those)) + _URI * len(those) or 1)
+            session_reader.reader.kept.resize(_taken(those, session_reader.reader.keys) or 1)
 
     def _session(self, peer: Any) -> _SessionReader:
         session_reader = self._sessions.get(peer)
@@ -380,10 +475,22 @@ def _agreed_to(requested: Any, can: Any, name: str) -> Any:
     return True if requested is True and can is not UNSET and getattr(can, name) is True else UNSET
 
 
-def _too_many_uris(allowed: int) -> InvalidParams:
-    return InvalidParams(
-        f"Too many resources are subscribed to: {allowed} are allowed", {"limit": "uris", "allowed": allowed}
-    )
+def _length(uris: Collection[str], keys: Collection[TopicKey]) -> int:
+    """Return the characters of URIs and keys."""
+    return sum(map(len, uris)) + sum(len(key) for _, key in keys)
+
+
+def _taken(uris: Collection[str], keys: Collection[TopicKey]) -> int:
+    """Return the bytes that URIs and keys of a session take, about."""
+    return _length(uris, keys) + _URI * (len(uris) + len(keys))
+
+
+def _discard(readers: dict[Any, set[_Reader]], about: Any, reader: _Reader) -> None:
+    """Remove a reader from those of a URI or key."""
+    if (found := readers.get(about)) is not None:
+        found.discard(reader)
+        if not found:
+            del readers[about]
 
 
 def _session_of(admitted: Admitted) -> SessionState:
@@ -398,31 +505,88 @@ def _session_of(admitted: Admitted) -> SessionState:
 class _Reader:
     """A subscriber. `pending`: notifications that were not sent yet, the oldest first; `say`: sends one, and returns
     False if it was not accepted; `hint`: called instead with the message and the number of its event, for a session
-    that several replicas know."""
+    that several replicas know; `budget`: returns the server's, None once the subscriber is gone."""
 
-    __slots__ = ("_timer", "caller", "hint", "hub", "kept", "loop", "pending", "say", "tries", "uris")
+    __slots__ = (
+        "_account",
+        "_budget",
+        "_timer",
+        "_waiting",
+        "caller",
+        "hint",
+        "hub",
+        "kept",
+        "keys",
+        "loop",
+        "pending",
+        "say",
+        "tries",
+        "uris",
+    )
 
-    def __init__(self, hub: Subscriptions, say: Callable[[ChangeEvent], bool], caller: Callable[[], Caller]) -> None:
+    def __init__(
+        self,
+        hub: Subscriptions,
+        say: Callable[[HubEvent], bool],
+        caller: Callable[[], Caller],
+        budget: Callable[[], Budget | None],
+    ) -> None:
         self.hub: Subscriptions = hub
-        self.say: Callable[[ChangeEvent], bool] = say
+        self.say: Callable[[HubEvent], bool] = say
         self.caller: Callable[[], Caller] = caller
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.pending: dict[ChangeEvent, None] = {}
+        self.pending: dict[HubEvent, None] = {}
         self.uris: set[str] = set()
+        self.keys: frozenset[TopicKey] = frozenset()
         self.tries: int = 0
         self.hint: Callable[[bytes, int], None] | None = None
         self.kept: BudgetAdmission | None = None
-        """The part of the server's budget for its URIs; None while they are few."""
+        """The part of the server's budget for its URIs and keys; None while they are few."""
         self._timer: asyncio.TimerHandle | None = None
+        self._budget = budget
+        self._account: Account | None = None
+        """The part of the server's budget for topics' notifications that wait; None: none has waited."""
+        self._waiting: dict[TopicEvent, None] = {}
+        """Those of topics among the pending notifications."""
 
-    def put(self, event: ChangeEvent) -> None:
+    def put(self, event: HubEvent) -> None:
         """Send a notification, after those that wait."""
-        if len(self.pending) >= self.hub.uris and event.kind == "updated":
+        if isinstance(event, TopicEvent):
+            self._put_topic_event(event)
+            return
+        if len(self.pending) - len(self._waiting) >= self.hub.uris and event.kind == "updated":
             # a reader that is so far behind is notified of the URI that it named, and not of each resource below it
             event = ChangeEvent("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
             self.flush()
+
+    def _put_topic_event(self, event: TopicEvent) -> None:
+        self.pending[event] = None
+        if self._timer is None:
+            self.flush()
+        if event not in self.pending:
+            return
+        self._waiting[event] = None
+        size = sum(one.size for one in self._waiting)
+        while len(self._waiting) > WAITING or size > WAITING_SIZE:
+            oldest = next(iter(self._waiting))
+            size -= oldest.size
+            del self._waiting[oldest], self.pending[oldest]
+            self.hub.dropped += 1
+        if self._account is None and (budget := self._budget()) is not None:
+            self._account = budget.account(self.caller().owner, drop=self._drop_waiting)
+        if self._account is not None:
+            self._account.set(size)
+
+    def _drop_waiting(self) -> None:
+        """Drop all topics' notifications that wait, because the server keeps too much."""
+        self.hub.dropped += len(self._waiting)
+        for event in self._waiting:
+            del self.pending[event]
+        self._waiting.clear()
+        if self._account is not None:
+            self._account.set(0)
 
     def flush(self) -> None:
         """Send waiting notifications, until one is not accepted: then try again later."""
@@ -436,10 +600,17 @@ class _Reader:
                 return
             self.tries = 0
             self.pending.pop(event, None)
+            if isinstance(event, TopicEvent) and event in self._waiting:
+                del self._waiting[event]
+                if self._account is not None:
+                    self._account.set(self._account.size - event.size)
 
     def end(self) -> None:
         """Drop waiting notifications, and send no more."""
         self.pending.clear()
+        self._waiting.clear()
+        if self._account is not None:
+            self._account.set(0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -452,32 +623,40 @@ _ACKNOWLEDGED = ChangeEvent("updated", "notifications/subscriptions/acknowledged
 class _Listener:
     """A call of `subscriptions/listen`."""
 
-    __slots__ = ("_granted", "_meta", "context", "gone", "over", "reader")
+    __slots__ = ("_meta", "_topics", "context", "gone", "granted", "over", "reader")
 
-    def __init__(self, hub: Subscriptions, context: Context, granted: SubscriptionFilter) -> None:
-        self.reader = _Reader(hub, self._say, lambda: context.caller)
+    def __init__(self, hub: Subscriptions, context: Context) -> None:
+        site: Any = context._site
+        self.reader = _Reader(hub, self._say, lambda: context.caller, lambda: site.runner.call_limit.budget)
+        self._topics = hub._topics
         self.context = context
         self.over: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when the server ends it."""
         self.gone: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when it has ended, for any reason."""
-        self._granted = granted
+        self.granted: dict[str, Any] | None = None
+        """The filter of the acknowledgment; None until then."""
         self._meta = {SUBSCRIPTION_ID: context.id}
 
-    def _say(self, event: ChangeEvent) -> bool:
+    def _say(self, event: HubEvent) -> bool:
+        if isinstance(event, TopicEvent):
+            return self._speak(self._topics.method(event), with_meta(event.params, self._meta))
         if event is _ACKNOWLEDGED:
-            return self._notify(event.uri, {"notifications": self._granted})
+            return self._notify(event.uri, {"notifications": self.granted})
         return self._notify(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
 
     def _notify(self, method: str, params: dict[str, Any]) -> bool:
         # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
-        return self.context.speak(_encode(CallMessage(method, {"_meta": self._meta, **params})), method)
+        return self._speak(method, {"_meta": self._meta, **params})
+
+    def _speak(self, method: str, params: dict[str, Any]) -> bool:
+        return self.context.speak(_encode(CallMessage(method, params)), method)
 
     def close(self) -> None:
         """End the call, because the server ends the subscription."""
         if self.over.done():
             return
-        if self.context.peer is not None:
+        if self.context.peer is not None and self.granted is not None:
             # "A server MUST send `notifications/cancelled` referencing a `subscriptions/listen` request ID when it
             # tears down that subscription stream" (basic/patterns/cancellation); over HTTP the stream itself ends
             self._notify("notifications/cancelled", {"requestId": self.context.id})
@@ -487,24 +666,42 @@ class _Listener:
 class _SessionReader:
     """A session of the stateful era as a subscriber. It refers to its peer only weakly."""
 
-    __slots__ = ("_hub", "_peer", "reader")
+    __slots__ = ("_hub", "_peer", "granting", "reader")
 
     def __init__(self, hub: Subscriptions, peer: Any) -> None:
-        self.reader = reader = _Reader(hub, self._say, self._caller)
+        self.reader = reader = _Reader(hub, self._say, self._caller, self._budget)
         self._hub = hub
         self._peer = weakref.ref(peer, lambda _: hub.drop(reader))
+        self.granting: asyncio.Task[None] | None = None
+        """Grants it its keys; None: there are none to grant, or it is not initialized."""
         reader.hint = getattr(getattr(peer, "_channel", None), "hint", None)
+
+    @property
+    def peer(self) -> Any:
+        """The session's peer; None once it is gone."""
+        return self._peer()
+
+    def end(self) -> None:
+        """Remove it, because the session is over."""
+        if self.granting is not None:
+            self.granting.cancel()
+        self._hub.drop(self.reader)
 
     def _caller(self) -> Caller:
         peer = self._peer()
         return Caller() if peer is None else peer.caller
 
-    def _say(self, event: ChangeEvent) -> bool:
+    def _budget(self) -> Budget | None:
+        peer = self._peer()
+        return None if peer is None else peer._runner.call_limit.budget
+
+    def _say(self, event: HubEvent) -> bool:
         peer = self._peer()
         if peer is None or peer.closed or peer.lapsed:  # a caller whose token has expired gets no notifications either
             self._hub.leave(peer)
             return True
-        if peer.send_droppable(self._hub.written(event), _METHODS[event.kind]):
+        method = self._hub._topics.method(event) if isinstance(event, TopicEvent) else _METHODS[event.kind]
+        if peer.send_droppable(self._hub.written(event), method):
             return True
         if self.reader.tries < TRIES:
             return False

@@ -5,10 +5,10 @@ basic/transports), from where the earlier readers ended; when that one leaves, a
 one reader is a *leg* with a number, which is in the ids of its events: a reader that comes back gets the rest of its
 leg, nothing of the other legs, and new messages.
 
-A change of a list or resource, of which every process learns, is written into the log by the process that has the
-reader; without a reader by none. The number of the last change that readers got is stored with the log, so that the
-process of the next reader first writes the missed ones. If two readers are opened at once, both may get a change: it
-only makes the client read the list again.
+A change of a list or resource, or a topic's notification, of which every process learns, is written into the log by
+the process that has the reader; without a reader by none. The number of the last change that readers got is stored with
+the log, so that the process of the next reader first writes the missed ones. If two readers are opened at two processes
+at once, both may write a change: it may come twice.
 """
 
 from __future__ import annotations
@@ -101,6 +101,8 @@ class HomeStream:
         """Add a reader; return False when the session is over. `back`: number and leg of the last event that a
         returning reader got; None: it is new. Raises BusLost."""
         log = self._writer.log
+        if self._changes is not None:
+            await self._changes.ready()  # what comes before that is missed, and read from the log then
         start = await self._read_progress()
         await self._say_missed(start)
         leg = await self._take_turn(start)

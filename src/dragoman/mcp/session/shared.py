@@ -8,8 +8,8 @@ Rules:
   The number is in the ids of its questions, so that the replica that gets an answer knows where it belongs.
 - It reports every few seconds that it is alive. A replica that was silent for `ALIVE` seconds counts as dead: others
   end its streams.
-- Changes of lists and resources have a log of their own: the replica of a change notifies its subscribers at once, the
-  others when they receive the change, and no subscriber is notified twice.
+- Changes of lists and resources, and notifications of topics, have one log of their own: the replica where one begins
+  notifies its subscribers at once, the others when they receive it, and no subscriber is notified twice.
 - Nothing waits for the engine longer than `PATIENCE` seconds: after that it raises BusLost.
 """
 
@@ -23,14 +23,15 @@ import secrets
 import time
 from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from ...bus.contract import Bus, BusLost, Store, Subscription, reader
 from ...jsonrpc.errors import InternalError, LocalError
-from .changes import ChangeEvent, ChangeHub, ChangeKind, EntryId
+from .changes import ChangeEvent, ChangeHub, ChangeKind, EntryId, HubEvent, TopicEvent
 
 if TYPE_CHECKING:
     from ..asking.request_state import State
@@ -47,8 +48,12 @@ PATIENCE = 5.0
 """Seconds that the engine may take for one operation."""
 AGAIN = 1.0
 """Seconds before changes are sent or read again, after that failed although the engine is connected."""
-EVENTS = 512
-"""Changes that are kept for replicas that were cut off and sessions that move to another replica."""
+EVENTS = 4096
+"""Changes and topics' notifications that are kept for replicas that were cut off and sessions that move to another
+replica."""
+EVENTS_SIZE = 4 * 1024 * 1024
+"""Bytes of these at most, and of the topics' notifications that a replica keeps while the engine is away: later ones
+would remove the earlier from the log anyway."""
 KEPT = 1800.0
 """Seconds for which these changes are kept."""
 NUMBERS = 1 << 16
@@ -70,15 +75,28 @@ class BusMessage(Struct, frozen=True, array_like=True):
 
 
 class LoggedChange(Struct, frozen=True, array_like=True):
-    """A change as it is in the log."""
+    """A change, or a topic's notification, as it is in the log. Those of older servers lack the last members."""
 
     origin: str
-    kind: ChangeKind
+    kind: ChangeKind | Literal["topic"]
     uri: str
+    """Of a topic's notification, the key."""
     entries: tuple[EntryId, ...] = ()
+    topic: str = ""
+    params: bytes = b""
+    serial: int = 0
+    """Its number among those of its replica; 0 for one of an older server."""
+
+    @classmethod
+    def of(cls, event: HubEvent, origin: str, serial: int) -> LoggedChange:
+        if isinstance(event, TopicEvent):
+            return cls(origin, "topic", event.key, (), event.topic, event.params, serial)
+        return cls(origin, event.kind, event.uri, event.entries, serial=serial)
 
     @property
-    def event(self) -> ChangeEvent:
+    def event(self) -> HubEvent:
+        if self.kind == "topic":
+            return TopicEvent(self.topic, self.uri, self.params)
         return ChangeEvent(self.kind, self.uri, self.entries)
 
 
@@ -121,7 +139,15 @@ class Replica:
         self._subscriptions: list[Subscription] = []
         self._beating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._unsent: dict[ChangeEvent, None] = {}
+        self._first: LoggedChange | None = None
+        """The change with the number 1, by which a new log is recognised."""
+        self._serials = count(1)
+        self._unsent: dict[HubEvent, int] = {}
+        """The events that are not in the log yet, with their serials."""
+        self._unsent_size = 0
+        """The bytes of the topics' notifications among them."""
+        self._tried = (0, 0)
+        """The serial of the last event that was to be stored, and the number of the last known one then."""
         self._sending = False
         self._catching_up = False
         self._missed = False
@@ -137,6 +163,7 @@ class Replica:
             await shared._claim()
             known = await shared.read(shared.key("events"))
             shared.events = known[-1][0] if known else 0
+            shared._first = _read_change(known[0][1]) if known and known[0][0] == 1 else None
             shared._subscriptions.append(await bus.subscribe(shared.topic(shared.number), shared._receive))
         shared._subscriptions.append(await bus.subscribe(shared.topic(None), shared._receive))
         bus.on_state = shared._state
@@ -333,12 +360,21 @@ class Replica:
     async def read(self, log: str, after: int = 0) -> list[tuple[int, bytes]]:
         return await self._within_patience(self._required_store.read(log, after))
 
-    # -- changes of lists and resources
+    # -- changes of lists and resources, notifications of topics
 
-    def _spread(self, event: ChangeEvent) -> None:
-        """Pass on a local change."""
-        self._unsent[event] = None
+    def _spread(self, event: HubEvent) -> None:
+        """Pass on a local event."""
+        self._unsent.setdefault(event, next(self._serials))
+        if isinstance(event, TopicEvent):
+            self._unsent_size += event.size
+            while self._unsent_size > EVENTS_SIZE:
+                self._discard_unsent(next(one for one in self._unsent if isinstance(one, TopicEvent)))
+                self._hub.dropped += 1
         self._send_events()
+
+    def _discard_unsent(self, event: HubEvent) -> None:
+        if self._unsent.pop(event, None) is not None and isinstance(event, TopicEvent):
+            self._unsent_size -= event.size
 
     def _send_events(self) -> None:
         if self._unsent and not self._sending and self.bus.alive:
@@ -357,15 +393,24 @@ class Replica:
             self._sending = False
 
     async def _send_next(self) -> None:
-        event = next(iter(self._unsent))
-        change = LoggedChange(self.name, event.kind, event.uri, event.entries)
-        number = 0
-        if self.store is not None:
-            number = await self.append(self.key("events"), _packed(change), KEPT, EVENTS)
-        self._unsent.pop(event, None)
+        event, serial = next(iter(self._unsent.items()))
+        change = LoggedChange.of(event, self.name, serial)
+        body = _packed(change)
+        number = 0 if self.store is None else await self._store_change(serial, body)
+        self._discard_unsent(event)
         if number:
             self._take_change(number, change)
-        await self.send(BusMessage("event", self.name, number=number, body=_packed(change)))
+        await self.send(BusMessage("event", self.name, number=number, body=body))
+
+    async def _store_change(self, serial: int, body: bytes) -> int:
+        """Add a change to the log, once, and return its number. Raises BusLost: then it may be in the log or not."""
+        key = self.key("events")
+        if self._tried[0] == serial:
+            for number, raw in await self.read(key, self._tried[1]):
+                if raw == body:
+                    return number
+        self._tried = serial, self.events
+        return await self.append(key, body, KEPT, EVENTS, EVENTS_SIZE)
 
     def _take_change(self, number: int, change: LoggedChange) -> None:
         """Pass on a change, of this or another replica, unless earlier ones are missing."""
@@ -376,7 +421,7 @@ class Replica:
             self._notify_hub(change, number)
         elif number > self.events:
             self._catch_up_soon()
-        elif number == 1:  # the log is a new one
+        elif number == 1 and not (change.serial and change == self._first):  # the log is a new one
             self._restart_events()
             self._catch_up_soon()
 
@@ -417,10 +462,12 @@ class Replica:
                     self._notify_hub(change, number)
 
     def _notify_hub(self, change: LoggedChange, number: int) -> None:
+        if number == 1:
+            self._first = change
         self._hub.take(change.event, number, own=change.origin == self.name)
 
-    async def past_events(self, after: int) -> list[tuple[int, ChangeEvent]]:
-        """Read the changes whose number is greater than this, as far as they are kept, with their numbers."""
+    async def past_events(self, after: int) -> list[tuple[int, HubEvent]]:
+        """Read the events whose number is greater than this, as far as they are kept, with their numbers."""
         read = [(number, _read_change(raw)) for number, raw in await self.read(self.key("events"), after)]
         return [(number, change.event) for number, change in read if change is not None]
 
