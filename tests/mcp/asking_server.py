@@ -87,6 +87,9 @@ class Stand:
         self.subscriptions = Subscriptions(this, this, **limits)
         self._builtin_methods = builtin.methods(this, this, self.subscriptions, this)
 
+    def written_for(self, revision: Revision) -> ServerCapabilities:
+        return self.stateful()
+
     def stateful(self) -> ServerCapabilities:
         return ServerCapabilities(tools=ToolsCapability(True), resources=ResourcesCapability(True, True))
 

@@ -36,7 +36,8 @@ REASONS = {
         LoggingMessageNotificationParams.data Notification.params Observation.params OutgoingBatch.call(params)
         OutgoingBatch.notify(params) Peer.call(params) Peer.notify(params) Proxy.__call__(args) Proxy.__call__(kwargs)
         Request.params Result.result RouteResponse.body RpcError.__init__(data) RpcError.data RpcError.of(data)
-        SyncBatch.call(params) SyncBatch.notify(params) SyncPeer.call(params) SyncPeer.notify(params)
+        ServerExtension.grant(value) SyncBatch.call(params) SyncBatch.notify(params) SyncPeer.call(params)
+        SyncPeer.notify(params) TopicGrant.value
     """,
     ID: """
         Call.id Context.id Failure.id Malformed.id Malformed.spoils Observation.id Request.id Result.id failure(id)
@@ -55,6 +56,7 @@ REASONS = {
         HistogramExporter.export(kwargs) HistogramExporter.shutdown(kwargs)
         Serving.send() Serving.send(value) Serving.throw() Serving.throw(error)
     """,
+    "the result of the call around which it is": "ServerExtension.around()",
     "the default of a parameter of any type": "Depends()",
     "the result of the edit, which is the engine's user's": "Engine.change()",
     "a mapping where the call is by name, a tuple where it is by position": "Call.arguments",

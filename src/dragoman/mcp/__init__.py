@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     )
     from .server.content import Audio, File, Image
     from .server.context import Context
-    from .server.extending import Grant, ServerExtension
+    from .server.extending import ServerExtension, TopicGrant
     from .server.home import ServerHome
     from .server.marks import prompt, resource, tool
     from .server.schema import Header
@@ -95,7 +95,7 @@ else:
             """,
             "server.content": "Audio File Image",
             "server.context": "Context",
-            "server.extending": "Grant ServerExtension",
+            "server.extending": "ServerExtension TopicGrant",
             "server.home": "ServerHome",
             "server.marks": "prompt resource tool",
             "server.schema": "Header",
@@ -132,7 +132,6 @@ __all__ = [
     "Extension",
     "File",
     "GetPromptResult",
-    "Grant",
     "Header",
     "HttpOptions",
     "Icon",
@@ -171,6 +170,7 @@ __all__ = [
     "ToolAnnotations",
     "ToolError",
     "Topic",
+    "TopicGrant",
     "prompt",
     "resource",
     "tool",

@@ -21,7 +21,7 @@ from dragoman.mcp import Server
 from dragoman.mcp.protocol.extension import Extension, Topic
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
 from dragoman.mcp.server import subscriptions, topics
-from dragoman.mcp.server.extending import Grant, ServerExtension
+from dragoman.mcp.server.extending import ServerExtension, TopicGrant
 from dragoman.mcp.server.home import ServerHome
 from dragoman.mcp.session import changes
 from dragoman.schemes import dial
@@ -59,21 +59,21 @@ class Jobs(ServerExtension):
         self.asked: list[Any] = []
         self.slow: asyncio.Event | None = None
 
-    def grant(self, topic: str, caller: Caller, value: Any) -> Grant | Awaitable[Grant | None] | None:
+    def grant(self, topic: str, caller: Caller, value: Any) -> TopicGrant | Awaitable[TopicGrant | None] | None:
         self.asked.append((topic, value))
         if topic == "news":
-            return Grant(value, frozenset({"all"})) if value is True else None
+            return TopicGrant(value, frozenset({"all"})) if value is True else None
         if value is None:
-            return Grant(None, frozenset({"mine" if caller.identity is None else caller.identity.subject}))
+            return TopicGrant(None, frozenset({"mine" if caller.identity is None else caller.identity.subject}))
         return self._wait(value)
 
-    async def _wait(self, value: Any) -> Grant | None:
+    async def _wait(self, value: Any) -> TopicGrant | None:
         if self.slow is not None:
             await self.slow.wait()
         if not isinstance(value, list):
             raise InvalidParams("jobIds is a list")
         granted = [one for one in value if not one.startswith("-")]
-        return Grant(granted, frozenset(granted)) if granted else None
+        return TopicGrant(granted, frozenset(granted)) if granted else None
 
 
 class Plain(ServerExtension):
@@ -259,7 +259,7 @@ async def test_keys_count_with_the_uris() -> None:
         assert (error["code"], error["data"]) == (-32602, {"limit": "uris", "allowed": 2})
         end.send(listen(2, jobIds=["a"], resourceSubscriptions=["x:a"]))
         assert (await end.next())["method"] == ACKNOWLEDGED
-    app = jobs(Plain(lambda value: Grant(value, frozenset({"k" * 300_000}))))  # more than its client asked for
+    app = jobs(Plain(lambda value: TopicGrant(value, frozenset({"k" * 300_000}))))  # more than its client asked for
     async with listening(app, "memory", jobIds="a") as next_message:
         assert (await next_message())["error"]["data"]["limit"] == "subscription_size"
 
@@ -275,9 +275,9 @@ FAULTS: list[Callable[[Any], Any]] = [
     fails(RuntimeError("broken")),
     fails(LocalError("broken")),
     lambda value: value,
-    lambda value: Grant(value, "abc"),  # type: ignore[arg-type]
-    lambda value: Grant(value, frozenset({1})),  # type: ignore[arg-type]
-    lambda value: Grant(object(), frozenset({"a"})),
+    lambda value: TopicGrant(value, "abc"),  # type: ignore[arg-type]
+    lambda value: TopicGrant(value, frozenset({1})),  # type: ignore[arg-type]
+    lambda value: TopicGrant(object(), frozenset({"a"})),
 ]
 
 
@@ -515,8 +515,8 @@ async def test_a_session_is_asked_for_once_and_only_when_it_is_initialized() -> 
 @pytest.mark.parametrize(
     "granted",
     [
-        lambda value: Grant(None, frozenset(str(number) for number in range(10_000))),
-        lambda value: Grant(None, frozenset({HUGE})),
+        lambda value: TopicGrant(None, frozenset(str(number) for number in range(10_000))),
+        lambda value: TopicGrant(None, frozenset({HUGE})),
         fails(RpcError.of(-32000, "no")),
         fails(RuntimeError("broken")),
     ],
@@ -532,7 +532,7 @@ async def test_a_session_whose_grant_fails_is_notified_of_lists_alone(granted: C
 
 
 async def test_a_session_s_keys_count_with_its_uris_and_in_the_budget() -> None:
-    app = jobs(Plain(lambda value: Grant(None, frozenset({"k" * 5_000}))))
+    app = jobs(Plain(lambda value: TopicGrant(None, frozenset({"k" * 5_000}))))
     app.add_resource(lambda path: path, "x:///{+path}", name="any")
     budget, hub = behind(app).call_limit.budget, behind(app).subscriptions
     async with channel_to(app, "memory") as end:

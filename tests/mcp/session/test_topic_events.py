@@ -17,7 +17,7 @@ from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Caller
 from dragoman.mcp import Server
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
-from dragoman.mcp.server.extending import Grant
+from dragoman.mcp.server.extending import TopicGrant
 from dragoman.mcp.session import shared
 from dragoman.mcp.session.changes import ChangeEvent
 from tests.behind import behind
@@ -43,9 +43,9 @@ class SlowJobs(Jobs):
     """A session's keys are known only later."""
 
     def grant(self, topic: str, caller: Caller, value: Any) -> Any:
-        async def later() -> Grant:
+        async def later() -> TopicGrant:
             await settled()
-            return Grant(None, frozenset({"mine"}))
+            return TopicGrant(None, frozenset({"mine"}))
 
         return later() if value is None else super().grant(topic, caller, value)
 
@@ -89,7 +89,7 @@ async def read_here(two: Ring, at: int) -> None:
     """Wait until a home stream has its reader at this replica."""
 
     def found() -> list[Any]:
-        held: list[Any] = [peer.channel for peer in behind(two.servers[at]).host.peers]
+        held: list[Any] = [peer._channel for peer in behind(two.servers[at]).host.peers]
         return [session for session in held if session.home.has_turn]
 
     await until(found)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .listing import Entry
 
 
-class Grant(Struct, frozen=True):
+class TopicGrant(Struct, frozen=True):
     """The part of a requested value of a topic that a caller is granted."""
 
     value: Any
@@ -65,7 +65,7 @@ class ServerExtension:
         Called once for each entry and revision."""
         return {}
 
-    def grant(self, topic: str, caller: Caller, value: Any) -> Grant | Awaitable[Grant | None] | None:
+    def grant(self, topic: str, caller: Caller, value: Any) -> TopicGrant | Awaitable[TopicGrant | None] | None:
         """Return the part of a requested value that a caller is granted; None: nothing of it. An RpcError refuses the
         subscription. Any other exception is logged, and grants nothing; so does an awaitable that takes more than 5
         seconds.

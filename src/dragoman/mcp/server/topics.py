@@ -22,7 +22,7 @@ from ..protocol.admission import UNREADABLE, Admitted, SessionState
 from ..protocol.encoding import decode
 from ..protocol.extension import Topic
 from ..session.changes import TopicEvent
-from .extending import Grant, ServerExtensions
+from .extending import ServerExtensions, TopicGrant
 from .outcomes import demand, has_declared
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
@@ -109,7 +109,7 @@ class Topics:
                 repeats.error("nothing of the topic %s is granted: `grant` failed", topic.name, exc_info=True)
         return GrantedTopics(members, frozenset(keys))
 
-    async def _grant(self, topic: Topic, caller: Caller, value: Any) -> Grant | None:
+    async def _grant(self, topic: Topic, caller: Caller, value: Any) -> TopicGrant | None:
         """Return what the extension of a topic grants. Raises what its `grant` raises, and TypeError for another
         result."""
         extension = self._extensions.granting(topic.name)
@@ -121,8 +121,10 @@ class Topics:
                 found = await found
         if found is None:
             return None
-        if not isinstance(found, Grant):
-            raise TypeError(f"{type(extension).__name__}.grant returns Grant(value, keys) or None, not {found!r:.100}")
+        if not isinstance(found, TopicGrant):
+            raise TypeError(
+                f"{type(extension).__name__}.grant returns TopicGrant(value, keys) or None, not {found!r:.100}"
+            )
         if not (isinstance(found.keys, set | frozenset) and all(isinstance(key, str) for key in found.keys)):
             raise TypeError(f"{type(extension).__name__}.grant: keys is a set of texts, and not {found.keys!r:.100}")
         return found
