@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dragoman.channel import CallLimit, Channel, Document, Exchange
+from dragoman.jsonrpc.codec import FailedAnswer
+from dragoman.jsonrpc.errors import Refusal
 from dragoman.jsonrpc.limits import Limits
+from dragoman.jsonrpc.messages import ErrorObject
 
 
 class Idle:
@@ -35,3 +38,8 @@ class Idle:
     async def stop(self) -> None: ...
 
     async def drain(self, timeout: float) -> None: ...
+
+
+def refused(refusal: Refusal, text: bytes | None = b"{}") -> FailedAnswer:
+    """An answer of this text that is a refusal."""
+    return FailedAnswer(text, ErrorObject(-32000, refusal.reason), refusal)

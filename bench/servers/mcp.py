@@ -14,7 +14,7 @@ from bench.mcp_load import big, body
 from bench.worker import offer_async
 from dragoman import http_app, serve
 from dragoman.channel import Caller
-from dragoman.jsonrpc.errors import Refusal
+from dragoman.jsonrpc.codec import AnyAnswer, text_of
 from dragoman.mcp import Client, HttpOptions, Server, TextContent
 
 CALL = {"minuend": 42, "subtrahend": 23}
@@ -90,9 +90,9 @@ class Bytes:
         self.gone: Callable[[], None] | None = None
         self.answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         """The end."""
-        self.answer.set_result(answer)
+        self.answer.set_result(text_of(answer))
 
     def stream(self, message: bytes) -> bool:
         """There is nothing ahead of the answer."""

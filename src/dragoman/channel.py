@@ -41,8 +41,8 @@ from .doors import public_dir
 from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
 from .jsonrpc.budget import Budget
 from .jsonrpc.call_limit import CallLimit
-from .jsonrpc.codec import decode, failure
-from .jsonrpc.errors import InternalError, LocalError, Refusal
+from .jsonrpc.codec import AnyAnswer, decode, fail
+from .jsonrpc.errors import InternalError, LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import Limits
 from .jsonrpc.messages import NULL, Malformed, Notification, Request
@@ -355,10 +355,10 @@ class Exchange(Protocol):
     gone: Callable[[], None] | None
     """Set by the served object: called once, on the loop, when the caller went away before the answer."""
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """End the exchange with the answer, or with None when none is owed. `refusal` says that `answer` is our own
-        refusal (HTTP turns "busy" and "draining" into 503, "rate_limited" into 429, "too_large" into 413). A broker's
-        delivery is acknowledged once the answer is confirmed."""
+    def respond(self, answer: AnyAnswer) -> None:
+        """End the exchange: with the text of a result or of a batch, with an error, or with None when no answer is
+        owed. HTTP turns refusals into statuses ("busy" and "draining" into 503, "rate_limited" into 429, "too_large"
+        into 413). A broker's delivery is acknowledged once the answer is confirmed."""
 
     def stream(self, message: bytes) -> bool:
         """Send a message ahead of the answer if the wire can (Server-Sent Events); False if it cannot."""
@@ -461,7 +461,7 @@ def exchanged(served: Servable, x: Exchange) -> None:
         log.error("%s: an exchange raised, reference %s", served.name, reference, exc_info=error)
         message = decode(x.request)
         id = message.id if isinstance(message, Request) else NULL
-        answer = failure(id, InternalError(data={"reference": reference}))
+        answer = fail(id, InternalError(data={"reference": reference}))
         x.respond(None if isinstance(message, Notification) else answer)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from dragoman import Broken, CallTimeout, Closed, Context, Limits, LocalError, RpcError, Service, connect, serve
 from dragoman.channel import Caller, Channel, ChannelError, Receiver
+from dragoman.jsonrpc.codec import FailedAnswer, text_of
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.channel_peer import UNREAD, ChannelPeer
 from dragoman.rpc.middleware import Call, Next
@@ -500,12 +501,12 @@ async def test_a_batch_whose_answers_cannot_be_put_together_is_answered_element_
     real, broken = ErrorAnswers.batch, [True]
     sizes: list[int] = []
 
-    def batch(self: ErrorAnswers, answers: Sequence[bytes], size: int) -> bytes:
+    def batch(self: ErrorAnswers, answers: Sequence[bytes], size: int) -> bytes | FailedAnswer:
         if broken.pop():
             broken.append(False)
             raise ValueError("no batch today")
         broken.append(False)
-        sizes.append(size - len(real(self, answers, size)))
+        sizes.append(size - len(text_of(real(self, answers, size)) or b""))
         return real(self, answers, size)
 
     monkeypatch.setattr(ErrorAnswers, "batch", batch)

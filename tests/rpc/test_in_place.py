@@ -14,7 +14,7 @@ import pytest
 
 from dragoman import Context, LocalError, Service
 from dragoman.channel import Caller
-from dragoman.jsonrpc.codec import read
+from dragoman.jsonrpc.codec import read, text_of
 from dragoman.jsonrpc.leniency import STRICT
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.jsonrpc.messages import Request
@@ -187,7 +187,7 @@ async def test_a_message_ahead_of_the_answer_is_sent_where_the_call_was_asked_un
     async with raw(api) as (_, peer):
         message = read(b'{"jsonrpc":"2.0","method":"says","id":1}', SERVER, STRICT)
         assert isinstance(message, Request)
-        behind(peer).take(message, lambda answer, refusal=None: answers.append(answer), stream, Caller())
+        behind(peer).take(message, lambda answer: answers.append(text_of(answer)), stream, Caller())
         await until(lambda: bool(answers))
         assert json.loads(answers[0] or b"")["result"] is taken
         assert contexts[0].speak(b"late") is False

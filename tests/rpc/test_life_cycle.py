@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 import threading
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from dragoman import BadAnswer, Context, Limits, LocalError, RpcError, Service
 from dragoman.channel import Caller, Exchange
-from dragoman.jsonrpc.errors import Refusal
+from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer, text_of
+from dragoman.jsonrpc.errors import CallRefused, Refusal
 from dragoman.rpc.deadlines import DeadlineClock
 from dragoman.rpc.method import Method, method_of
 from dragoman.rpc.runner import InboundCall, Runner
@@ -31,10 +33,13 @@ class Once:
         self.gone: Any = None
         self.answers: list[bytes | None] = []
         self.refusals: list[Refusal | None] = []
+        self.ended: list[str] = []
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        self.answers.append(answer)
-        self.refusals.append(refusal)
+    def respond(self, answer: AnyAnswer) -> None:
+        self.answers.append(text_of(answer))
+        failed = answer if isinstance(answer, FailedAnswer) else None
+        self.refusals.append(None if failed is None else failed.refusal)
+        self.ended += [failed.ended.kind] if failed is not None and failed.ended is not None else []
 
     def stream(self, message: bytes) -> bool:
         return False
@@ -45,6 +50,63 @@ def _exchange(host: Runner, request: bytes) -> Once:
     taken: Exchange = x
     host.exchange(taken)
     return x
+
+
+# -- what a wire is told of an error ------------------------------------------------------------------
+
+
+def inline() -> int:
+    raise CallRefused(FULL)
+
+
+async def waits() -> int:
+    raise CallRefused(FULL)
+
+
+def plain() -> int:
+    raise CallRefused(FULL)
+
+
+FULL = Refusal("busy", "Busy: no room")
+
+
+@pytest.mark.parametrize("function", [inline, waits, plain])
+async def test_what_a_function_refuses_is_a_refusal_to_its_wire(function: Any) -> None:
+    api = Service("api")
+    api.method(name="f", inline=function is inline)(function)
+    x = _exchange(Runner(behind(api)), b'{"jsonrpc":"2.0","method":"f","id":1}')
+    await until(lambda: bool(x.answers))
+    assert json.loads(x.answers[0] or b"")["error"] == {"code": -32000, "message": "Busy: no room"}
+    assert x.refusals == [FULL]
+
+
+@pytest.mark.parametrize("data", [{"limit": "x" * 400}, {"limit": object()}], ids=["too large", "no JSON"])
+async def test_a_refusal_whose_data_cannot_be_sent_is_one_to_its_wire(data: Any) -> None:
+    api = Service("api", limits=Limits(response_size=300))
+    full = Refusal("busy", "Busy", data)
+
+    @api.method
+    async def f() -> None:
+        raise CallRefused(full)
+
+    x = _exchange(Runner(behind(api)), b'{"jsonrpc":"2.0","method":"f","id":1}')
+    await until(lambda: bool(x.answers))
+    assert len(x.answers[0] or b"") <= 300
+    assert x.refusals == [full]
+
+
+async def test_what_was_ended_while_it_ran_is_no_refusal() -> None:
+    """A refusal says that nothing was begun."""
+    api = Service("api")
+
+    @api.method(timeout=0.01)
+    async def sleeps() -> None:
+        await asyncio.sleep(60)
+
+    x = _exchange(Runner(behind(api)), b'{"jsonrpc":"2.0","method":"sleeps","id":1}')
+    await until(lambda: bool(x.answers))
+    assert (json.loads(x.answers[0] or b"")["error"]["code"], x.refusals) == (-32002, [None])
+    assert x.ended == ["timed_out"]
 
 
 # -- places -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from dragoman.jsonrpc.errors import LocalError, Refusal
 from dragoman.jsonrpc.limits import Limits
 from dragoman.schemes import dial, listen
 from dragoman.transports.udp import LARGEST
+from tests.servable import refused
 
 from .ends import Echo, Recorder, until
 
@@ -193,7 +194,7 @@ async def test_a_refusal_is_an_answer_like_any_other() -> None:
         with client(url) as sock:
             sock.send(b"1")
             await until(lambda: what.exchanges)
-            what.exchanges[0].respond(b"busy", Refusal("busy", "Busy"))
+            what.exchanges[0].respond(refused(Refusal("busy", "Busy"), b"busy"))
             assert await asyncio.get_running_loop().sock_recv(sock, 100) == b"busy"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, final
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from .condensed import LONG, condensed
 from .dropped import overlong
-from .errors import STRING_CODES, LocalError, RpcError, too_large
+from .errors import STRING_CODES, LocalError, Refusal, RpcError, too_large
 from .leniency import STRICT, Leniency
 from .limits import SERVER, Limits
 from .messages import (
@@ -47,6 +47,7 @@ class _Error(Struct, forbid_unknown_fields=True, gc=False):
     data: Raw | UnsetType = UNSET
 
 
+@final
 class PlainMessage(Struct, forbid_unknown_fields=True, gc=False):
     """A 2.0 message in its usual shape; ids that Python would change (1.0, null) are excluded."""
 
@@ -511,19 +512,52 @@ def result(id: Any, value: Any, version: Version = "2.0") -> bytes:
 
 def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:
     """The response to a request that failed. Raises LocalError when `error.data` cannot be written as JSON."""
-    data = UNSET if error.data is None else error.data
-    return encode(Failure(ErrorObject(error.code, error.message, data), id, version))
+    return encode(Failure(_error_member(error), id, version))
 
 
-def error_code(answer: bytes) -> int | None:
-    """The code of an answer that `failure` wrote; None for any other."""
-    if not answer.startswith(_FAILED):
-        return None
-    head = next(head for head in _FAILED if answer.startswith(head))
-    return int(answer[len(head) : answer.index(b",", len(head))])
+def _error_member(error: RpcError) -> ErrorObject:
+    return ErrorObject(error.code, error.message, UNSET if error.data is None else error.data)
 
 
-_FAILED = (b'{"jsonrpc":"2.0","error":{"code":', b'{"result":null,"error":{"code":')
+@final
+class FailedAnswer(Struct, frozen=True, eq=False):
+    """An answer that is an error: its text, and what the text says, so that nobody has to decode it."""
+
+    text: bytes | None
+    """The error as `failure` writes it; None: the caller waits for no answer (a notification)."""
+    error: ErrorObject
+    refusal: Refusal | None = None
+    """Why nothing of the call was begun, if this is our own refusal."""
+    ended: Refusal | None = None
+    """Why the call was ended while it ran, if it was."""
+
+
+AnyAnswer: TypeAlias = bytes | FailedAnswer | None
+"""The text of a result, or of the answers to a batch; an error; None when no answer is owed."""
+
+
+def fail(
+    id: Any,
+    error: RpcError,
+    version: Version = "2.0",
+    *,
+    refusal: Refusal | None = None,
+    ended: Refusal | None = None,
+) -> FailedAnswer:
+    """Return the answer to a request that failed. `refusal`, `ended`: as in FailedAnswer. Raises LocalError when
+    `error.data` cannot be written as JSON."""
+    inner = _error_member(error)
+    return FailedAnswer(encode(Failure(inner, id, version)), inner, refusal, ended)
+
+
+def unanswered(error: RpcError, refusal: Refusal | None) -> FailedAnswer:
+    """Return the failure of a notification, or of what must not be answered: its caller receives nothing."""
+    return FailedAnswer(None, _error_member(error), refusal)
+
+
+def text_of(answer: AnyAnswer) -> bytes | None:
+    """Return the text of an answer; None where no answer is owed."""
+    return answer.text if type(answer) is FailedAnswer else answer
 
 
 def join(answers: Iterable[bytes]) -> bytes:

@@ -6,10 +6,12 @@ Which of them their caller may not make is known before any of them starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ..jsonrpc.codec import AnyAnswer, text_of
 from ..jsonrpc.messages import Notification, Single
 from .observing import Deliver
 
@@ -27,7 +29,7 @@ class BatchResponder(Struct, eq=False):
     messages: Sequence[Single]
     start: Start
     done: Callable[[list[bytes], int], None]
-    fault: Callable[[Single, Exception], bytes | None]
+    fault: Callable[[Single, Exception], AnyAnswer]
     width: int
     allowed: int
     acknowledges: bool = False
@@ -58,7 +60,7 @@ class BatchResponder(Struct, eq=False):
             self.running += 1
             message = self.messages[index]
             try:
-                self.start(message, lambda answer, _=None, index=index: self._delivered(index, answer))
+                self.start(message, partial(self._delivered, index))
             except Exception as error:  # this element's alone
                 self._delivered(index, self.fault(message, error))
         self.stepping = False
@@ -70,16 +72,18 @@ class BatchResponder(Struct, eq=False):
         try:
             self.done([answer for answer in self.answers if isinstance(answer, bytes)], self.size)
         except Exception as error:
-            faults = [answer for message in self.messages if (answer := self.fault(message, error)) is not None]
+            found = [text_of(self.fault(message, error)) for message in self.messages]
+            faults = [answer for answer in found if answer is not None]
             self.done(faults, sum(map(len, faults)) + len(faults) + 1)
 
-    def _delivered(self, index: int, answer: bytes | None) -> None:
+    def _delivered(self, index: int, answer: AnyAnswer) -> None:
         if self.answers[index] is not UNSET:
             return
-        if answer is not None:
-            self.size += len(answer) + 1
-            answer = answer if self.size <= self.allowed else b""
-        self.answers[index] = answer
+        text = text_of(answer)
+        if text is not None:
+            self.size += len(text) + 1
+            text = text if self.size <= self.allowed else b""
+        self.answers[index] = text
         self.running -= 1
         self.left -= self._waited_for(self.messages[index])
         self.step()

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Raw
 
 from ..channel import LIMITS, Broken, Caller, Channel, ChannelError, Closed, Ended, Outgoing, again
-from ..jsonrpc.codec import CallMessage, failure, key, read
+from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, fail, key, read
 from ..jsonrpc.conversation import nameless
 from ..jsonrpc.errors import INVALID_REQUEST, LSP, BadAnswer, Dialect, Refusal, RpcError
 from ..jsonrpc.framing import NO_HEADER
@@ -140,7 +140,7 @@ class ChannelPeer(Peer):
                 calm = channel is not None and channel.writable and not owed.draining
                 if calm and not (owed.inbound or owed.waiting):
                     found = service._answer_inline(raw, self.lenient)
-                    if isinstance(found, bytes):
+                    if found is not None and type(found) is not PlainMessage:
                         self._malformed_in_a_row = 0
                         self.answer(found)
                         return
@@ -234,7 +234,7 @@ class ChannelPeer(Peer):
             answer = self._runner.service._answers.malformed(malformed, self._dialect)
         if (watch := self._watch) is not None:
             watch.refused(malformed, self, self.caller, answer, malformed.refusal, raw)
-        if answer is not None:
+        if answer is not None and answer.text is not None:
             self._conversation.notified = True
         self.answer(answer)
 
@@ -351,7 +351,7 @@ class ChannelPeer(Peer):
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
                 null = None if self._dialect.null_id else UNSET  # its own id would settle the first call at the caller
-                deliver(failure(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
+                deliver(fail(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
         if is_notification:
@@ -360,7 +360,7 @@ class ChannelPeer(Peer):
             # this end closes: that is expected
             level = logging.DEBUG if refusal.kind == "draining" else logging.WARNING
             repeats.log(level, "notification %r from %s dropped: %s", message.method, self._remote, refusal.kind)
-        deliver(call.refused(refusal), refusal)
+        deliver(call.refused(refusal))
 
     def _full(self) -> Refusal:
         limits = self._limits
@@ -499,9 +499,11 @@ class ChannelPeer(Peer):
         """The far end's address, for logs."""
         return self._channel.caller.remote if self._channel is not None else "a lost channel"
 
-    def answer(self, answer: bytes | None, refusal: Refusal | None = None, /, *, count: int = 1) -> None:
+    def answer(self, answer: AnyAnswer, /, *, count: int = 1) -> None:
         """Send an answer, if there is one and a far end; `count`: the number of a batch's answers in it."""
         channel = self._channel
+        if type(answer) is FailedAnswer:
+            answer = answer.text
         if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
             return
         if not channel.writable:
@@ -514,7 +516,7 @@ class ChannelPeer(Peer):
         except ChannelError:
             logger.debug("an answer could not be sent: %s is over", self._remote)
 
-    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
         if answer is not None and origin.reply_stream is None:
             self.answer(answer, count=count)

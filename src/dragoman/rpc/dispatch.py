@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller
-from ..jsonrpc.codec import CallMessage, PlainMessage, ResultMessage, read
+from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, ResultMessage, read, text_of
 from ..jsonrpc.errors import PLAIN, CallRefused, LocalError, Refusal, RpcError, no_way
 from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.limits import Limits
@@ -83,7 +83,7 @@ class MessageAcceptor(MessageEndpoint, Protocol):
     def batched(self, origin: MessageOrigin) -> MessageOrigin:
         """The origin of the elements of an accepted batch."""
 
-    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         """Deliver the answers to a batch, `count` in one text."""
 
 
@@ -121,11 +121,11 @@ class MethodHost(Protocol):
     def _demanded(self) -> frozenset[str] | None:
         """The scopes that its methods demand of callers; None where none demands anything (`access.Access`)."""
 
-    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | PlainMessage | None:
+    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | FailedAnswer | PlainMessage | None:
         """Answer a message in place where that can be; of any other nothing has run, and `read` takes what was decoded
         of it. `lenient`: of the channel on which it came; None: the service's own."""
 
-    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes:
+    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes | None:
         """Return the answer to a message that is too large to be read."""
 
 
@@ -160,8 +160,7 @@ class Dispatcher:
             elif kind is Batch:
                 self._batch(message, acceptor, origin, deliver, raw)  # type: ignore[arg-type]
             elif kind is Malformed and not acceptor.malformed(message):  # type: ignore[arg-type]
-                answer = self.service._answers.malformed(message, acceptor._dialect)  # type: ignore[arg-type]
-                deliver(answer, message.refusal)  # type: ignore[union-attr]
+                deliver(self.service._answers.malformed(message, acceptor._dialect))  # type: ignore[arg-type]
             else:
                 if kind is Result or kind is Failure:
                     if watch is not None:
@@ -182,10 +181,9 @@ class Dispatcher:
                 demand(method, message, caller, service, origin.peer)
         except Exception as error:  # refused, or a fault of the router
             unfit = Refusal("unfit", error.message) if isinstance(error, RpcError) else None
-            why = error.refusal if isinstance(error, CallRefused) else unfit
             if seen is not None:
                 seen.raised(error)
-            deliver(service._answers.failed(message, error, acceptor._dialect), why)
+            deliver(service._answers.failed(message, error, acceptor._dialect, unfit))
             return
         if method is None:
             deliver(service._answers.unknown(message, lambda: service._shown_methods(caller)))
@@ -212,7 +210,7 @@ class Dispatcher:
         answers = self.service._answers
         dialect, watch = acceptor._dialect, self.service._watch
         if not dialect.batches:
-            deliver(answers.no_batch(dialect), Refusal("unfit", "no batches"))
+            deliver(answers.no_batch(dialect))
             return
         elements: list[Single] = []
         for message in batch.messages:
@@ -262,7 +260,9 @@ class Dispatcher:
 
     # -- running
 
-    def run_together(self, calls: Sequence[tuple[MethodHandler, Request | PlainMessage]], lenient: Leniency) -> bytes:
+    def run_together(
+        self, calls: Sequence[tuple[MethodHandler, Request | PlainMessage]], lenient: Leniency
+    ) -> bytes | FailedAnswer:
         """Run a batch of JSON-RPC 2.0 calls in place, none of which waits; returns their answers in one text.
 
         Results are encoded `batch_concurrency` at a time, which is faster than one by one, and bounds what is held.
@@ -315,7 +315,7 @@ class Dispatcher:
                 answer = bytes(value) if isinstance(value, Raw) else write(value)
             except BaseException as error:
                 answer = self._not_run(call, error)
-            found.append(answers.fitting(Request("", UNSET, call.id), answer))
+            found.append(text_of(answers.fitting(Request("", UNSET, call.id), answer)) or b"")
         return b",".join(found)
 
     def _not_run(self, call: Request | PlainMessage, error: BaseException) -> bytes:
@@ -323,13 +323,13 @@ class Dispatcher:
         service = self.service
         message = read(to_json(CallMessage(str(call.method), call.params, call.id)), service.limits, service._lenient)
         if isinstance(message, Malformed):
-            return service._answers.malformed(message) or b""
+            return service._answers.malformed(message).text or b""
         assert isinstance(message, Request)
-        return service._answers.failed(message, error) or b""
+        return service._answers.failed(message, error).text or b""
 
     def run_inline(
         self, method: Method, message: Request | Notification, origin: MessageOrigin, seen: Arrival | None = None
-    ) -> bytes | None:
+    ) -> AnyAnswer:
         """Run a method that does not wait, in place: its answer, or None for a notification."""
         binding, call, context = method.binding, None, None
         try:
@@ -352,7 +352,7 @@ class Dispatcher:
             if call is not None:
                 call.over = True
 
-    def written(self, binding: MethodHandler, message: Request | Notification, value: Any) -> bytes | None:
+    def written(self, binding: MethodHandler, message: Request | Notification, value: Any) -> AnyAnswer:
         """A method's result as the answer to a message of its version; None for a notification."""
         if type(message) is Notification:
             return None
@@ -473,7 +473,7 @@ def make_start(
         if service._watch is not None:
             seen = None if batch is None else batch.seen
             deliver = service._watch.came_in(message, acceptor, origin.caller, deliver, b"", seen)
-        deliver(service._answers.failed(message, error, acceptor._dialect), error.refusal)
+        deliver(service._answers.failed(message, error, acceptor._dialect))
 
     return start_or_refuse
 
@@ -611,7 +611,7 @@ class LooplessAcceptor:
             return
         dispatcher, answers = self._dispatcher, self._dispatcher.service._answers
 
-        async def work() -> bytes | None:
+        async def work() -> AnyAnswer:
             try:
                 site = InlineCall(origin, dispatcher.service, method.life)
                 return dispatcher.written(method.binding, message, await begin(method, message, site))
@@ -620,7 +620,7 @@ class LooplessAcceptor:
                     seen.raised(error)
                 return answers.failed(message, error)
 
-        answer: bytes | None = None
+        answer: AnyAnswer = None
         try:
             answer = drive(work()) if seen is None else seen.run(drive, work())
         except LocalError as error:
@@ -638,5 +638,5 @@ class LooplessAcceptor:
     def batched(self, origin: MessageOrigin) -> MessageOrigin:
         return origin
 
-    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         deliver(answer)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ..channel import Caller, ChannelError
-from ..jsonrpc.codec import error_code
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer
 from ..jsonrpc.errors import INTERNAL_ERROR, CallTimeout, Dialect, Refusal, RpcError
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
 from ..observer import Additions, Kind, Observation, Observer, Outcome, Rejection, SeesRemovals
@@ -48,10 +48,8 @@ Speak: TypeAlias = Callable[[bytes], bool]
 """Sends one message ahead of an answer; False when it was dropped."""
 
 
-class Deliver(Protocol):
-    """Takes the answer to one message, or None when nothing is owed; `refusal`: it is ours, and nothing was begun."""
-
-    def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> object: ...
+Deliver: TypeAlias = Callable[[AnyAnswer], object]
+"""Takes the answer to one message."""
 
 
 class MessageEndpoint(Protocol):
@@ -141,11 +139,11 @@ class ServiceWatch:
         message: Message,
         endpoint: MessageEndpoint,
         caller: Caller,
-        answer: bytes | None,
+        answer: AnyAnswer,
         refusal: Refusal | None,
         raw: bytes = b"",
     ) -> None:
-        """Report a message that came in and went no further."""
+        """Report a message that came in and went no further. `refusal`: why, if it is not answered with that."""
         self.came_in(message, endpoint, caller, nothing, raw).over(answer, refusal)
 
     def responded(
@@ -265,13 +263,11 @@ class Arrival(Struct, eq=False):
     deliver: Deliver
     context: Context | None
     """The context variables with which the handler runs; None: those of the running code."""
-    refusal: Refusal | None = None
-    """Why it is not done, once that is known."""
     _alone: bool = False
 
-    def __call__(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
-        self.over(answer, refusal or self.refusal)
-        self.deliver(answer, refusal)
+    def __call__(self, answer: AnyAnswer, /) -> None:
+        self.over(answer)
+        self.deliver(answer)
 
     def found(self, name: str) -> None:
         """Record the name of the method that does the work."""
@@ -291,14 +287,17 @@ class Arrival(Struct, eq=False):
         """Record what its handler raised."""
         self.seen.error = error
 
-    def over(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        """Report that it is answered, or that nothing is owed."""
+    def over(self, answer: AnyAnswer, refusal: Refusal | None = None) -> None:
+        """Report that it is answered, or that nothing is owed. `refusal`: why, if it is not answered with that."""
         seen = self.seen
         if seen.outcome is not None or self._alone:
             return
+        if type(answer) is FailedAnswer:
+            refusal = refusal or answer.refusal or (answer.ended if seen.error is None else None)
+            if answer.text is not None:
+                seen.code = answer.error.code
+            answer = answer.text
         seen.answer = answer
-        if answer is not None:
-            seen.code = error_code(answer)
         if refusal is not None:
             seen.reason = seen.reason or refusal.reason
             self.end(_REFUSALS.get(refusal.kind, "refused"))
@@ -467,7 +466,7 @@ def rejecting(observers: Sequence[Observer]) -> Callable[[Rejection], None] | No
     return ServiceWatch("", observers).rejected if observers else None
 
 
-def nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
+def nothing(answer: AnyAnswer, /) -> None:
     """No answer is waited for."""
 
 

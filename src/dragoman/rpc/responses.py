@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, field
+from msgspec.structs import replace
 
-from ..jsonrpc.codec import failure, join, requests
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer, fail, join, requests, text_of, unanswered
 from ..jsonrpc.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -24,6 +25,7 @@ from ..jsonrpc.errors import (
     Dialect,
     InternalError,
     LocalError,
+    Refusal,
     RpcError,
     UnfitCaller,
     too_large,
@@ -63,7 +65,9 @@ class ErrorAnswers(Struct, frozen=True):
     switch: Debug = field(default_factory=Debug)
     dialect: Dialect = PLAIN
 
-    def unknown(self, message: Request | Notification, known: Callable[[], Iterable[str]] = tuple) -> bytes | None:
+    def unknown(
+        self, message: Request | Notification, known: Callable[[], Iterable[str]] = tuple
+    ) -> FailedAnswer | None:
         """-32601, or -32700 when the params hold a number that no double holds. `known`: the names that this caller may
         see, of which the nearest is proposed in debug mode."""
         if type(message) is Notification:
@@ -76,13 +80,10 @@ class ErrorAnswers(Struct, frozen=True):
             near = nearest_name(message.method, known()) if len(message.method) <= _NAME else ""
             meant = f"; did you mean {near}?" if near else ""
             data = self._reason(f"there is no method {message.method!r}{meant}")
-        error = RpcError.of(METHOD_NOT_FOUND, "Method not found", data)
-        return failure(message.id, error, message.version)
+        return fail(message.id, RpcError.of(METHOD_NOT_FOUND, "Method not found", data), message.version)
 
-    def malformed(self, message: Malformed, dialect: Dialect | None = None) -> bytes | None:
-        """The answer to a malformed message; None for a response, which is never answered."""
-        if not message.answerable:
-            return None
+    def malformed(self, message: Malformed, dialect: Dialect | None = None) -> FailedAnswer:
+        """The answer to a malformed message; without a text for a response, which is never answered."""
         dialect = dialect or self.dialect
         if message.refusal is not None:
             error = dialect.error(message.refusal)
@@ -90,57 +91,81 @@ class ErrorAnswers(Struct, frozen=True):
             error = RpcError.of(PARSE_ERROR, "Parse error", self._reason(message.reason))
         else:
             error = RpcError.of(INVALID_REQUEST, "Invalid Request", self._reason(message.reason))
-        return failure(_sendable(message.id, dialect), error, message.version)
+        if not message.answerable:
+            return unanswered(error, message.refusal)
+        return fail(_sendable(message.id, dialect), error, message.version, refusal=message.refusal)
 
-    def no_batch(self, dialect: Dialect | None = None) -> bytes:
+    def no_batch(self, dialect: Dialect | None = None) -> FailedAnswer:
         """-32600: this dialect has no batches."""
         error = RpcError.of(INVALID_REQUEST, "Invalid Request: one message at a time; this protocol has no batches")
-        return failure(_sendable(NULL, dialect or self.dialect), error)
+        return fail(_sendable(NULL, dialect or self.dialect), error, refusal=Refusal("unfit", "no batches"))
 
-    def oversized(self, size: int) -> bytes:
+    def oversized(self, size: int) -> FailedAnswer:
         """The answer to a message above `limits.message_size`, which was not read."""
-        return self._error(self.dialect.error(too_large("message_size", self.limits.message_size, size)))
+        refusal = too_large("message_size", self.limits.message_size, size)
+        return self._error(self.dialect.error(refusal), refusal=refusal)
 
-    def _error(self, error: RpcError, version: Version = "2.0") -> bytes:
+    def _error(self, error: RpcError, version: Version = "2.0", refusal: Refusal | None = None) -> FailedAnswer:
         """An error for a request whose id could not be read."""
-        return failure(None if self.dialect.null_id else UNSET, error, version)
+        return fail(None if self.dialect.null_id else UNSET, error, version, refusal=refusal)
+
+    def refused(self, message: Message, refusal: Refusal, dialect: Dialect | None = None) -> FailedAnswer:
+        """The answer to a message of which nothing is begun."""
+        error = (dialect or self.dialect).error(refusal)
+        if isinstance(message, Notification):
+            return unanswered(error, refusal)
+        if isinstance(message, Request):
+            return fail(message.id, error, message.version, refusal=refusal)
+        return fail(NULL, error, refusal=refusal)
 
     def failed(
-        self, message: Request | Notification, error: BaseException, dialect: Dialect | None = None
-    ) -> bytes | None:
+        self,
+        message: Request | Notification,
+        error: BaseException,
+        dialect: Dialect | None = None,
+        refusal: Refusal | None = None,
+    ) -> FailedAnswer:
         """The answer when a method raised. An exception other than RpcError is logged under a reference; an UnfitCaller
-        is logged, and the caller receives its `answer`.
+        is logged, and the caller receives its `answer`. `refusal`: why nothing was begun; CallRefused brings its own.
 
         KeyboardInterrupt is not a failure of the method and is raised on.
         """
         if isinstance(error, KeyboardInterrupt):
             raise error
+        ended: Refusal | None = None
+        if isinstance(error, CallRefused):
+            refusal = error.refusal
         if isinstance(error, UnfitCaller):
             repeats.error("method %r failed: %s", message.method, error, exc_info=error)
             error = error.answer
+            ended = error.refusal if isinstance(error, CallRefused) else None
         if isinstance(error, CallRefused):
             error = (dialect or self.dialect).error(error.refusal)
         if not isinstance(error, RpcError):
             error = self._masked(message.method, error)
         if type(message) is Notification:
             logger.debug("notification %r failed: %s", message.method, error)
-            return None
+            return unanswered(error, refusal)
         id = NULL if error.code == PARSE_ERROR and not error.remote else message.id
         id = _sendable(id, dialect or self.dialect)
         try:
             data = sendable_data(error)
             if data is not error.data:
                 error = RpcError.of(error.code, error.message, data)
-            return self.fitting(message, failure(id, error, message.version))
+            answer = fail(id, error, message.version, refusal=refusal, ended=ended)
+            fitted = self.fitting(message, answer.text or b"")
+            if type(fitted) is FailedAnswer:  # a shorter error, which refuses as the long one did
+                answer = replace(fitted, refusal=refusal, ended=ended)
+            return answer
         except LocalError as fault:
-            return failure(id, self._masked(message.method, fault), message.version)
+            masked = self._masked(message.method, fault)
+            return fail(id, masked, message.version, refusal=refusal, ended=ended)
 
-    def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> bytes | None:
+    def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> AnyAnswer:
         """The answer to a message for which our own code raised; None if none is owed."""
         if isinstance(message, Batch):
-            requests_in = [one for one in message.messages if isinstance(one, Request)]
-            found = [answer for one in requests_in if (answer := self.failed(one, error, dialect)) is not None]
-            return join(found) if found else None
+            found = [self.failed(one, error, dialect).text for one in message.messages if isinstance(one, Request)]
+            return join(filter(None, found)) if found else None
         if isinstance(message, Request | Notification):
             return self.failed(message, error, dialect)
         logger.error("a fault on the way of a message", exc_info=error)
@@ -150,15 +175,18 @@ class ErrorAnswers(Struct, frozen=True):
         self,
         raw: bytes,
         error: Exception,
-        respond: Callable[[bytes | None], object],
+        respond: Callable[[AnyAnswer], object],
         dialect: Dialect | None = None,
     ) -> None:
         """Answer the requests in a text for which our own code raised."""
         batched, requests_in = requests(raw)
-        found = [answer for message in requests_in if (answer := self.failed(message, error, dialect)) is not None]
+        found = [self.failed(message, error, dialect) for message in requests_in]
         if not requests_in:
             logger.error("a fault on the way of a message", exc_info=error)
-        respond(join(found) if batched and found else found[0] if found else None)
+        if batched and found:
+            respond(join(filter(None, map(text_of, found))))
+        else:
+            respond(found[0] if found else None)
 
     def _masked(self, method: str, error: BaseException) -> RpcError:
         reference = os.urandom(6).hex()
@@ -173,12 +201,12 @@ class ErrorAnswers(Struct, frozen=True):
         """The reason as `error.data` in debug mode; the specification's examples have none."""
         return {"reason": reason} if self.switch.on else None
 
-    def fitting(self, message: Request | Notification, answer: bytes, *, shallow: bool = False) -> bytes:
+    def fitting(self, message: Request, answer: bytes, *, shallow: bool = False) -> bytes | FailedAnswer:
         """The answer, or an error when it is above `limits.response_size` or `limits.depth`. `shallow`: its depth is
         known to be small."""
         limits = self.limits
         size = len(answer)
-        if (size <= limits.response_size and size <= 2 * limits.depth) or type(message) is Notification:
+        if size <= limits.response_size and size <= 2 * limits.depth:
             return answer
         if size > limits.response_size:
             refusal = too_large("response_size", limits.response_size, size)
@@ -186,9 +214,9 @@ class ErrorAnswers(Struct, frozen=True):
             refusal = too_large("depth", limits.depth, None, "levels")
         else:
             return answer
-        return failure(message.id, self.dialect.error(refusal), message.version)
+        return fail(message.id, self.dialect.error(refusal), message.version)
 
-    def batch(self, answers: Sequence[bytes], size: int) -> bytes:
+    def batch(self, answers: Sequence[bytes], size: int) -> bytes | FailedAnswer:
         """Answers as one batch of `size` bytes, or one error when that is above `limits.response_size`."""
         if size <= self.limits.response_size:
             return join(answers)

@@ -17,13 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from ..channel import Caller, CallLimit, Closed, Exchange
 from ..jsonrpc.call_limit import busy
-from ..jsonrpc.codec import CallMessage, failure, read
-from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal, no_way
+from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, read
+from ..jsonrpc.errors import Dialect, LocalError, Refusal, no_way
 from ..jsonrpc.limits import Limits
-from ..jsonrpc.messages import NULL, Batch, Failure, Malformed, Message, Notification, Request, Result
+from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
 from .binding.results import to_json
 from .context import Context
 from .deadlines import DeadlineClock
@@ -187,12 +188,11 @@ class InboundCall:
 
     async def _work(self) -> None:
         self._begun = True
-        answer: bytes | None = None
+        answer: AnyAnswer = None
         if self._answered:  # ended before it began
             self._close(None)
             return
         method, message = self.method, self.message
-        refusal: Refusal | None = None
         try:
             if self.seen is not None:
                 self.seen.start()
@@ -209,14 +209,9 @@ class InboundCall:
         except BaseException as error:  # a handler may raise what is not an Exception: it owes an answer all the same
             if self.seen is not None:
                 self.seen.raised(error)
-            refusal = self._refusal_of(error)
             answer = self.runner.service._answers.failed(self.message, error)
         finally:
-            self._close(answer, refusal)
-
-    def _refusal_of(self, error: BaseException) -> Refusal | None:
-        """Return the refusal that its wire receives beside the answer to what the work raised."""
-        return error.refusal if isinstance(error, CallRefused) else None
+            self._close(answer)
 
     def _stepped(self) -> bool:
         """Whether the loop runs this coroutine now, and is not closing it."""
@@ -226,10 +221,10 @@ class InboundCall:
             return False
         return current is not None and self._task in (None, current)
 
-    def _close(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def _close(self, answer: AnyAnswer) -> None:
         """The coroutine has ended. Its slot is released even if the wire fails to take the answer."""
         try:
-            self._deliver_once(answer, refusal)
+            self._deliver_once(answer)
             self.runner.clock.drop(self)
         except Exception:
             logger.exception("call %r: its answer could not be given to its wire", self.method.name)
@@ -251,8 +246,7 @@ class InboundCall:
             return
         if not slots.free:
             if self.method.queue is not None and len(slots.queue) >= self.method.queue:
-                refusal = busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)
-                self._close(self.refused(refusal), refusal)
+                self._close(self.refused(busy(f"concurrency of {self.method.name}", self.method.concurrency or 0)))
                 return
             turn: asyncio.Future[None] = self.loop.create_future()
             slots.queue.append(turn)
@@ -270,14 +264,14 @@ class InboundCall:
         self._slots = slots
         await self._work()
 
-    def _deliver_once(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def _deliver_once(self, answer: AnyAnswer) -> None:
         if self._answered:
             return
         self._answered = True
         deliver, self.deliver = self.deliver, nothing
         try:
             self.acceptor.settle(self)
-            deliver(answer) if refusal is None else deliver(answer, refusal)
+            deliver(answer)
         except Exception as error:  # a fault of ours on the way: the caller still gets an answer
             self.acceptor.settle(self)
             deliver(self.runner.service._answers.failed(self.message, error))
@@ -291,13 +285,9 @@ class InboundCall:
             self._freed = True
             self.acceptor.release(self)
 
-    def refused(self, refusal: Refusal) -> bytes | None:
-        """Return the error that its caller receives instead of a result; None where the caller waits for none."""
-        if self.seen is not None:
-            self.seen.refusal = refusal
-        if isinstance(self.message, Notification):
-            return None
-        return failure(self.message.id, self.acceptor._dialect.error(refusal), self.message.version)
+    def refused(self, refusal: Refusal) -> FailedAnswer:
+        """Return the error that its caller receives instead of a result."""
+        return self.runner.service._answers.refused(self.message, refusal, self.acceptor._dialect)
 
     @property
     def is_here(self) -> bool:
@@ -312,7 +302,7 @@ class InboundCall:
         """Deliver the refusal (None: no answer) now and stop the work as far as possible."""
         self.cancelled = True
         self.runner.clock.drop(self)
-        self._deliver_once(None if refusal is None else self.refused(refusal))
+        self._deliver_once(None if refusal is None else replace(self.refused(refusal), refusal=None, ended=refusal))
         if self._task is not None and self._begun:  # before its first step it would end without releasing its slot
             self._task.cancel()
         for question in tuple(self._questions or ()):
@@ -573,7 +563,7 @@ class Runner:
         try:
             if service._quick and not self.call_limit.draining:
                 found = service._answer_inline(x.request)
-                if isinstance(found, bytes):
+                if found is not None and type(found) is not PlainMessage:
                     x.respond(found)
                     return
                 wire = found
@@ -599,14 +589,10 @@ class Runner:
         self.service._answers.faulty(x.request, error, x.respond)
 
     def _refuse(self, origin: ExchangeOrigin, message: Message, refusal: Refusal) -> None:
-        error, x = self.service._answers.dialect.error(refusal), origin.x
-        if isinstance(message, Request):
-            answer: bytes | None = failure(message.id, error, message.version)
-        else:
-            answer = None if isinstance(message, Notification) else failure(NULL, error)
+        answer, x = self.service._answers.refused(message, refusal), origin.x
         if self.service._watch is not None:
-            self.service._watch.refused(message, origin, x.caller, answer, refusal, x.request)
-        x.respond(answer, refusal)
+            self.service._watch.refused(message, origin, x.caller, answer, None, x.request)
+        x.respond(answer)
 
     async def answer(self, raw: bytes, caller: Caller = HERE.caller) -> bytes | None:
         """One message and its answer."""
@@ -723,7 +709,7 @@ class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
         if refusal is not None:
             if answers is not deliver and call.seen is not None:
                 call.seen.over(None, refusal)
-            deliver(call.refused(refusal), refusal)
+            deliver(call.refused(refusal))
             return
         if notified:  # it goes on when the caller leaves
             call.start()
@@ -762,7 +748,7 @@ class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
         for call in tuple(self.calls or ()):
             call.drop()
 
-    def deliver_batch(self, origin: MessageOrigin, answer: bytes | None, count: int, deliver: Deliver) -> None:
+    def deliver_batch(self, origin: MessageOrigin, answer: AnyAnswer, count: int, deliver: Deliver) -> None:
         deliver(answer)
 
 
@@ -777,9 +763,9 @@ class _Plain:
         self.gone: Callable[[], None] | None = None
         self.future = future
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if not self.future.done():
-            self.future.set_result(answer)
+            self.future.set_result(answer.text if type(answer) is FailedAnswer else answer)
 
     def stream(self, message: bytes) -> bool:
         return False

@@ -21,8 +21,18 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from ..channel import Caller
-from ..jsonrpc.codec import PlainMessage, ResultMessage, first_byte, plain, plain_batch, read
-from ..jsonrpc.errors import LocalError, Refusal, RpcError, too_large
+from ..jsonrpc.codec import (
+    AnyAnswer,
+    FailedAnswer,
+    PlainMessage,
+    ResultMessage,
+    first_byte,
+    plain,
+    plain_batch,
+    read,
+    text_of,
+)
+from ..jsonrpc.errors import LocalError, Refusal, RpcError
 from ..jsonrpc.leniency import STRICT, Leniency, chosen
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
@@ -587,6 +597,8 @@ class Service(Routed):
         found = self._answer_inline(raw)
         if isinstance(found, bytes):
             return found
+        if type(found) is FailedAnswer:
+            return found.text
         return self._answer_read(read(raw, self._limits, self._lenient, found), raw, caller)
 
     async def answer_async(self, raw: bytes, *, caller: Caller = HERE.caller) -> bytes | None:
@@ -595,15 +607,15 @@ class Service(Routed):
 
         return await runner_of_loop(self._runners, self).answer(raw, caller)
 
-    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes:
+    def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes | None:
         """The answer to a message above `limits.message_size`, which is not read."""
         answer = self._answers.oversized(len(raw))
         if self._watch is not None:
-            refusal = too_large("message_size", self._limits.message_size, len(raw))
-            self._watch.refused(Malformed("too_large", refusal.reason), endpoint, Caller(), answer, refusal, raw)
-        return answer
+            malformed = Malformed("too_large", answer.error.message)
+            self._watch.refused(malformed, endpoint, Caller(), answer, None, raw)
+        return answer.text
 
-    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | PlainMessage | None:
+    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | FailedAnswer | PlainMessage | None:
         """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods. `lenient`:
         of the channel on which it came; None: the service's own.
 
@@ -649,7 +661,7 @@ class Service(Routed):
             or (type(id) is str and len(id) > self._limits.id_length)
         )
 
-    def _batch_inline(self, raw: bytes, lenient: Leniency) -> bytes | None:
+    def _batch_inline(self, raw: bytes, lenient: Leniency) -> AnyAnswer:
         wires = plain_batch(raw)
         quick = self._quick
         try:
@@ -696,12 +708,12 @@ class Service(Routed):
 
                 return run_behind(lambda: self._answer_in_background(raw, caller))
         acceptor = LooplessAcceptor(self._dispatcher)
-        answers: list[bytes | None] = []
+        answers: list[AnyAnswer] = []
         origin = HERE if caller is HERE.caller else MessageOrigin(caller)
-        self._dispatcher.dispatch(message, acceptor, origin, lambda answer, _=None: answers.append(answer), raw)
+        self._dispatcher.dispatch(message, acceptor, origin, answers.append, raw)
         if acceptor.error is not None:
             raise acceptor.error
-        return answers[0]
+        return text_of(answers[0])
 
 
 class _IncludedService:

@@ -18,7 +18,7 @@ from functools import partial
 from msgspec import Struct
 
 from ..channel import Caller, ChannelError, Closed, Outgoing, Receiver, Servable, again, exchanged
-from ..jsonrpc.errors import Refusal
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer
 from .in_place import in_place
 
 _numbers = itertools.count(1)
@@ -97,12 +97,14 @@ class _Exchange(Struct, eq=False):
     over: bool = False
     acknowledges: bool = True
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.over:
             return
         self.over = True
         channel = self._channel
         channel._open.discard(self)
+        if type(answer) is FailedAnswer:
+            answer = answer.text
         if answer is not None:
             channel.deliver(answer)
 

@@ -38,7 +38,7 @@ from ..channel import (
     again,
     exchanged,
 )
-from ..jsonrpc.codec import failure
+from ..jsonrpc.codec import AnyAnswer, failure, text_of
 from ..jsonrpc.dropped import overlong
 from ..jsonrpc.errors import PLAIN, LocalError, Refusal, too_large
 from ..jsonrpc.limits import Limits
@@ -99,21 +99,22 @@ class Datagram:
         self._address = address
         self._answered = False
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self._answered:
             return
+        text = text_of(answer)
         self._answered = True
         self._port.listener.left()
-        if answer is None:
+        if text is None:
             return
         allowed = self._port.allowed(len(self.request))
-        if len(answer) > allowed:
+        if len(text) > allowed:
             log.debug(
-                "%s: an answer of %d bytes for %s, allowed are %d", self._port, len(answer), self.caller.remote, allowed
+                "%s: an answer of %d bytes for %s, allowed are %d", self._port, len(text), self.caller.remote, allowed
             )
-            answer = self._too_large(len(answer), allowed)
-        if answer is not None:
-            self._port.send(answer, self._address)
+            text = self._too_large(len(text), allowed)
+        if text is not None:
+            self._port.send(text, self._address)
 
     def stream(self, message: bytes) -> bool:
         """As `Exchange.stream`: not possible on this wire."""
@@ -162,7 +163,7 @@ class _Port(asyncio.DatagramProtocol):
                     )
                 )
             dropped = overlong(data, refusal)
-            datagram.respond(failure(dropped.id, PLAIN.error(refusal)) if dropped.answerable else None, refusal)
+            datagram.respond(failure(dropped.id, PLAIN.error(refusal)) if dropped.answerable else None)
         else:
             exchanged(self.listener.served, datagram)
 

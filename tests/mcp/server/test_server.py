@@ -18,7 +18,8 @@ import trustme
 from dragoman import RpcError, Service, connect, serve
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Admitted, Caller, ChannelError, Denied, Handshake, Identity
-from dragoman.jsonrpc.errors import LocalError, Refusal
+from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer
+from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Client, Context, Server, ToolError
 from dragoman.mcp.asking.forms import CannotAsk
@@ -173,8 +174,8 @@ class Once:
         self.gone: Callable[[], None] | None = None
         self.answer: bytes | None = None
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        self.answer = answer
+    def respond(self, answer: AnyAnswer) -> None:
+        self.answer = answer.text if isinstance(answer, FailedAnswer) else answer
 
     def stream(self, message: bytes) -> bool:
         return False

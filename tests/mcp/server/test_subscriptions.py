@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Caller, Closed, Options
+from dragoman.jsonrpc.codec import AnyAnswer, text_of
 from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp.client.client import Client
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, Revision
@@ -253,8 +254,9 @@ class Post:
         self.takes = streams
         self.answered = asyncio.Event()
 
-    def respond(self, answer: bytes | None, refusal: Any = None) -> None:
-        self.sent.append(None if answer is None else json.loads(answer))
+    def respond(self, answer: AnyAnswer) -> None:
+        text = text_of(answer)
+        self.sent.append(None if text is None else json.loads(text))
         self.answered.set()
 
     def stream(self, message: bytes) -> bool:

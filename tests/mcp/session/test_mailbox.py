@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Broken, Caller, Identity
-from dragoman.jsonrpc.errors import Refusal
+from dragoman.jsonrpc.codec import AnyAnswer, text_of
 from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.server.server import Server
 from tests.behind import behind
@@ -32,8 +32,9 @@ class Delivery:
         self.takes = True
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        self.answer.set_result(None if answer is None else json.loads(answer))
+    def respond(self, answer: AnyAnswer) -> None:
+        text = text_of(answer)
+        self.answer.set_result(None if text is None else json.loads(text))
 
     def stream(self, message: bytes) -> bool:
         return True

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Admitted, Denied, Exchange, Handshake, Identity, Options
-from dragoman.jsonrpc.errors import Refusal
+from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer, fail, text_of, unanswered
+from dragoman.jsonrpc.errors import Refusal, RpcError
 from dragoman.jsonrpc.limits import SERVER, Limits
 from dragoman.net.scheme import SCHEMES
 from dragoman.net.urls import parse
@@ -24,7 +25,7 @@ from dragoman.transports.broker.contract import BrokerMessage, Refused, Take
 from dragoman.transports.broker.listener import BrokerListener
 from tests.engines.hostile import ADD, request
 from tests.engines.wires import PATIENCE, until
-from tests.servable import Idle
+from tests.servable import Idle, refused
 
 from .stores import Recording
 
@@ -116,13 +117,13 @@ class Script:
 class Answering(Held):
     """Served: answers every exchange with the same."""
 
-    def __init__(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def __init__(self, answer: AnyAnswer) -> None:
         super().__init__()
-        self._answer, self._refusal = answer, refusal
+        self._answer = answer
 
     def exchange(self, x: Exchange) -> None:
         self.came.append(x)
-        x.respond(self._answer, self._refusal)
+        x.respond(self._answer)
 
 
 class Scene:
@@ -168,7 +169,7 @@ async def test_a_delivery_is_settled_once(
     async with scene() as one:
         settled = one.adapter.deliver(**fields)
         (x,) = one.held.came
-        x.respond(answer, refusal)
+        x.respond(answer if refusal is None else refused(refusal, answer))
         x.respond(b"2")
         one.adapter.cancel()
         await until(lambda: bool(settled))
@@ -340,7 +341,7 @@ async def test_a_cancel_ends_what_runs_and_what_comes_after_it() -> None:
 async def test_what_finds_no_slot_is_offered_until_nothing_waits() -> None:
     async with scene() as one:
         settled = one.adapter.deliver()
-        one.held.came[0].respond(b"", BUSY)
+        one.held.came[0].respond(refused(BUSY))
         assert settled == []
         assert one.listener.measures()["deliveries_waiting"] == 1
         await until(lambda: len(one.held.came) == 2)
@@ -355,7 +356,7 @@ async def test_one_that_is_over_does_not_keep_those_behind_it_waiting() -> None:
     async with scene() as one:
         first, second = one.adapter.deliver(correlation="first"), one.adapter.deliver(correlation="second")
         for x in list(one.held.came):
-            x.respond(b"", BUSY)
+            x.respond(refused(BUSY))
         one.adapter.cancel("first")
         assert first == ["nothing_owed"]
         await until(lambda: len(one.held.came) == 3)
@@ -367,7 +368,7 @@ async def test_one_that_is_over_does_not_keep_those_behind_it_waiting() -> None:
 async def test_what_waits_goes_back_when_the_listener_closes() -> None:
     async with scene() as one:
         settled = one.adapter.deliver()
-        one.held.came[0].respond(b"", BUSY)
+        one.held.came[0].respond(refused(BUSY))
         await one.listener.close()
         assert settled == ["retry"]
         late = one.adapter.deliver()
@@ -485,42 +486,42 @@ async def test_outages_are_counted_once_each() -> None:
 RESULT = b'{"jsonrpc":"2.0","result":1,"id":1}'
 
 
-def fault(code: int) -> bytes:
-    return b'{"jsonrpc":"2.0","error":{"code":%d,"message":"m"},"id":1}' % code
+def fault(code: int, refusal: Refusal | None = None) -> FailedAnswer:
+    return fail(1, RpcError.of(code, "m"), refusal=refusal)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["here", "shared"])
 @pytest.mark.parametrize(
-    ("answer", "refusal", "kept"),
+    ("answer", "kept"),
     [
-        (RESULT, None, True),
-        (None, None, True),  # of a notification
-        (fault(-32603), None, True),
-        (fault(-32000), None, True),
-        (fault(1001), None, True),
-        (b'{"result":1,"error":null,"id":1}', None, True),
-        (b"[" + RESULT + b"," + fault(-32601) + b"]", None, True),
-        (fault(-32601), None, False),
-        (fault(-32602), None, False),
-        (fault(-32600), None, False),
-        (fault(-32700), None, False),
-        (b'{"result":null,"error":{"code":-32601,"message":"m"},"id":1}', None, False),
-        (fault(-32000), Refusal("rate_limited", "Rate limited", {}), False),
-        (fault(-32000), Refusal("forbidden", "Forbidden", {}), False),
-        (fault(-32000), Refusal("too_large", "Too large", {}), False),
-        (fault(-32602), Refusal("unfit", "no such method", {}), False),
+        (RESULT, True),
+        (None, True),  # of a notification
+        (unanswered(RpcError.of(-32602, "m"), None), True),
+        (fault(-32603), True),
+        (fault(-32000), True),
+        (fault(1001), True),
+        (b'{"result":1,"error":null,"id":1}', True),
+        (b"[" + RESULT + b"," + (fault(-32601).text or b"") + b"]", True),
+        (fault(-32601), False),
+        (fault(-32602), False),
+        (fault(-32600), False),
+        (fault(-32700), False),
+        (fail(1, RpcError.of(-32601, "m"), "1.0"), False),
+        (fault(-32000, Refusal("rate_limited", "Rate limited", {})), False),
+        (fault(-32000, Refusal("forbidden", "Forbidden", {})), False),
+        (fault(-32000, Refusal("too_large", "Too large", {})), False),
+        (fault(-32602, Refusal("unfit", "no such method", {})), False),
     ],
 )
-async def test_only_the_answer_of_a_call_that_began_is_kept(
-    answer: bytes | None, refusal: Refusal | None, kept: bool, shared: bool
-) -> None:
+async def test_only_the_answer_of_a_call_that_began_is_kept(answer: AnyAnswer, kept: bool, shared: bool) -> None:
     store = Recording() if shared else None
-    async with scene(held=Answering(answer, refusal), store=store) as one:
+    async with scene(held=Answering(answer), store=store) as one:
         for _ in range(2):
             settled = one.adapter.deliver(headers={"key": "k"})
             await until(lambda settled=settled: settled)  # type: ignore[misc]
         assert len(one.held.came) == (1 if kept else 2)
-        assert [message.body for _, message in one.adapter.sent] == ([] if answer is None else [answer] * 2)
+        text = text_of(answer)
+        assert [message.body for _, message in one.adapter.sent] == ([] if text is None else [text] * 2)
         assert store is None or len(store.values) == kept
 
 

@@ -23,7 +23,7 @@ from dragoman.transports.broker.memory import MemoryAdapter, broker
 from tests.engines.brokers import name
 from tests.engines.hostile import ADD, request
 from tests.engines.wires import PATIENCE, adapter, calculator, until
-from tests.servable import Idle
+from tests.servable import Idle, refused
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ class Held(Idle):
     def exchange(self, x: Exchange) -> None:
         self.came.append(x)
         if not self._place():
-            x.respond(b"busy", Refusal("busy", "Busy", {}))
+            x.respond(refused(Refusal("busy", "Busy"), b"busy"))
 
 
 class Sender:

@@ -21,7 +21,7 @@ from dragoman.rpc.servable import ServableService
 from dragoman.transports.http.app import App, HttpRequest, Reply
 from tests.behind import behind
 from tests.calculator import calculator
-from tests.servable import Idle
+from tests.servable import Idle, refused
 
 from ..ends import Echo
 from .cases import ANSWER, CALL, PATIENCE, answer, error, get, post
@@ -168,7 +168,7 @@ async def test_refusals_and_faults() -> None:
     def raises(x: Exchange) -> None:
         raise RuntimeError("secret")
 
-    driven = Driven({"": Scripted(lambda x: x.respond(b"{}", Refusal("busy", "no", {"retry_after": 3})))})
+    driven = Driven({"": Scripted(lambda x: x.respond(refused(Refusal("busy", "no", {"retry_after": 3}))))})
     driven.body()
     status, headers, body = await driven.answered()
     assert (status, headers["retry-after"], body) == (503, "3", b"{}")

@@ -24,6 +24,7 @@ from dragoman.transports.http.parse import split_target
 from dragoman.transports.http.websocket import WebSocket
 from tests.behind import behind
 from tests.calculator import calculator
+from tests.servable import refused
 
 from ..ends import options, until
 from .cases import ANSWER, CALL, NOTE, PATIENCE, answer, chunked, error, get, post, rest
@@ -113,15 +114,15 @@ async def test_busy_draining_and_too_large() -> None:
     async with asked(scripted) as (_, reader, writer):
         for kind, status, after in (("busy", 503, "7"), ("draining", 503, "7"), ("too_large", 413, None)):
             writer.write(post())
-            (await scripted.next()).respond(b"{}", Refusal(kind, "no", {"retry_after": 7}))
+            (await scripted.next()).respond(refused(Refusal(kind, "no", {"retry_after": 7})))
             got = await answer(reader)
             assert (got.status, got.body, got.headers.get("retry-after")) == (status, b"{}", after)
         writer.write(post())
-        (await scripted.next()).respond(None, Refusal("busy", "no"))
+        (await scripted.next()).respond(refused(Refusal("busy", "no"), None))
         got = await answer(reader)
         assert (got.status, got.body, got.headers.get("content-type")) == (503, b"", None)
         writer.write(post())
-        (await scripted.next()).respond(b"{}", Refusal("timed_out", "late"))
+        (await scripted.next()).respond(refused(Refusal("timed_out", "late")))
         assert (await answer(reader)).status == 200
         scripted.call_limit.draining = True
         for path, found in (("/ready", (503, b'{"status":"draining"}')), ("/live", (200, b'{"status":"live"}'))):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
-from ...jsonrpc.codec import failure
+from ...jsonrpc.codec import FailedAnswer, failure
 from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Refusal, RpcError
 from ...transports.http.messages import JSON_LINES, STATUSES, Lines, Reply, retry_after
 from ..protocol.dialect import MCP
 from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
-from ..session.refusals import SessionRefusal, is_error
+from ..session.refusals import SessionRefusal
 
 _STATUS: Final = {
     METHOD_NOT_FOUND: 404,  # "it MUST respond with 404 Not Found" (2026's basic/transports/streamable-http)
@@ -41,35 +40,24 @@ _REFUSED: Final[Mapping[str, int]] = {
 """The HTTP statuses of a session's refusals."""
 
 
-class _Error(Struct):
-    code: int
-
-
-class _Failure(Struct):
-    error: _Error
-
-
-_code = msgspec.json.Decoder(_Failure).decode
-
-
-def status_of(answer: bytes, refusal: Refusal | None) -> int:
-    """Return the HTTP status of a stateless request's answer that is an error or a refusal."""
+def status_of(answer: FailedAnswer) -> int:
+    """Return the HTTP status of a stateless request's error."""
+    refusal, code = answer.refusal, answer.error.code
     if refusal is not None and refusal.kind in STATUSES:
         return STATUSES[refusal.kind]
-    code = _code(answer).error.code
     if refusal is not None and code in (INVALID_PARAMS, INVALID_REQUEST):
         # "A request missing any required field is malformed; [...] the response status MUST be 400" (basic/index)
         return 400
     return _STATUS.get(code, 200)
 
 
-def status_in_session(answer: bytes) -> int:
-    """Return the HTTP status of a session's answer.
+def status_in_session(answer: FailedAnswer) -> int:
+    """Return the HTTP status of a session's error.
 
     "If the server cannot accept the input, it MUST return an HTTP error status code (e.g., 400 Bad Request)"
     (basic/transports)
     """
-    return 400 if is_error(answer) and _code(answer).error.code in _NOT_ACCEPTED else 200
+    return 400 if answer.error.code in _NOT_ACCEPTED else 200
 
 
 def refuse(

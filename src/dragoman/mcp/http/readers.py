@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ...channel import Caller
+from ...jsonrpc.codec import FailedAnswer
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
 from ...rpc.responses import ErrorAnswers
@@ -19,7 +20,7 @@ from ...transports.http.messages import JSON_LINES, Lines, Reply
 from ...transports.http.sse import event
 from ..protocol import dialect
 from ..session.backend import McpBackend
-from ..session.refusals import FAILED, NO_STREAM, SessionRefusal
+from ..session.refusals import NO_STREAM, SessionRefusal
 from .authorization import Expiry, start_expiry
 from .errors import refuse, send_refusal, status_in_session, turn_away
 from .sse_reply import SSE_LINES, SseReply
@@ -56,10 +57,13 @@ class HttpReader(Struct, eq=False):
 
     # -- the whole answer
 
-    def answer(self, answer: bytes, session: str = "") -> None:
+    def answer(self, answer: bytes | FailedAnswer, session: str = "") -> None:
         lines: Lines = ((SESSION, session),) if session else ()
+        status = 200
+        if type(answer) is FailedAnswer:
+            status = status_in_session(answer)
+            answer = answer.text or b""
         if self.whole:
-            status = status_in_session(answer) if answer.startswith(FAILED) else 200
             self.reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
         else:
             self.reply.respond(200, (*SSE_LINES, *lines), event(answer))
@@ -146,6 +150,6 @@ def refuse_malformed(reply: Reply, message: Malformed, answers: ErrorAnswers, *,
     if message.answerable:
         spoken = msgspec.structs.replace(dialect.MCP, null_id=null)
         reply.reject(400, message.reason)
-        reply.respond(400, JSON_LINES, answers.malformed(message, spoken) or b"")
+        reply.respond(400, JSON_LINES, answers.malformed(message, spoken).text or b"")
     else:
         refuse(reply, 400, message.reason, null=null)

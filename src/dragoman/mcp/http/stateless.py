@@ -8,11 +8,11 @@ from typing import ClassVar
 from msgspec import Struct
 
 from ...channel import Caller
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer
 from ...jsonrpc.errors import Refusal
 from ...transports.http.messages import JSON_LINES, STATUSES, Reply, retry_after
 from ...transports.http.sse import event
 from ..session.backend import McpBackend
-from ..session.refusals import FAILED, is_error
 from .authorization import Expiry, start_expiry
 from .errors import status_of, turn_away
 from .head import RequestHead
@@ -46,21 +46,24 @@ class StatelessExchange(Struct, eq=False):
             self.reply.finish() if self.sse is None else self.sse.finish()
             self.left()
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.over:
             return
         self.over = True
         if self.expiry is not None:
             self.expiry.cancel()
+        text = answer.text if type(answer) is FailedAnswer else answer
         if self.sse is not None:
             # "The final JSON-RPC response SHOULD terminate the stream"
-            self.sse.finish(b"" if answer is None else event(answer))
-        elif answer is None:
-            self._respond_without_answer(refusal)
-        elif refusal is None and self.known.json and not answer.startswith(FAILED):
-            self.reply.respond(200, JSON_LINES, answer)
+            self.sse.finish(b"" if text is None else event(text))
+        elif text is None:
+            self._respond_without_answer(answer.refusal if type(answer) is FailedAnswer else None)
+        elif type(answer) is FailedAnswer:
+            self._respond_error(answer, text)
+        elif self.known.json:
+            self.reply.respond(200, JSON_LINES, text)
         else:
-            self._respond_whole(answer, refusal)
+            self.reply.respond(200, SSE_LINES, event(text))
 
     def _respond_without_answer(self, refusal: Refusal | None) -> None:
         if self.owed:  # it was cancelled, but not by its caller
@@ -71,13 +74,13 @@ class StatelessExchange(Struct, eq=False):
         else:
             turn_away(self.reply, None, refusal)
 
-    def _respond_whole(self, answer: bytes, refusal: Refusal | None) -> None:
-        status = 200 if refusal is None and not is_error(answer) else status_of(answer, refusal)
+    def _respond_error(self, answer: FailedAnswer, text: bytes) -> None:
+        status, refusal = status_of(answer), answer.refusal
         if status == 200 and not self.known.json:
-            self.reply.respond(200, SSE_LINES, event(answer))
+            self.reply.respond(200, SSE_LINES, event(text))
         else:
             lines = retry_after(refusal) if refusal is not None and refusal.kind in STATUSES else ()
-            self.reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, answer)
+            self.reply.respond(status, (*JSON_LINES, *lines) if lines else JSON_LINES, text)
 
     def stream(self, message: bytes) -> bool:
         """Send a message ahead of the answer. False if the caller accepts no stream, or reads too slowly."""

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw
 
 from ...channel import Caller
-from ...jsonrpc.codec import read
-from ...jsonrpc.errors import Refusal, RpcError
+from ...jsonrpc.codec import AnyAnswer, read, text_of
+from ...jsonrpc.errors import RpcError
 from ...jsonrpc.leniency import STRICT
 from ...jsonrpc.messages import Failure, Result
 from ...rpc.binding.results import to_json
@@ -41,9 +41,9 @@ class _Exchange:
         self.gone: Callable[[], None] | None = None
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if not self.answer.done():
-            self.answer.set_result(answer or b"")
+            self.answer.set_result(text_of(answer) or b"")
 
     def stream(self, message: bytes) -> bool:
         return False

@@ -18,7 +18,7 @@ def take_batch(
     peer: ChannelPeer,
     caller: Caller,
     stream: Callable[[bytes], bool],
-    respond: Callable[[bytes | None], None],
+    respond: Deliver,
     accept: Callable[[], None],
 ) -> bool:
     """Serve a batch of messages; return whether an answer is owed. `stream` sends a message ahead of the answers,

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from ...allowance import NoRoom, Slots, owner_of
 from ...channel import Broken, Caller, ChannelError, Closed, Exchange, Outgoing, Receiver
 from ...jsonrpc.call_limit import busy
-from ...jsonrpc.codec import failure, key
+from ...jsonrpc.codec import key
 from ...jsonrpc.messages import Batch, Message, Request
 from ...rpc.channel_peer import ChannelPeer
 from ..protocol.dialect import MCP
@@ -48,8 +48,8 @@ class MailboxSessions:
         if known is None or begins:  # a client that begins again has forgotten the old one
             known = self._begin(x.caller, mailbox)
             if known is None:
-                refusal = busy("sessions", self._server.options.sessions)
-                x.respond(failure(message.id, MCP.error(refusal)) if type(message) is Request else None, refusal)
+                full = busy("sessions", self._server.options.sessions)
+                x.respond(self._server.host.service._answers.refused(message, full, MCP))
                 return True
         if isinstance(message, Batch):  # the revisions that use brokers have none
             return False

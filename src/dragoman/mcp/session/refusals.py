@@ -1,4 +1,4 @@
-"""Why a session refuses a message, and which answers are errors."""
+"""Why a session refuses a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..protocol.dialect import MCP
 
 TURNED_AWAY: Final = frozenset({"busy", "draining", "rate_limited", "too_large", "forbidden"})
 """The kinds of refusals that each wire sends in its own form, if no part of the answer was sent yet."""
-FAILED: Final = b'{"jsonrpc":"2.0","error":'
 
 
 class SessionRefusal(Struct, frozen=True):
@@ -43,8 +42,3 @@ def too_much(refusal: Refusal) -> SessionRefusal:
 def too_many_sessions(sessions: int) -> SessionRefusal:
     """Return the refusal of a session beyond the limit."""
     return SessionRefusal("full", MCP.error(busy("sessions", sessions)))
-
-
-def is_error(answer: bytes) -> bool:
-    """Return whether an answer is an error."""
-    return answer.startswith(FAILED)

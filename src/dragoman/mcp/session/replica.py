@@ -24,8 +24,9 @@ import msgspec
 from ...bus.contract import BusLost
 from ...channel import Caller, Closed, Ended
 from ...jsonrpc.codec import encode, read
-from ...jsonrpc.errors import InternalError, Refusal
+from ...jsonrpc.errors import InternalError
 from ...jsonrpc.messages import Batch, Failure, Malformed, Notification, Request, Result, Single
+from ...rpc.observing import nothing
 from ..protocol import dialect
 from ..protocol.options import HttpOptions
 from . import record as records
@@ -241,7 +242,7 @@ class ReplicaSessions:
         service = self.table.host.service
         message = read(raw, service.limits, service._lenient)
         if not isinstance(message, Request | Batch):
-            session.peer.take(message, _do_nothing, session.say, session.caller, raw)
+            session.peer.take(message, nothing, session.say, session.caller, raw)
 
     async def _read_forwarded(self, session: Session) -> None:
         """Read messages that were forwarded, but did not arrive over the bus. Raises BusLost."""
@@ -447,10 +448,6 @@ def _number(id: msgspec.Raw) -> Any:
         return msgspec.json.decode(id)
     except msgspec.DecodeError:
         return None
-
-
-def _do_nothing(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
-    pass
 
 
 async def _unless_away(work: Coroutine[Any, Any, Any]) -> None:

@@ -32,7 +32,7 @@ from msgspec import UNSET, Struct
 from ...allowance import NoRoom, Owner, Slots, owner_of
 from ...bus.contract import BusLost
 from ...channel import Caller, ChannelError, Closed, Outgoing, Receiver
-from ...jsonrpc.errors import Refusal
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer
 from ...jsonrpc.messages import Batch, Malformed, Message, Request, Single
 from ...rpc.channel_peer import ChannelPeer
 from ...rpc.dispatch import forbidden_batch
@@ -56,7 +56,6 @@ from .refusals import (
     NO_STREAM,
     TURNED_AWAY,
     SessionRefusal,
-    is_error,
     too_many_sessions,
     too_much,
 )
@@ -493,13 +492,14 @@ class Session:
         else:
             if elsewhere is not None:
                 await elsewhere.forward(self, message, raw)
-            refusals: list[Refusal | None] = []  # nothing is owed: it is taken on, or not, at once
-            peer.take(message, lambda _, refusal=None: refusals.append(refusal), self.say, caller, raw)
+            answers: list[AnyAnswer] = []  # nothing is owed: it is taken on, or not, at once
+            peer.take(message, answers.append, self.say, caller, raw)
+            refusals = [one.refusal for one in answers if type(one) is FailedAnswer and one.refusal is not None]
             self.rest()
             if isinstance(message, Malformed):
                 reader.refuse_malformed(message)
-            elif (refusal := next(filter(None, refusals), None)) is not None:
-                reader.turn_away(None, refusal)
+            elif refusals:
+                reader.turn_away(None, refusals[0])
             else:
                 reader.accept()
 
@@ -562,7 +562,7 @@ class Responder(Struct, eq=False):
         if owed and not (session.options.json and self.reader.whole):
             self._open()
 
-    def deliver(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:
+    def deliver(self, answer: AnyAnswer, /) -> None:
         """Send the answer; None when nothing is owed, or the call was cancelled."""
         if self.over:
             return
@@ -571,10 +571,8 @@ class Responder(Struct, eq=False):
         if session.responders:
             session.responders.pop(self, None)
         if self.begins:
-            if answer is None or is_error(answer):
-                if answer is not None and refusal is not None and refusal.kind in TURNED_AWAY and self.stream is None:
-                    self.reader.turn_away(answer, refusal)
-                else:
+            if answer is None or type(answer) is FailedAnswer:
+                if not self._turned_away(answer):
                     self._answer(answer)
                 session.end(Closed("initialize was refused"))
             else:
@@ -582,13 +580,20 @@ class Responder(Struct, eq=False):
             return
         if self.stream is None:  # otherwise the session is in use until the stream ends
             session.rest()
-        if answer is not None and refusal is not None and self.stream is None and refusal.kind in TURNED_AWAY:
-            self.reader.turn_away(answer, refusal)
+        if type(answer) is FailedAnswer and self._turned_away(answer):
             return
         if self.saves and (change := session.changed()) is not None:
             session.run(self._save(change, answer))
         else:
             self._answer(answer)
+
+    def _turned_away(self, answer: FailedAnswer | None) -> bool:
+        """Send a refusal for which the wire has a form of its own, where nothing was sent yet; False for others."""
+        refusal = None if answer is None else answer.refusal
+        if answer is None or refusal is None or refusal.kind not in TURNED_AWAY or self.stream is not None:
+            return False
+        self.reader.turn_away(answer.text, refusal)
+        return True
 
     async def _keep(self, answer: bytes) -> None:
         """Answer `initialize`, once every process can find the session."""
@@ -602,7 +607,7 @@ class Responder(Struct, eq=False):
             self.session.end(Closed("the session could not be kept"))
             self.reader.send_refusal(refusal, self.id)
 
-    async def _save(self, change: Delta, answer: bytes | None) -> None:
+    async def _save(self, change: Delta, answer: AnyAnswer) -> None:
         """Answer a request that changed the session, once every process can know the change."""
         try:
             assert self.session.table.elsewhere is not None
@@ -613,16 +618,18 @@ class Responder(Struct, eq=False):
                 return
         self._answer(answer)
 
-    def _answer(self, answer: bytes | None) -> None:
+    def _answer(self, answer: AnyAnswer) -> None:
         stream, reader = self.stream, self.reader
+        failed = type(answer) is FailedAnswer
+        text = answer.text if type(answer) is FailedAnswer else answer
         if stream is not None:
-            stream.finish(answer)
+            stream.finish(text)
         elif answer is None:
             reader.end_unanswered()
-        elif not reader.streams or self.begins or (reader.whole and (self.session.options.json or is_error(answer))):
+        elif not reader.streams or self.begins or (reader.whole and (failed or self.session.options.json)):
             reader.answer(answer)
         else:
-            self.session.complete(self._id_text(), reader, answer)
+            self.session.complete(self._id_text(), reader, text or b"")
 
     def _id_text(self) -> bytes:
         """Return the JSON text of the request's id; b"" without one."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from msgspec import UNSET, Raw
 
 from ...bus.contract import BusLost
-from ...jsonrpc.codec import failure
+from ...jsonrpc.codec import FailedAnswer, failure
 from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError
 from ...jsonrpc.messages import Malformed
 from ...repeats import Repeats
@@ -98,7 +98,7 @@ class SessionReply(StreamReader, Protocol):
     def wait(self) -> None:
         """Watch for the far end to go, because the answer is not ready."""
 
-    def answer(self, answer: bytes, session: str = "") -> None:
+    def answer(self, answer: bytes | FailedAnswer, session: str = "") -> None:
         """Send the answer whole. `session`: the id of a session that begins with it."""
 
     def turn_away(self, answer: bytes | None, refusal: Refusal) -> None:

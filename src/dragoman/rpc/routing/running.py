@@ -8,18 +8,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from ...jsonrpc.codec import ResultMessage, failure
-from ...jsonrpc.errors import InternalError, LocalError, Refusal, RpcError, UnfitCaller
-from ...jsonrpc.messages import Notification, Request
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, ResultMessage
+from ...jsonrpc.errors import InternalError, LocalError, RpcError
+from ...jsonrpc.messages import Request
 from ...routes import RegisteredRoute, RouteExchange, RouteResponse
 from ..binding.results import to_json
 from ..context import Context
-from ..dispatch import MessageOrigin
 from ..method import Method, living
 from ..observing import Deliver
-from ..runner import ExchangeOrigin, InboundCall, Runner
+from ..runner import ExchangeOrigin, Runner
 
 OWN: Final = frozenset({"content-length", "transfer-encoding", "connection", "content-type", "upgrade", "trailer"})
 """Header fields that a route cannot set, in lower case: the server frames the body, and `media_type` gives its type."""
@@ -43,8 +42,6 @@ class _RouteBinding:
         self._takes_context = route.takes_context
         self._limit = limit
         self.response: tuple[int, list[tuple[str, str]], bytes] | None = None
-        self.shown = b""
-        """The answer that observers see instead of the response: its status and its length in bytes, never its body."""
 
     def arguments(self, params: Any, context: Context[Any] | None = None) -> tuple[Any, ...]:
         """Return the request, and the context if the function takes it."""
@@ -52,44 +49,10 @@ class _RouteBinding:
 
     def encode(self, answer: Any) -> bytes:
         """Make the response from what the function returned, or middleware in its place; return the answer for
-        observers. Raises LocalError for what cannot be sent."""
+        observers, which has the response's status and its length in bytes, never its body. Raises LocalError for what
+        cannot be sent."""
         self.response = status, _, body = response_of(answer.result, self._limit)
-        self.shown = msgspec.json.encode(ResultMessage({"status": status, "bytes": len(body)}, answer.id))
-        return self.shown
-
-
-class _RouteCall(InboundCall):
-    """A request to a route that is being handled."""
-
-    __slots__ = ("refusal",)
-
-    def refused(self, refusal: Refusal) -> bytes | None:
-        """Remember the refusal, which determines the status of the response."""
-        self.refusal: Refusal | None = refusal
-        return super().refused(refusal)
-
-    def _refusal_of(self, error: BaseException) -> Refusal | None:
-        """Return that of an unfit caller, too: it decides the status of the response."""
-        return super()._refusal_of(error.answer if isinstance(error, UnfitCaller) else error)
-
-
-class _RouteOrigin(ExchangeOrigin, kw_only=True, eq=False):
-    """The origin of one request to a route. Starts the request's call."""
-
-    call: _RouteCall | None = None
-
-    def start(
-        self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
-    ) -> None:
-        self.runner.bind()
-        self.call = call = _RouteCall(self.runner, method, message, self, self, deliver, size)
-        call.refusal = None
-        refusal = self.runner.call_limit.enter(already_accepted=True, size=size)
-        if refusal is not None:
-            deliver(call.refused(refusal), refusal)
-            return
-        self.x.gone = call.drop
-        call.start()
+        return msgspec.json.encode(ResultMessage({"status": status, "bytes": len(body)}, answer.id))
 
 
 def take(runner: Runner, route: RegisteredRoute, x: RouteExchange) -> None:
@@ -98,29 +61,31 @@ def take(runner: Runner, route: RegisteredRoute, x: RouteExchange) -> None:
     try:
         _start(runner, route, x, name)
     except Exception as error:  # an error in this library
-        _fail(x, runner.service._answers.failed(Request(name, msgspec.UNSET, _ID), error), None)
+        _fail(x, runner.service._answers.failed(Request(name, msgspec.UNSET, _ID), error))
 
 
 def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) -> None:
     service: Any = runner.service
     request, binding = x.request, _RouteBinding(route, service.limits.response_size)
     # RouteExchange is enough for it, since of an exchange it uses only `gone`
-    origin = _RouteOrigin(x.caller, None, x.stream, True, runner=runner, x=x)  # type: ignore[arg-type]
+    origin = ExchangeOrigin(x.caller, None, x.stream, True, runner=runner, x=x)  # type: ignore[arg-type]
 
-    def done(answer: bytes | None, refusal: Refusal | None = None, /) -> None:
-        ended = None if origin.call is None else origin.call.refusal
-        if binding.response is not None and answer is binding.shown:
-            x.respond(*binding.response)
+    def done(answer: AnyAnswer) -> None:
+        if type(answer) is FailedAnswer:
+            _fail(x, answer)
+        elif answer is None or binding.response is None:  # it was cancelled from inside
+            x.fail(InternalError(), None)
         else:
-            _fail(x, answer, refusal or (ended if ended is not None and ended.kind in _ENDED else None))
+            x.respond(*binding.response)
 
     deliver: Deliver = done
+    asked = Request(name, msgspec.UNSET, _ID)
     if service._watch is not None:
         message = msgspec.json.encode({"jsonrpc": "2.0", "method": name, "id": _ID})
-        deliver = service._watch.came_in(Request(name, msgspec.UNSET, _ID), origin, x.caller, done, message)
+        deliver = service._watch.came_in(asked, origin, x.caller, done, message)
     refusal = runner.call_limit.refusal()
     if refusal is not None:
-        deliver(failure(_ID, service._answers.dialect.error(refusal)), refusal)
+        deliver(service._answers.refused(asked, refusal))
         return
     method = Method(name, binding, "async" if route.kind == "async" else "thread", timeout=route.timeout)
     service._link(method)
@@ -131,24 +96,12 @@ def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) 
     origin.start(origin, method, Request(name, request, _ID), deliver, len(request.body))
 
 
-class _Error(Struct):
-    code: int
-    message: str
-    data: Raw = Raw(b"null")
-
-
-class _Failure(Struct):
-    error: _Error
-
-
-def _fail(x: RouteExchange, answer: bytes | None, refusal: Refusal | None) -> None:
-    """Send the error of an answer as the wire writes errors. `answer`: None if the call was cancelled from inside;
-    `refusal`: that which ended it, if any."""
-    if answer is None:
-        x.fail(InternalError(), refusal)
-        return
-    error = msgspec.json.decode(answer, type=_Failure).error
-    x.fail(RpcError.of(error.code, error.message, msgspec.json.decode(error.data)), refusal)
+def _fail(x: RouteExchange, answer: FailedAnswer) -> None:
+    """Send an error as the wire writes errors."""
+    error, ended = answer.error, answer.ended
+    data = None if error.data is msgspec.UNSET else msgspec.json.decode(to_json(error.data))
+    refusal = answer.refusal or (ended if ended is not None and ended.kind in _ENDED else None)
+    x.fail(RpcError.of(error.code, error.message, data), refusal)
 
 
 def response_of(value: Any, limit: int) -> tuple[int, list[tuple[str, str]], bytes]:

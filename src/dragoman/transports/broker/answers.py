@@ -29,6 +29,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ...jsonrpc.codec import FailedAnswer
 from ...jsonrpc.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from ...jsonrpc.limits import Limits
 from .contract import AGAIN, DEADLINE, DELIVERED, KEY, KIND, BrokerMessage
@@ -65,20 +66,10 @@ class _Response(Struct):
     id: Raw | UnsetType = UNSET
 
 
-class _Error(Struct):
-    code: int
-
-
-class _Failed(Struct):
-    error: _Error | None = None
-
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(KeptAnswer).decode
 _head = msgspec.json.Decoder(_Head).decode
 _response = msgspec.json.Decoder(_Response).decode
-_failed = msgspec.json.Decoder(_Failed).decode
-_RESULT = b'{"jsonrpc":"2.0","result":'
 _UNFIT = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
 """The codes of faults of a request itself (specification, 5.1): its call did not begin, and may be tried again."""
 
@@ -130,16 +121,11 @@ def _stored_under(key: BoundKey) -> str:
     return f"answer:{key if isinstance(key, str) else _digest(key[0], key[1], {}, key[2])}"
 
 
-def has_begun(answer: bytes | None) -> bool:
-    """Return whether this is the answer of a call that began, as far as the answer shows: not so for an error about the
-    request itself. Such a request may be tried again, since a worker of the next release may know the method."""
-    if not answer or answer.startswith(_RESULT):
-        return True
-    try:
-        error = _failed(answer).error
-    except (msgspec.DecodeError, RecursionError):  # a batch
-        return True
-    return error is None or error.code not in _UNFIT
+def has_begun(failed: FailedAnswer) -> bool:
+    """Return whether this is the answer of a call that began, as far as the answer shows: not so for a refusal, nor for
+    an error about the request itself. Such a request may be tried again, since a worker of the next release may know
+    the method."""
+    return failed.refusal is None and (failed.text is None or failed.error.code not in _UNFIT)
 
 
 class _AnswerSizes:

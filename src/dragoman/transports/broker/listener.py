@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from ...access import Protection
 from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Options, Servable, exchanged
-from ...jsonrpc.codec import decode, failure
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, decode, fail, failure
 from ...jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
 from ...jsonrpc.messages import NULL, Batch, Malformed, Request
 from ...net.guarding import decide, denial_error
@@ -138,14 +138,19 @@ class Delivery:
         self._ahead: deque[bytes] = deque()
         self._pump: asyncio.Task[None] | None = None
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self._over:
             return
-        if refusal is not None and refusal.kind in ("busy", "draining"):
-            self._worker.put_off(self, refusal.kind)
-            return
+        if type(answer) is FailedAnswer:
+            refusal = answer.refusal
+            if refusal is not None and refusal.kind in ("busy", "draining"):
+                self._worker.put_off(self, refusal.kind)
+                return
+            self.began = has_begun(answer)
+            answer = answer.text
+        else:
+            self.began = True
         self._over = True
-        self.began = refusal is None and has_begun(answer)
         self._worker.answer(self, answer)
 
     def repeat(self, answer: bytes | None) -> None:
@@ -215,7 +220,7 @@ class Broadcast:
         self.caller: Caller = caller
         self.gone: Callable[[], None] | None = None
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         """Do nothing: the caller does not wait for an answer."""
 
     def stream(self, message: bytes) -> bool:
@@ -398,7 +403,7 @@ class BrokerListener:
         if len(message.body) > self._limits.message_size:
             refusal = too_large("message_size", self._limits.message_size, len(message.body))
             self._report_rejection(message, "too_large", refusal.reason)
-            delivery.respond(failure(NULL, PLAIN.error(refusal)), refusal)
+            delivery.respond(fail(NULL, PLAIN.error(refusal), refusal=refusal))
         elif message.count >= self._deliveries:
             self._give_up(delivery)
         elif key and (answer := self._recent.here(key)) is not None and self._answer_again(delivery, answer):

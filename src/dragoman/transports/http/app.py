@@ -58,7 +58,6 @@ from .refusals import (
     failure,
     kind_of,
     plain_refusal,
-    reason_of,
     refusal,
     refuse_coding,
     rpc_refusal,
@@ -248,7 +247,7 @@ class App:
         if method == "OPTIONS" and head.answer is None:
             head.answer = self.guard.preflight(headers, head.extra, ", ".join(self.own.get(path, ())))
         if head.answer is not None:
-            if head.answer.reason and self.methods and path in self.endpoints:
+            if head.answer.plain and self.methods and path in self.endpoints:
                 head.answer = rpc_refusal(head.answer)
             return head
         if upgrade and self.upgrade and path in self.sockets:
@@ -361,7 +360,7 @@ class App:
     def reject_with(self, head: Head, answer: Answer, remote: str, secure: bool = False) -> None:
         """Report to the observers that a request gets this answer, if the answer is a refusal."""
         if self.options.rejected and answer.status >= 400:
-            self.reject(head, answer.status, reason_of(answer), remote, secure)
+            self.reject(head, answer.status, answer.reason, remote, secure)
 
     def _document(self, method: str, path: str, document: Document) -> Answer:
         if method not in ("GET", "HEAD"):

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ...channel import Budget, Caller, Identity, Options
-from ...jsonrpc.errors import Refusal
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, text_of
 from ...jsonrpc.limits import Limits
 from ...net.forwarded import FORWARDED, TrustedProxies
 from ...net.scheme import is_tls
@@ -173,10 +173,11 @@ class AsgiExchange:
     def caller(self, caller: Caller) -> None:
         self._caller = caller
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.answer is not None:
             return
-        self.answer = rpc_answer(answer, refusal, self._empty_status)
+        refusal = answer.refusal if type(answer) is FailedAnswer else None
+        self.answer = rpc_answer(text_of(answer), refusal, self._empty_status)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

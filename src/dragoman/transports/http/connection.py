@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 from msgspec import Struct
 
 from ...channel import Admitted, Caller, Identity, exchanged
-from ...jsonrpc.errors import Refusal
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer
 from ...net.read_buffer import read_buffer, take_turns
 from ...net.sending import PIECE, SendWatch
 from ...net.sockets import remote_name
@@ -373,7 +373,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def refuse(self, answer: Answer, head: Head | None = None) -> None:
         """Answer a request that cannot be served, after the answers to the requests before it, and accept no further
         request."""
-        if answer.reason and head is not None and head.speaks_rpc:
+        if answer.plain and head is not None and head.speaks_rpc:
             answer = rpc_refusal(answer)
         log.debug("%s refused with %d: %s", self.remote, answer.status, printable(answer.body.decode("latin-1")))
         if self.waiting:
@@ -697,10 +697,12 @@ class RpcExchange(Struct, eq=False):
         """Whether a notification is answered when it was accepted."""
         return not self.connection.app.options.await_notifications
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
+    def respond(self, answer: AnyAnswer) -> None:
         if self.over:
             return
-        connection, head = self.connection, self.head
+        connection, head, refusal = self.connection, self.head, None
+        if type(answer) is FailedAnswer:
+            refusal, answer = answer.refusal, answer.text
         if refusal is None and head.plain and not connection.retiring and not self.more:
             self.out = connection.app.nothing if answer is None else JSON_LINES.ok % (len(answer), answer)
         else:

@@ -8,17 +8,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...channel import Caller, Document, Servable, exchanged
-from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND, Refusal
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer
+from ...jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from .messages import Endpoint, HttpRequest, Reply
-
-
-class _Error(Struct):
-    code: int
 
 
 class _Answer(Struct):
     result: Raw = Raw(b"null")
-    error: _Error | None = None
 
 
 def document_endpoint(served: Servable, document: Document) -> Endpoint:
@@ -51,14 +47,14 @@ class _Get:
         if self.gone is not None:
             self.gone()
 
-    def respond(self, answer: bytes | None, refusal: Refusal | None = None) -> None:
-        found = msgspec.json.decode(answer or b"{}", type=_Answer)
-        if found.error is None:
+    def respond(self, answer: AnyAnswer) -> None:
+        if type(answer) is FailedAnswer:
+            known = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
+            status = 503 if answer.refusal is not None else known.get(answer.error.code, 403)
+            self._reply.respond(status, (("Content-Type", "application/json"),), answer.text or b"")
+        else:
+            found = msgspec.json.decode(answer or b"{}", type=_Answer)
             self._reply.respond(200, (("Content-Type", self._media_type),), bytes(found.result))
-            return
-        known = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}
-        status = 503 if refusal is not None else known.get(found.error.code, 403)
-        self._reply.respond(status, (("Content-Type", "application/json"),), answer or b"")
 
     def stream(self, message: bytes) -> bool:
         return False

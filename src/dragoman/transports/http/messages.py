@@ -112,7 +112,9 @@ class Answer(Struct, frozen=True):
     headers: Lines = ()
     body: bytes = b""
     reason: str = ""
-    """The text of a refusal whose body is not yet in the form of its endpoint."""
+    """The text of a refusal."""
+    plain: bool = False
+    """It is a refusal whose body is not yet in the form of its endpoint."""
 
 
 class Decided(Struct, frozen=True):

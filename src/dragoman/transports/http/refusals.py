@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, UnsetType, structs
 
 from ...jsonrpc.errors import INTERNAL_ERROR, INVALID_REQUEST, MESSAGES, PLAIN, Refusal, RpcError, too_large
 from ...observer import RejectionKind
@@ -40,40 +40,19 @@ def kind_of(status: int) -> RejectionKind:
     return _KINDS.get(status, "unsupported")
 
 
-class _RefusalBody(Struct):
-    error: str | _RefusalError
-
-
-class _RefusalError(Struct):
-    message: str
-
-
-_decode_refusal = msgspec.json.Decoder(_RefusalBody).decode
-
-
-def reason_of(answer: Answer) -> str:
-    """Return the text of a refusal, for a log; "" if it has none."""
-    if answer.reason:
-        return answer.reason
-    try:
-        error = _decode_refusal(answer.body).error
-    except (msgspec.DecodeError, UnicodeError):
-        return ""
-    return error if isinstance(error, str) else error.message
-
-
-def rpc_error(error: RpcError) -> bytes:
+def rpc_error(status: int, error: RpcError, *lines: tuple[str, str]) -> Answer:
     """A JSON-RPC error for a request whose id was not read."""
     members: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
         members["data"] = error.data
-    return msgspec.json.encode({"jsonrpc": "2.0", "error": members, "id": None})
+    body = msgspec.json.encode({"jsonrpc": "2.0", "error": members, "id": None})
+    return Answer(status, (*JSON_LINES, *lines) if lines else JSON_LINES, body, error.message)
 
 
 def plain_refusal(status: int, text: str, headers: Lines = (), advice: str = "") -> Answer:
     """A plain HTTP refusal with a text, and with advice for the caller alone."""
     body = msgspec.json.encode({"error": f"{text}; {advice}" if advice else text})
-    return Answer(status, (("Content-Type", JSON), *headers), body, text)
+    return Answer(status, (("Content-Type", JSON), *headers), body, text, plain=True)
 
 
 def rpc_refusal(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Answer:
@@ -84,7 +63,7 @@ def rpc_refusal(answer: Answer, data: dict[str, Any] | UnsetType = UNSET) -> Ans
     error: dict[str, Any] = {"code": INVALID_REQUEST, "message": answer.reason}
     if data is not UNSET:
         error["data"] = data
-    return structs.replace(answer, body=msgspec.json.encode({"jsonrpc": "2.0", "error": error}), reason="")
+    return structs.replace(answer, body=msgspec.json.encode({"jsonrpc": "2.0", "error": error}), plain=False)
 
 
 def refusal(head: Head | None, status: int, text: str, headers: Lines = ()) -> Answer:
@@ -92,7 +71,7 @@ def refusal(head: Head | None, status: int, text: str, headers: Lines = ()) -> A
     if head is not None and head.speaks_rpc:
         return rpc_refusal(plain_refusal(status, text, headers))
     if head is not None and head.served is not None:
-        return Answer(status, (*JSON_LINES, *headers), rpc_error(RpcError.of(INVALID_REQUEST, text)))
+        return rpc_error(status, RpcError.of(INVALID_REQUEST, text), *headers)
     return plain_refusal(status, text, headers)
 
 
@@ -103,7 +82,7 @@ def too_large_answer(head: Head, allowed: int, received: int | None) -> Answer:
         return rpc_refusal(plain_refusal(413, refusal.reason), refusal.data)
     if head.served is None:
         return plain_refusal(413, refusal.reason)
-    return Answer(413, JSON_LINES, rpc_error(PLAIN.error(refusal)))
+    return rpc_error(413, PLAIN.error(refusal))
 
 
 def rpc_answer(answer: bytes | None, refusal: Refusal | None, empty_status: int) -> Answer:
@@ -118,8 +97,7 @@ def wrong_media_type(kind: bytes | None) -> Answer:
     """415, as a JSON-RPC error that says what would be right."""
     got = "there is none" if kind is None else f"not {kind.decode('latin-1')!r}"
     text = f"Content-Type must be {MEDIA}; {got} (a server with the option any_media_type accepts others)"
-    error = RpcError.of(INVALID_REQUEST, text)
-    return Answer(415, JSON_LINES, rpc_error(error))
+    return rpc_error(415, RpcError.of(INVALID_REQUEST, text))
 
 
 def refuse_coding(headers: Mapping[bytes, bytes]) -> Answer | None:
@@ -129,10 +107,9 @@ def refuse_coding(headers: Mapping[bytes, bytes]) -> Answer | None:
     if coding.lower() == b"identity":
         return None
     text = f"Content-Encoding {coding.decode('latin-1')!r} is not understood here; send the body as it is"
-    error = rpc_error(RpcError.of(INVALID_REQUEST, text))
-    return Answer(415, (*JSON_LINES, ("Accept-Encoding", "identity")), error)
+    return rpc_error(415, RpcError.of(INVALID_REQUEST, text), ("Accept-Encoding", "identity"))
 
 
 def failure() -> Answer:
     """500: our own code raised, which it must not."""
-    return Answer(500, JSON_LINES, rpc_error(RpcError.of(INTERNAL_ERROR, MESSAGES[INTERNAL_ERROR])))
+    return rpc_error(500, RpcError.of(INTERNAL_ERROR, MESSAGES[INTERNAL_ERROR]))
