@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .client.subscriptions import Changed, Subscription
     from .protocol.errors import ResourceNotFound, ToolError
     from .protocol.extension import Extension
+    from .protocol.foreign import ForeignContent
     from .protocol.methods import Row
     from .protocol.options import HttpOptions
     from .protocol.params import (
@@ -76,6 +77,7 @@ else:
             "client.subscriptions": "Changed Subscription",
             "protocol.errors": "ResourceNotFound ToolError",
             "protocol.extension": "Extension",
+            "protocol.foreign": "ForeignContent",
             "protocol.methods": "Row",
             "protocol.options": "HttpOptions",
             "protocol.params": """
@@ -124,6 +126,7 @@ __all__ = [
     "EmbeddedResource",
     "Extension",
     "File",
+    "ForeignContent",
     "GetPromptResult",
     "Header",
     "HttpOptions",

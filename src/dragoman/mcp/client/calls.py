@@ -21,7 +21,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
 from ...rpc.binding.results import to_json
-from ..protocol.encoding import READERS
+from ..protocol.encoding import READERS, decode, fit
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
@@ -40,6 +40,10 @@ TOOL = "tools/call"
 class _Tool(Struct, omit_defaults=True):
     name: str
     arguments: Mapping[str, Any] | None = None
+
+
+class _Arguments(Struct):
+    arguments: dict[str, Any] | None = None
 
 
 class ClientCalls:
@@ -174,7 +178,7 @@ class ClientCalls:
             return raw
         result = read(method, raw, self._extensions.those.results[ended].type)
         pending = PendingResult(method, result, self._client)
-        return Raw(to_json(await self._extensions.settlers[ended].settle(pending)))
+        return Raw(to_json(fit(await self._extensions.settlers[ended].settle(pending), self._session.era.revision)))
 
     async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
         """Return the result of any method, as the type of its row."""
@@ -190,3 +194,19 @@ class ClientCalls:
         if ended == INPUT_REQUIRED:
             raise BadAnswer(f"{row.name}: the server must not ask here")
         return read(row.name, await self._complete(row.name, raw, ended), row.result)
+
+    async def request_raw(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Raw:
+        """Return the complete result of any method as the JSON text that came, after all rounds."""
+        headers = None
+        if row.name == TOOL and name is not None and (known := self._tools.get(name)) is not None and known.marked:
+            headers = self._tools.headers(name, decode(body, _Arguments).arguments)
+
+        async def trip(body: bytes) -> Raw:
+            return await self._session.call(row.name, body, name, plan, headers)
+
+        raw, revision, types = await trip(body), self._session.era.revision, self._extensions.those.results
+        if row.ask and not revision.server_calls:
+            raw, ended = await run_rounds(row.name, raw, body, trip, self._answering, revision, self._rounds, types)
+        elif (ended := head(row.name, raw, types).result_type) == INPUT_REQUIRED:
+            raise BadAnswer(f"{row.name}: the server must not ask here")
+        return await self._complete(row.name, raw, ended)

@@ -14,24 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...channel import Attachable, Options, Serves, servable
 from ...credentials import Auth
-from ...jsonrpc.errors import LocalError, MethodNotFound
+from ...jsonrpc.errors import BadAnswer, LocalError, MethodNotFound
 from ...jsonrpc.leniency import Leniency, chosen, without_v1
 from ...jsonrpc.limits import CLIENT, Limits
-from ...jsonrpc.options import among, check, nearest_name, only_async, strict
+from ...jsonrpc.options import among, check, nearest, nearest_name, only_async, strict
 from ...net.urls import shown_target
 from ...observer import Observer
 from ...rpc.background import needs_asyncio
 from ...rpc.binding.results import result_decoder, to_json
+from ..protocol.encoding import one_line
 from ..protocol.entry_versions import asking
 from ..protocol.errors import ToolError
 from ..protocol.extension import Extension
+from ..protocol.methods import Row
 from ..protocol.params import (
     CallToolResult,
     CompleteResult,
@@ -78,6 +80,13 @@ else:
 
 T = TypeVar("T")
 _TOKEN = "progressToken"
+_LISTS: Final = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The member of the result of each list."""
 _anything = result_decoder(Any)
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -234,6 +243,25 @@ class Client:
         """Return all prompts, from all pages (server/prompts), as `list_tools`."""
         return await self._list("prompts/list", ListPromptsResult, lambda page: page.prompts)
 
+    async def list_raw(self, method: str) -> list[Raw]:
+        """Return all entries of a list, from all pages, each as the JSON text that came, with every member. `method`:
+        "tools/list", "resources/list", "resources/templates/list" or "prompts/list". Nothing is left out, checked or
+        cached. Raises what `list_tools` raises, LocalError for another method."""
+        if method not in _LISTS:
+            raise LocalError(f"{method!r} lists no entries; {nearest(method, _LISTS)}")
+
+        async def page(cursor: str | None) -> tuple[list[Raw], str | None, int]:
+            raw = await self.request_raw(method, None if cursor is None else {"cursor": cursor})
+            try:
+                found = _members(raw)
+                items = msgspec.json.decode(found[_LISTS[method]], type=list[Raw])
+                following: str | None = msgspec.json.decode(found.get("nextCursor", b"null"), type=str | None)
+            except (KeyError, msgspec.DecodeError, RecursionError) as error:
+                raise BadAnswer(f"{method}: the result does not fit: {error}") from error
+            return [one.copy() for one in items], following, len(raw)
+
+        return await pages(method, page, lambda: None, limits=self._limits)
+
     async def _refresh(self) -> None:
         self._cache.drop("tools/list")
         await self.list_tools()
@@ -272,6 +300,26 @@ class Client:
 
         Raises LocalError for a method that a client cannot call in the revision in use.
         """
+        return await self._calls.request(*self._request("request", method, params, options))
+
+    async def request_raw(
+        self,
+        method: str,
+        params: Struct | Mapping[str, Any] | Raw | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Raw:
+        """Call a method as `request` does, and return the complete result as the JSON text that came, with every
+        member, after questions of the server were answered. `params` may be the JSON text of an object. The result is
+        not checked, and not cached.
+
+        Raises what `request` raises.
+        """
+        return await self._calls.request_raw(*self._request("request_raw", method, params, options))
+
+    def _request(
+        self, caller: str, method: str, params: Struct | Mapping[str, Any] | Raw | None, options: RequestOptions
+    ) -> tuple[Row, bytes, str | None, CallPlan]:
+        """Return the row of a method, the params without `_meta`, the name in them, and the plan of the call."""
         row = self._extensions.those.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
             near = nearest_name(method, self._extensions.those.methods)
@@ -280,10 +328,8 @@ class Client:
                 f"{(near and near != method and f'; did you mean {near}?') or ''}"
             )
         body, meta = _split_meta(params, options.get("meta"))
-        name = None if row.named is None else str(msgspec.to_builtins(params)[row.named])
-        return await self._calls.request(
-            row, body, name, self._plan("request", {**options, "meta": meta}, RequestOptions)
-        )
+        name = None if row.named is None else str(msgspec.json.decode(_members(body)[row.named]))
+        return row, body, name, self._plan(caller, {**options, "meta": meta}, RequestOptions)
 
     @overload
     async def call_tool(
@@ -515,11 +561,11 @@ def _size(found: ReadResourceResult) -> int:
     return sum(map(len, texts))
 
 
-def _split_meta(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
+def _split_meta(params: Struct | Mapping[str, Any] | Raw | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
     """Return the params of a call as JSON text without their `_meta`, and the members of that joined with `meta`: the
     revision adds others, and a message may have `_meta` only once. Raises LocalError for a `_meta` that is no
     object."""
-    body = b"{}" if params is None else to_json(params)
+    body = b"{}" if params is None else to_json(one_line(params) if isinstance(params, Raw) else params)
     if b'"_meta"' not in body:
         return body, meta
     members = _members(body)
