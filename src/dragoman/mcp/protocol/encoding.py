@@ -173,17 +173,9 @@ class _Step(Struct, frozen=True):
     inner: Fit | None
 
 
-def one_line(text: Raw) -> Raw:
-    """Return JSON text without line breaks, at which some wires end a message: inside of strings there are none."""
-    whole = bytes(text)
-    if b"\n" not in whole and b"\r" not in whole:
-        return text
-    return Raw(whole.replace(b"\r", b" ").replace(b"\n", b" "))
-
-
 def _of_struct(kind: type[Struct], revision: Revision) -> Fit | None:
     if kind is ForeignContent:  # which revisions have it is not known
-        return lambda value: one_line(value.raw)
+        return lambda value: value.raw
     steps = []
     for field in structs.fields(kind):
         gone = not knows(field.type, revision)

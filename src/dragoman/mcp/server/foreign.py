@@ -6,7 +6,6 @@ Rules:
   entry; members that this library does not know, and everything inside of members, stay.
 - The function gets the params of a request as they came, with the arguments that middleware set, if any. It returns the
   whole result as JSON text, which is sent as it is: without the server's stamp, and without a check.
-- A text is one line: line breaks between its tokens become spaces, because some wires end a message at one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ...jsonrpc.options import CALLABLE
 from ...rpc.binding.results import to_json
 from ...rpc.method import CallOptions
 from ..protocol.admission import Admitted
-from ..protocol.encoding import decode, one_line, with_members
+from ..protocol.encoding import decode, with_members
 from ..protocol.headers import marked
 from ..protocol.types import Resource, ResourceTemplate, Tool
 from ..protocol.uri import normal
@@ -85,12 +84,12 @@ def foreign_entry(
 
 
 def _read(kind: str, listed: Raw) -> tuple[Raw, Listed]:
-    """Return a description as one line, and as far as its members are known. Raises LocalError."""
+    """Return a description, and as far as its members are known. Raises LocalError."""
     if not isinstance(listed, Raw):
         raise LocalError(f"a foreign {kind} is described by its JSON text, a msgspec.Raw, and not by {listed!r:.100}")
     try:
         bytes(listed).decode()  # msgspec does not check the members that it keeps as text
-        return one_line(listed).copy(), decode(listed, LISTED[kind])  # without the message that it is a part of
+        return listed.copy(), decode(listed, LISTED[kind])  # without the message that it is a part of
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LocalError(f"this describes no {kind}: {error}: {bytes(listed)[:100]!r}") from None
 
@@ -153,6 +152,6 @@ def _writer(kind: str, key: str) -> ResultWriter:
     def write_result(value: Any, admitted: Admitted) -> Raw:
         if type(value) is not Raw:
             raise LocalError(f"the foreign {kind} {key!r} returns its result as JSON text, and not {value!r:.100}")
-        return one_line(value)
+        return value
 
     return write_result
