@@ -22,9 +22,9 @@ SERVER = '''\
 import asyncio
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
-from dragoman.mcp import Context, Image, Server, ToolAnnotations, ToolError
+from dragoman.mcp import Context, ForeignContent, Image, Server, ToolAnnotations, ToolError
 
 app = Server("weather", version="1.2.3", title="The weather", instructions="Ask for a city.")
 
@@ -86,6 +86,11 @@ def picture() -> Image:
     return Image(b"123", "image/png")
 
 
+@app.tool(inline=True)
+def hologram() -> list[ForeignContent]:
+    return [ForeignContent("hologram", Raw(b'{"type":"hologram","data":[1]}'))]
+
+
 @app.resource("weather://cities", mime_type="text/plain", inline=True)
 def cities() -> str:
     "All the cities."
@@ -108,7 +113,7 @@ def report(city: str, style: str = "short") -> str:
     return f"A {style} report of {city}, please."
 '''
 
-TOOLS = ["forecast", "typed", "fail", "slow", "order", "pay", "picture"]
+TOOLS = ["forecast", "typed", "fail", "slow", "order", "pay", "picture", "hologram"]
 WIRES = ["http", "ws", "tcp", "unix", "child", "file"]
 ERAS = ["2025-11-25", "2026-07-28"]
 
@@ -291,6 +296,10 @@ def test_discover_and_ping(command: Command, url: str, revision: str) -> None:
 
 def test_content(command: Command, url: str) -> None:
     assert command.run("tool", url, "picture").out == "[image/png, 3 bytes]\n"
+    assert command.run("tool", url, "hologram").out == '{"type":"hologram","data":[1]}\n'
+    assert command.run("tool", url, "hologram", "--json").json["result"]["content"] == [
+        {"type": "hologram", "data": [1]}
+    ]
 
 
 @pytest.mark.parametrize("revision", ERAS)
@@ -418,7 +427,7 @@ def test_serve_says_what_it_serves(command: Command) -> None:
     process = command.start("serve", "weather", "http://127.0.0.1:0/mcp", "tcp://127.0.0.1:0")
     assert process.stdout is not None
     title, http, tcp, line = (process.stdout.readline() for _ in range(4))
-    assert title == "weather 1.2.3, 7 tools, 2 resources, 1 resource template, 1 prompt\n"
+    assert title == "weather 1.2.3, 8 tools, 2 resources, 1 resource template, 1 prompt\n"
     assert http.startswith("  http://127.0.0.1:")
     assert http.endswith("/mcp\n")
     assert tcp.startswith("  tcp://127.0.0.1:")

@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from dragoman.mcp.protocol import params, types
 from dragoman.mcp.protocol.encoding import requires
+from dragoman.mcp.protocol.foreign import ForeignContent
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
 
 Values = st.SearchStrategy[Any]
@@ -90,7 +91,7 @@ def member(kind: type[Struct], field: structs.FieldInfo, revision: Revision) -> 
 def options(hint: Any) -> tuple[Any, ...]:
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return tuple(one for one in members if one is not UnsetType)
+    return tuple(one for one in members if one not in (UnsetType, ForeignContent))
 
 
 def hinted(hint: Any, revision: Revision) -> Values:

@@ -81,7 +81,7 @@ REVEALED = [
     ("(await client.read_resource('note://a')).contents[0].text", "str | UnsetType"),
     (
         "(await client.get_prompt('greet', {'name': 'Ann'})).messages[0].content",
-        "TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource",
+        "TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | ForeignContent",
     ),
     ("(await client.complete('greet', 'name', 'A')).values", "list[str]"),
     ("client.capabilities.tools", "ToolsCapability | UnsetType"),

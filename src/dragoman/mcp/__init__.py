@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .client.subscriptions import Changed, Subscription
     from .protocol.errors import ResourceNotFound, ToolError
     from .protocol.extension import Extension, ResultType, StatefulForm, Topic
+    from .protocol.foreign import ForeignContent
     from .protocol.methods import Row
     from .protocol.options import HttpOptions
     from .protocol.params import (
@@ -80,6 +81,7 @@ else:
             "client.subscriptions": "Changed Subscription",
             "protocol.errors": "ResourceNotFound ToolError",
             "protocol.extension": "Extension ResultType StatefulForm Topic",
+            "protocol.foreign": "ForeignContent",
             "protocol.methods": "Row",
             "protocol.options": "HttpOptions",
             "protocol.params": """
@@ -131,6 +133,7 @@ __all__ = [
     "EmbeddedResource",
     "Extension",
     "File",
+    "ForeignContent",
     "GetPromptResult",
     "Header",
     "HttpOptions",

@@ -18,6 +18,7 @@ from dragoman.mcp import Context, Server
 from dragoman.mcp.client.cache import KEPT, Cache, pages
 from dragoman.mcp.client.client import Client
 from dragoman.mcp.protocol.errors import ToolError
+from dragoman.mcp.protocol.foreign import ForeignContent
 from dragoman.mcp.protocol.params import LoggingMessageNotificationParams, ProgressNotificationParams
 from dragoman.mcp.protocol.types import TextContent
 from dragoman.rpc.binding.bounded_schema import BoundedSchema
@@ -433,14 +434,70 @@ async def test_a_schema_of_the_network_is_never_fetched(caplog: pytest.LogCaptur
 
 
 @eras
-async def test_content_of_an_unknown_type_is_handed_on(server: Any, caplog: pytest.LogCaptureFixture) -> None:
-    blocks = [{"type": "text", "text": "x"}, {"type": "hologram", "data": [1]}]
-    async with Client(server(lambda message: [Result({"resultType": "complete", "content": blocks})])) as client:
-        plain, unknown = (await client.call_tool("t")).content
-    assert plain == TextContent("x")
-    assert isinstance(unknown, TextContent)
-    assert json.loads(unknown.text) == blocks[1]
-    assert any("content of the type 'hologram' is not known here" in said for said in caplog.messages)
+@pytest.mark.parametrize("more", [{}, {"isError": None, "x": 1}], ids=["plain", "nulls"])
+async def test_content_of_an_unknown_type_is_handed_on(server: Any, more: Message) -> None:
+    blocks: list[Message] = [{"type": "text", "text": "x"}, {"type": "hologram", "data": [1]}, {"type": "tool_use"}]
+    result = Result({"resultType": "complete", "content": blocks, **more})
+    async with Client(server(lambda message: [result])) as client:
+        found = await client.call_tool("t")
+    plain, *unknown = found.content
+    assert (plain, found.text) == (TextContent("x"), "x")
+    for one, block in zip(unknown, blocks[1:], strict=True):
+        assert isinstance(one, ForeignContent)
+        assert (one.type, json.loads(bytes(one.raw))) == (block["type"], block)
+
+
+@eras
+async def test_a_result_as_it_came(server: Any) -> None:
+    """Also after questions."""
+    raw = '{"resultType":"complete","x":1.0,"content":[],"y":{"b":1e2,"a":"\\u00e9"}}'
+
+    def answers(message: Message) -> Iterable[Any]:
+        if server is modern and "inputResponses" not in message["params"]:
+            yield Result({"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}})
+        else:
+            yield f'{{"jsonrpc":"2.0","id":{message["id"]},"result":{raw}}}'.encode()
+
+    async with Client(server(answers), roots=[]) as client:
+        assert bytes(await client.request_raw("tools/call", {"name": "t"})).decode() == raw
+        for method in ("tools/call/x", "notifications/initialized", "sampling/createMessage"):
+            with pytest.raises(LocalError, match="is not a method"):
+                await client.request_raw(method)
+        with pytest.raises(TypeError, match="request_raw"):
+            await client.request_raw("tools/list", result=int)  # type: ignore[call-arg]
+        with pytest.raises(LocalError, match="lists no entries; did you mean tools/list"):
+            await client.list_raw("tools/lst")
+
+
+async def test_a_result_that_may_not_ask_is_not_taken_raw() -> None:
+    async with Client(
+        modern(lambda message: [Result({"resultType": "input_required", "requestState": "s"})])
+    ) as client:
+        with pytest.raises(BadAnswer, match="must not ask"):
+            await client.request_raw("tools/list")
+    async with Client(modern(lambda message: [Result({"resultType": "odd"})])) as client:
+        with pytest.raises(BadAnswer, match="'odd' is not known"):
+            await client.request_raw("tools/call", {"name": "t"})
+
+
+@eras
+@pytest.mark.parametrize("page", [{"tools": 5}, {}, {"tools": [], "nextCursor": 7}])
+async def test_a_raw_list_that_makes_no_sense(server: Any, page: Message) -> None:
+    async with Client(server(lambda message: [Result({"resultType": "complete"} | page)], tools={})) as client:
+        with pytest.raises(BadAnswer, match="tools/list: the result does not fit"):
+            await client.list_raw("tools/list")
+
+
+@eras
+async def test_a_raw_list_has_every_page_and_every_entry(server: Any) -> None:
+    def answers(message: Message) -> Iterable[Any]:
+        cursor = message["params"].get("cursor")
+        more = {"nextCursor": "b"} if cursor is None else {}
+        yield Result({"resultType": "complete", "tools": [{"name": cursor, "x": 1}, 5], **more})
+
+    async with Client(server(answers, tools={}), limits=CLIENT) as client:
+        found = [json.loads(bytes(one)) for one in await client.list_raw("tools/list")]
+    assert found == [{"name": None, "x": 1}, 5, {"name": "b", "x": 1}, 5]
 
 
 @eras

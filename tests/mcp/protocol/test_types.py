@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from dragoman.mcp.protocol import params, types
 from dragoman.mcp.protocol.encoding import knows, requires
+from dragoman.mcp.protocol.foreign import ForeignContent
 from dragoman.mcp.protocol.methods import METHODS
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 
@@ -153,10 +154,11 @@ def unwrap(hint: Any) -> Any:
 
 
 def options(hint: Any) -> list[Any]:
-    """The members of a union, UNSET not counted; of anything else, itself."""
+    """The members of a union, UNSET and foreign blocks not counted; of anything else, itself."""
     hint = unwrap(hint)
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return [inner for one in members if one is not UnsetType for inner in ([one] if one is hint else options(one))]
+    members = tuple(one for one in members if one not in (UnsetType, ForeignContent))  # blocks of no schema
+    return [inner for one in members for inner in ([one] if one is hint else options(one))]
 
 
 def structs_in(hint: Any) -> set[type[Struct]]:

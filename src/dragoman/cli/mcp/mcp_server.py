@@ -25,7 +25,9 @@ from ...jsonrpc.limits import CLIENT
 from ...jsonrpc.options import nearest_name
 from ...mcp import Client
 from ...mcp.client.http.refusals import HttpRefused
-from ...mcp.protocol.revisions import REVISIONS
+from ...mcp.protocol.encoding import encode
+from ...mcp.protocol.params import CallToolResult, GetPromptResult
+from ...mcp.protocol.revisions import NEWEST, REVISIONS
 from ...net.urls import parse
 from ..advice import add_advice
 from ..arguments import utf8
@@ -206,7 +208,9 @@ async def list_others(client: Client, kind: str) -> dict[str, set[str]]:
 
 def plain(value: Any) -> Any:
     """A protocol value as plain JSON values."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    # blocks of unknown types are in results alone, and `encode` writes them as they came
+    text = encode(value, NEWEST) if isinstance(value, CallToolResult | GetPromptResult) else msgspec.json.encode(value)
+    return msgspec.json.decode(text)
 
 
 def _log(message: Any) -> None:

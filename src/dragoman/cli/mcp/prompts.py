@@ -90,7 +90,7 @@ def prompt(
     given = texts(rest[1:])
     result = with_client(host, options, rest[0], lambda client, _: _get(client, rest[0], given))
     if output.json:
-        output.write({"result": result})
+        output.write({"result": plain(result)})
         return FINE
     for message in plain(result).get("messages", []):
         role = clean(str(message.get("role", "")))

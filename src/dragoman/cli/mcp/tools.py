@@ -123,10 +123,10 @@ def tool(
     if not rest:
         raise Usage("say which tool: dragoman tools lists them")
     result = with_client(host, options, rest[0], lambda client, bar: _call(client, bar, rest[0], rest[1:], arguments))
+    shown = plain(result)
     if output.json:
-        output.write({"result": result})
+        output.write({"result": shown})
     else:
-        shown = plain(result)
         if result.is_error is True:
             _show_failure(shown)
         else:

@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from ...jsonrpc.errors import BadAnswer, LocalError
 from ...rpc.binding.results import result_decoder
 from ..protocol.admission import Admitted
+from ..protocol.foreign_decoding import decode_content
 from ..protocol.methods import DEFINED_CODES, METHODS, MISSING_CAPABILITY
 from ..protocol.params import (
     CreateMessageRequest,
@@ -274,7 +275,21 @@ class Sample(Struct, frozen=True, kw_only=True):
         return result
 
 
-_decode_sample = _decoder_at_first_use(CreateMessageResult)
+_decode_known_sample = _decoder_at_first_use(CreateMessageResult)
+
+
+def _decode_sample(answer: Raw) -> CreateMessageResult:
+    try:
+        found: CreateMessageResult = _decode_known_sample(answer)
+    except BadAnswer:
+        try:
+            return decode_content(answer, CreateMessageResult)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        raise
+    return found
+
+
 _decode_roots = _decoder_at_first_use(ListRootsResult)
 
 

@@ -23,7 +23,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
 from ...rpc.binding.results import to_json
-from ..protocol.encoding import READERS, decode, members_of
+from ..protocol.encoding import READERS, decode, fit, members_of
 from ..protocol.headers import mirror
 from ..protocol.methods import HEADER_MISMATCH, URL_ELICITATION_REQUIRED, Row
 from ..protocol.params import COMPLETE, INPUT_REQUIRED, CallToolResult
@@ -60,6 +60,10 @@ class _Call(Struct, Generic[T]):
     """The progress tokens of its round trips; None: nobody needs them."""
     ask: bool = True
     """Whether the server may ask in it."""
+
+
+class _Arguments(Struct):
+    arguments: dict[str, Any] | None = None
 
 
 class ClientCalls:
@@ -203,25 +207,37 @@ class ClientCalls:
 
     async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
         """Return the result of any method, as the type of its row."""
+        assert row.result is not None
+        return read(row.name, await self.request_raw(row, body, name, plan), row.result)
+
+    async def request_raw(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Raw:
+        """Return the complete result of any method as the JSON text that came, after all rounds."""
         if self._preparing:
             body, plan = self._prepare(row.name, name, body, plan)
         tokens, begun = self._tokens(plan)
+        headers = None
+        if row.name == TOOL and name is not None and (known := self._tools.get(name)) is not None and known.marked:
+            headers = self._tools.headers(name, decode(body, _Arguments).arguments)
 
         async def trip(body: bytes) -> Raw:
-            return await self._session.call(row.name, body, name, plan, None, begun)
+            return await self._session.call(row.name, body, name, plan, headers, begun)
 
         assert row.result is not None
         began = 0.0 if plan.total is None else monotonic()
         raw = await trip(body)
-        call = _Call(row.name, name, row.result, plan, began, tokens, row.ask)
-        return (await self._settle(call, raw, body, trip))[0]
+        return await self._complete(_Call(row.name, name, row.result, plan, began, tokens, row.ask), raw, body, trip)
 
     # -- results that are not complete at once
 
     async def _settle(
         self, call: _Call[T], raw: Raw, body: bytes, trip: Callable[[bytes], Awaitable[Raw]]
     ) -> tuple[T, Raw]:
-        """Return the result after all rounds, and after an extension has settled it, and its JSON text."""
+        """Return the complete result, and its JSON text."""
+        raw = await self._complete(call, raw, body, trip)
+        return read(call.method, raw, call.kind), raw
+
+    async def _complete(self, call: _Call[Any], raw: Raw, body: bytes, trip: Callable[[bytes], Awaitable[Raw]]) -> Raw:
+        """Return the JSON text of the result after all rounds, and after an extension has settled it."""
         revision, method, known = self._session.era.revision, call.method, self._extensions.those.results
         ended, kind = COMPLETE, None
         if not revision.server_calls:
@@ -242,8 +258,8 @@ class ClientCalls:
         elif self._forms and (form := self._stateful_form(raw, call.kind)) is not None:
             ended, kind = form
         if kind is not None:
-            raw = await self._settled_by(self._extensions.settlers[ended], call, read(method, raw, kind))
-        return read(method, raw, call.kind), raw
+            return await self._settled_by(self._extensions.settlers[ended], call, read(method, raw, kind))
+        return raw
 
     def _stateful_form(self, raw: Raw, usual: Any) -> tuple[str, type[Struct]] | None:
         """Return the `resultType` and the type of a result of an extension in a stateful revision; None: it is the
@@ -288,7 +304,7 @@ class ClientCalls:
         finally:
             if token is not None:
                 self._settled.pop(token, None)
-        return Raw(to_json(found))
+        return Raw(to_json(fit(found, self._session.era.revision)))
 
     def progressed(self, params: Raw) -> bool:
         """Report progress to the call with this token that an extension settles; False: there is none."""

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...channel import Attachable, Options, Serves, servable
 from ...credentials import Auth
-from ...jsonrpc.errors import LocalError, MethodNotFound
+from ...jsonrpc.errors import BadAnswer, LocalError, MethodNotFound
 from ...jsonrpc.leniency import Leniency, chosen, without_v1
 from ...jsonrpc.limits import CLIENT, Limits
-from ...jsonrpc.options import among, check, nearest_name, only_async, strict
+from ...jsonrpc.options import among, check, nearest, nearest_name, only_async, strict
 from ...net.urls import shown_target
 from ...observer import Observer
 from ...rpc.background import needs_asyncio
@@ -32,6 +32,7 @@ from ...rpc.binding.results import result_decoder, to_json
 from ..protocol.entry_versions import asking
 from ..protocol.errors import ToolError
 from ..protocol.extension import Extension
+from ..protocol.methods import Row
 from ..protocol.params import (
     CallToolResult,
     CompleteResult,
@@ -80,6 +81,13 @@ else:
 
 T = TypeVar("T")
 _TOKEN = "progressToken"
+_LISTS: Final = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""The member of the result of each list."""
 _anything = result_decoder(Any)
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
@@ -257,6 +265,25 @@ class Client:
         """Return all prompts, from all pages (server/prompts), as `list_tools`."""
         return await self._list("prompts/list", ListPromptsResult, lambda page: page.prompts)
 
+    async def list_raw(self, method: str) -> list[Raw]:
+        """Return all entries of a list, from all pages, each as the JSON text that came, with every member. `method`:
+        "tools/list", "resources/list", "resources/templates/list" or "prompts/list". Nothing is left out, checked or
+        cached. Raises what `list_tools` raises, LocalError for another method."""
+        if method not in _LISTS:
+            raise LocalError(f"{method!r} lists no entries; {nearest(method, _LISTS)}")
+
+        async def page(cursor: str | None) -> tuple[list[Raw], str | None, int]:
+            raw = await self.request_raw(method, None if cursor is None else {"cursor": cursor})
+            try:
+                found = _members(raw)
+                items = msgspec.json.decode(found[_LISTS[method]], type=list[Raw])
+                following: str | None = msgspec.json.decode(found.get("nextCursor", b"null"), type=str | None)
+            except (KeyError, msgspec.DecodeError, RecursionError) as error:
+                raise BadAnswer(f"{method}: the result does not fit: {error}") from error
+            return [one.copy() for one in items], following, len(raw)
+
+        return await pages(method, page, lambda: None, limits=self._limits)
+
     async def _refresh(self) -> None:
         self._cache.drop("tools/list")
         await self.list_tools()
@@ -296,14 +323,32 @@ class Client:
         Raises LocalError for a method that a client cannot call in the revision in use, and for params without the
         member that the row's method repeats in a header.
         """
+        return await self._calls.request(*self._request("request", method, params, options))
+
+    async def request_raw(
+        self,
+        method: str,
+        params: Struct | Mapping[str, Any] | Raw | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Raw:
+        """Call a method as `request` does, and return the complete result as the JSON text that came, with every
+        member, after questions of the server were answered. `params` may be the JSON text of an object. The result is
+        not checked, and not cached.
+
+        Raises what `request` raises.
+        """
+        return await self._calls.request_raw(*self._request("request_raw", method, params, options))
+
+    def _request(
+        self, caller: str, method: str, params: Struct | Mapping[str, Any] | Raw | None, options: RequestOptions
+    ) -> tuple[Row, bytes, str | None, CallPlan]:
+        """Return the row of a method, the params without `_meta`, the name in them, and the plan of the call."""
         row = self._extensions.those.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
             raise self._unknown("method", method)
         body, meta = _split_meta(params, options.get("meta"))
         name = None if row.named is None else _named(method, row.named, body)
-        return await self._calls.request(
-            row, body, name, self._plan("request", {**options, "meta": meta}, RequestOptions)
-        )
+        return row, body, name, self._plan(caller, {**options, "meta": meta}, RequestOptions)
 
     async def notify(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> None:
         """Send a notification of an extension of this client. The `_meta` that the era requires is added.
@@ -612,7 +657,7 @@ def _size(found: ReadResourceResult) -> int:
     return sum(map(len, texts))
 
 
-def _split_meta(params: Struct | Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
+def _split_meta(params: Struct | Mapping[str, Any] | Raw | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
     """Return the params of a call as JSON text without their `_meta`, and the members of that joined with `meta`: the
     revision adds others, and a message may have `_meta` only once. Raises LocalError for a `_meta` that is no
     object."""

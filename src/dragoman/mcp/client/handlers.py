@@ -28,7 +28,8 @@ from ...jsonrpc.leniency import STRICT, Leniency
 from ...jsonrpc.limits import CLIENT
 from ...rpc.binding.results import to_json
 from ..asking.forms import form_of
-from ..protocol.encoding import decode, encode
+from ..protocol.encoding import encode
+from ..protocol.foreign_decoding import decode_content
 from ..protocol.lenient import without_nulls
 from ..protocol.params import (
     CreateMessageRequestParams,
@@ -199,7 +200,7 @@ class QuestionHandlers:
         try:
             if self._null_params and params is not UNSET:
                 params = without_nulls(params, kind)
-            return decode(b"{}" if params is UNSET else params, kind)
+            return decode_content(Raw(b"{}") if params is UNSET else params, kind)
         except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidParams(f"{method}: {error}") from error
 

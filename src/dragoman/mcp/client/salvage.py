@@ -1,7 +1,7 @@
 """Keeps the good parts of a result that does not fit as a whole, with a warning in the log.
 
 One bad tool must not hide all others, and a tool has already run when its result has content of a kind that this client
-does not know. Bad entries of a list are left out; unknown content becomes text, the text of its JSON.
+does not know. Bad entries of a list are left out; a block of an unknown type becomes a `ForeignContent`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from msgspec import Raw, Struct, structs
 from ...repeats import Repeats
 from ..protocol import lenient
 from ..protocol.encoding import decode
+from ..protocol.foreign_decoding import decode_content
 from ..protocol.params import (
-    CallToolResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
 )
-from ..protocol.types import ContentBlock, TextContent
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -30,7 +29,6 @@ repeats: Repeats = Repeats(logger)
 T = TypeVar("T")
 
 _LISTS: Final = (ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
-_KNOWN: Final = frozenset(one.__struct_config__.tag for one in get_args(ContentBlock))
 _SHOWN: Final = 5
 """Faults of one result that are logged at most."""
 _UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -40,22 +38,15 @@ class _Named(Struct):
     name: Any = None
 
 
-class _Typed(Struct):
-    type: str
-
-
 def salvage(method: str, raw: Raw, kind: type[T]) -> T | None:
     """Return a result that does not fit, without its bad parts; None if it does not fit without them either."""
     try:
+        if kind not in _LISTS:
+            return decode_content(raw, kind, lenient.decode)
         members = decode(raw, dict[str, Raw])
-        if kind in _LISTS:
-            field = next(one for one in structs.fields(cast(Any, kind)) if get_origin(one.type) is list)
-            name, items = field.encode_name, _good_entries(method, members[field.encode_name], get_args(field.type)[0])
-        elif kind is CallToolResult:
-            name, items = "content", _known_content(method, members["content"])
-        else:
-            return None
-        return lenient.decode(Raw(msgspec.json.encode(members | {name: items})), kind)
+        field = next(one for one in structs.fields(cast(Any, kind)) if get_origin(one.type) is list)
+        good = _good_entries(method, members[field.encode_name], get_args(field.type)[0])
+        return lenient.decode(Raw(msgspec.json.encode(members | {field.encode_name: good})), kind)
     except (*_UNREADABLE, KeyError):
         return None
 
@@ -81,16 +72,3 @@ def _name(entry: Raw) -> str:
     except _UNREADABLE:
         name = None
     return repr(name[:80]) if isinstance(name, str) else "an entry without a name"
-
-
-def _known_content(method: str, content: Raw) -> list[Any]:
-    """Return the blocks of content, those of an unknown type as the text of their JSON."""
-    found: list[Any] = []
-    for one in decode(content, list[Raw]):
-        kind = decode(one, _Typed).type
-        if kind in _KNOWN:
-            found.append(one)
-        else:
-            repeats.warning("%s: content of the type %.40r is not known here, and handed on as text", method, kind)
-            found.append(TextContent(bytes(one).decode()))
-    return found

@@ -1,9 +1,9 @@
 """Encodes values of `types` and `params` for a revision, and decodes them. Pure.
 
 `fit` reduces a value to what a revision knows, at any depth: unknown members are left out, unknown blocks become text
-that says so, and required members must be set. The steps are worked out once for each type and revision; where there
-are none, msgspec encodes the value as it is. Free members (`_meta`, JSON Schemas, structured content) belong to the
-caller and are not changed.
+that says so, and required members must be set; a foreign block becomes its JSON text. The steps are worked out once for
+each type and revision; where there are none, msgspec encodes the value as it is. Free members (`_meta`, JSON Schemas,
+structured content) belong to the caller and are not changed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
 from ...jsonrpc.errors import LocalError
+from .foreign import ForeignContent
 from .revisions import REVISIONS, Revision
 from .types import BORN, stand_in
 
@@ -69,6 +70,61 @@ def decode(raw: bytes | Raw, type: type[T]) -> T:
     """
     found: T = READERS[type](raw)
     return found
+
+
+class _TextStep(Struct, frozen=True):
+    """What becomes of a member of JSON text in a revision."""
+
+    name: str
+    gone: bool
+    required: bool
+    older: Fit | None
+
+
+@cache
+def _text_steps(kind: type[Struct], order: int) -> tuple[_TextStep, ...]:
+    revision = next(one for one in REVISIONS.values() if one.order == order)
+    steps = (
+        _TextStep(
+            field.encode_name,
+            not knows(field.type, revision),
+            requires(field.type, revision),
+            _older(field.type, revision),
+        )
+        for field in structs.fields(kind)
+    )
+    return tuple(one for one in steps if one.gone or one.required or one.older is not None)
+
+
+def encode_text(text: Raw | bytes, kind: type[Struct], revision: Revision) -> bytes:
+    """Return a foreign `kind`, which came as JSON text, for a peer of `revision`, with the order of its members.
+
+    Members that the revision does not have are left out, as by `fit`, but only of the object itself: what is in its
+    members, and members that `kind` does not have, stay as they came. Raises LocalError if the revision requires a
+    member that is not there, msgspec.DecodeError for text that is no JSON object.
+    """
+    members = decode(text, dict[str, Raw])
+    for step in _text_steps(kind, revision.order):
+        member = members.get(step.name)
+        if member is None:
+            if step.required:
+                raise LocalError(f"{kind.__name__} must have the member {step.name}: {revision.date} requires it")
+        elif step.gone:
+            del members[step.name]
+        elif step.older is not None:
+            value = msgspec.json.decode(member)
+            changed = step.older(value)
+            if changed is UNSET:
+                del members[step.name]
+            elif changed is not value:
+                members[step.name] = Raw(_encode(changed))
+    return _encode(members)
+
+
+def with_members(text: Raw | bytes, changed: Mapping[str, Raw]) -> Raw:
+    """Return an object's JSON text with these members set; the others, and the order, stay. Raises msgspec.DecodeError
+    for text that is no object."""
+    return Raw(_encode(decode(text, dict[str, Raw]) | dict(changed)))
 
 
 @cache
@@ -127,6 +183,8 @@ class _Step(Struct, frozen=True):
 
 
 def _of_struct(kind: type[Struct], revision: Revision) -> Fit | None:
+    if kind is ForeignContent:  # which revisions have it is not known
+        return lambda value: value.raw
     steps = []
     for field in structs.fields(kind):
         gone = not knows(field.type, revision)
@@ -169,7 +227,11 @@ def _of_hint(hint: Any, revision: Revision) -> Fit | None:
     if origin is Union or origin is UnionType:
         return _of_union(get_args(hint), revision)
     if origin is list:
-        inner = _of_hint(get_args(hint)[0], revision)
+        (item,) = get_args(hint)
+        if get_origin(item) in (Union, UnionType):
+            fits = _union_fits(get_args(item), revision)
+            return _of_mixed_list(fits) if fits else None
+        inner = _of_hint(item, revision)
         return inner and _of_list(inner)
     if origin is dict:
         inner = _of_hint(get_args(hint)[1], revision)
@@ -187,6 +249,19 @@ def _of_list(inner: Fit) -> Fit:
     return change
 
 
+def _of_mixed_list(fits: dict[type, Fit]) -> Fit:
+    """Return the function that fits a list of several types, most of which the revision knows: then it only looks at
+    the types."""
+    types = frozenset(fits)
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or types.isdisjoint(map(type, value)):
+            return value
+        return [one if (known := fits.get(type(one))) is None else known(one) for one in value]
+
+    return change
+
+
 def _of_dict(inner: Fit) -> Fit:
     def change(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -197,7 +272,8 @@ def _of_dict(inner: Fit) -> Fit:
     return change
 
 
-def _of_union(hints: tuple[Any, ...], revision: Revision) -> Fit | None:
+def _union_fits(hints: tuple[Any, ...], revision: Revision) -> dict[type, Fit]:
+    """Return the functions that fit the types of a union, by type, without those that the revision knows."""
     by_type: dict[type, Fit] = {}
     for hint in hints:
         one = (
@@ -205,6 +281,11 @@ def _of_union(hints: tuple[Any, ...], revision: Revision) -> Fit | None:
         )
         if one is not None:
             by_type[get_origin(hint) or hint] = one
+    return by_type
+
+
+def _of_union(hints: tuple[Any, ...], revision: Revision) -> Fit | None:
+    by_type = _union_fits(hints, revision)
 
     def change(value: Any) -> Any:
         known = by_type.get(type(value))

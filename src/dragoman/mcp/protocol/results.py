@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import LocalError
-from .encoding import decode, encode, members_of
+from .encoding import encode, members_of
+from .foreign_decoding import decode_content
 from .revisions import NEWEST, Revision
 from .types import SERVER_INFO, Implementation
 
@@ -75,7 +76,7 @@ def read_back(value: S) -> S:
     """Return a value of the protocol's types that a user made, as a client decodes it. Raises LocalError for one that
     no client could decode: a Struct's constructor accepts any value."""
     try:
-        return decode(encode(value, NEWEST), type(value))
+        return decode_content(Raw(encode(value, NEWEST)), type(value))
     except msgspec.DecodeError as error:
         raise LocalError(f"no client could read this {type(value).__name__}: {error}") from None
 

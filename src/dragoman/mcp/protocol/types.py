@@ -35,6 +35,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from ...jsonrpc.errors import LocalError
+from .foreign import ForeignContent
 from .revisions import R2025_03, R2025_06, R2025_11, R2026_07, Revision
 
 # --- Words and keys -------------------------------------------------------------------------------
@@ -309,7 +310,7 @@ class ResourceLink(Struct, frozen=True, kw_only=True, rename="camel", tag_field=
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
 
-ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | ForeignContent
 
 
 class ToolUseContent(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type", tag="tool_use"):
@@ -333,7 +334,9 @@ class ToolResultContent(Struct, frozen=True, kw_only=True, rename="camel", tag_f
     meta: Free | UnsetType = field(default=UNSET, name="_meta")
 
 
-SamplingMessageContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
+SamplingMessageContentBlock: TypeAlias = (
+    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | ForeignContent
+)
 
 BORN: Final[dict[type[Struct], Revision]] = {
     AudioContent: R2025_03,

@@ -15,8 +15,8 @@ from ...jsonrpc.errors import RpcError
 from ...jsonrpc.leniency import STRICT
 from ...jsonrpc.messages import Failure, Result
 from ...rpc.binding.results import to_json
-from ..protocol.encoding import decode
 from ..protocol.entry_versions import asking
+from ..protocol.foreign_decoding import decode_content
 from ..protocol.params import ListToolsResult
 from ..protocol.revisions import NEWEST
 from ..protocol.types import Tool
@@ -72,7 +72,7 @@ async def request(
         data = msgspec.json.decode(answer.error.data) if isinstance(answer.error.data, Raw) else answer.error.data
         raise RpcError.of(answer.error.code, answer.error.message, data)
     assert isinstance(answer, Result)
-    return decode(answer.result, result)
+    return decode_content(answer.result, result)
 
 
 async def list_all(server: ServedServer, caller: Caller) -> list[Tool]:

@@ -23,6 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ...jsonrpc.errors import LocalError
 from ...rpc.binding.results import write
 from ..protocol.errors import ResourceNotFound
+from ..protocol.foreign import ForeignContent
 from ..protocol.params import CallToolResult, GetPromptResult, ReadResourceResult
 from ..protocol.results import S, read_back
 from ..protocol.types import (
@@ -37,7 +38,7 @@ from ..protocol.types import (
     TextContent,
 )
 
-Block: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
+Block: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | ForeignContent
 
 BINARY: Final = "application/octet-stream"
 RESULT_URI: Final = "result:bytes"
@@ -80,7 +81,7 @@ class File(Struct, frozen=True):
     uri: str | None = None
 
 
-BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+BLOCKS: Final = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource, ForeignContent)
 CONTENT: Final[tuple[type, ...]] = (
     *BLOCKS,
     Image,
@@ -284,6 +285,8 @@ def _contents_of(value: Any, uri: str, mime_type: str | None) -> ResourceContent
         return ResourceContents(uri=uri, mime_type=kind, blob=base64(data))
     if isinstance(value, EmbeddedResource):
         return check_readable(value).resource
+    if isinstance(value, ForeignContent):
+        raise LocalError(f"{uri}: a resource has text or bytes, and no block of the type {value.type!r:.40}")
     if isinstance(value, TextContent):
         return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value.text)
     if isinstance(value, Image | Audio):

@@ -200,6 +200,6 @@ def name_for(name: str | None, function: Callable[..., Any], otherwise: str = ""
 def arguments_of(entry: Entry) -> Iterable[str]:
     if entry.template is not None:
         return entry.template.names
-    listed = entry.listed
+    listed = entry.known
     arguments: Any = listed.arguments if isinstance(listed, Prompt) else ()
     return [one.name for one in arguments if isinstance(one, PromptArgument)] if arguments is not UNSET else []

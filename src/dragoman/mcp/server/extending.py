@@ -62,7 +62,8 @@ class ServerExtension:
 
     def listed(self, entry: Entry, revision: Revision) -> Mapping[str, Any]:
         """Return the members that are added to an entry's description in lists, in this revision. `_meta` is merged.
-        Called once for each entry and revision."""
+        Called once for each entry and revision, when the entry is registered; a member that the description, or
+        another extension, has already is a LocalError then. `entry.known`: the description, of a foreign entry too."""
         return {}
 
     def grant(self, topic: str, caller: Caller, value: Any) -> TopicGrant | Awaitable[TopicGrant | None] | None:

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec import UNSET, Raw
+from msgspec.structs import fields, replace
 
 from ...jsonrpc.errors import LocalError
+from ...rpc.binding.results import to_json
 from ...rpc.including import guarded, joined, marked
 from ...rpc.method import Method
 from ...rpc.service import Service
+from ..protocol.encoding import decode, with_members
 from ..protocol.types import Resource, ResourceTemplate
 from ..protocol.uri import normal
 from ..protocol.uri_template import normal_reference, parse
@@ -42,7 +44,7 @@ def included_entry(
     return replace(
         entry,
         key=key,
-        listed=_listed_within(entry, entry.listed, key, namespace),
+        listed=_described_within(entry, key, namespace),
         older=None if entry.older is None else _listed_within(entry, entry.older, key, namespace),
         method=replace(
             _method_within(entry.method, inner),
@@ -65,12 +67,34 @@ def included_entry(
         number=0,
         versions=(),
         texts={},
+        added={},
+        decoded=None,
     )
 
 
 def _method_within(method: Method, inner: Service) -> Method:
     """Return a method of an included server, with the middleware and the lifespan of that server."""
     return replace(method, middleware=inner.middleware + method.middleware, life=method.life or inner._lifespan)
+
+
+def _described_within(entry: Entry, key: str, namespace: str) -> Listed | Raw:
+    """Return the description of an entry under another key; of a foreign entry its JSON text, in which only the members
+    differ that the other key changes."""
+    known = entry.known
+    within = _listed_within(entry, known, key, namespace)
+    if not isinstance(entry.listed, Raw):
+        return within
+    changed: dict[str, Raw] = {}
+    for field in fields(known):
+        before, after = getattr(known, field.name), getattr(within, field.name)
+        if after is before:
+            continue
+        if field.name == "meta":
+            new = {name: Raw(to_json(value)) for name, value in after.items() if value is not before.get(name)}
+            changed[field.encode_name] = with_members(decode(entry.listed, dict[str, Raw])["_meta"], new)
+        else:
+            changed[field.encode_name] = Raw(to_json(after))
+    return with_members(entry.listed, changed)
 
 
 def _listed_within(entry: Entry, listed: Listed, key: str, namespace: str) -> Listed:
@@ -100,7 +124,7 @@ def marked_entries(
         entry = _ENTRIES[mark.kind](outer, key, function=function, **mark.options)
         entry.tags |= tags
         if entry.kind == "tool":
-            entry.listed = _with_page(entry.listed, namespace)
+            entry.listed = _with_page(entry.known, namespace)
             entry.older = None if entry.older is None else _with_page(entry.older, namespace)
         found.append(entry)
     return found

@@ -7,9 +7,12 @@ Rules:
   (server/utilities/pagination, "Provide stable cursors"); an unknown cursor is -32602.
 - A list is one page up to `PAGE_BYTES`, unless `page_size` says otherwise, since many hosts read only the first page.
 - Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible only to some
-  callers, pages are made for each caller, and their `cacheScope` is private.
+  callers, each function that decides is called once for a request; callers for whom all decide alike share the pages.
+  Their `cacheScope` is private.
 - Of an entry with several versions the highest that is available to the caller is listed, at the position of the first
   one that was registered; its `_meta` names the others.
+- The description of a foreign entry is JSON text: members that this library does not know are listed as they came.
+- Extensions add members to the descriptions of entries; two never add the same one.
 """
 
 from __future__ import annotations
@@ -19,18 +22,21 @@ import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal, TypeAlias
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Raw, Struct, UnsetType, structs
 
 from ...channel import Caller
 from ...jsonrpc.errors import InvalidParams, LocalError
 from ...jsonrpc.limits import Limits
 from ...jsonrpc.scanner import too_deep
+from ...rpc.binding.results import to_json
 from ...rpc.method import Method
 from ..protocol.admission import Admitted
-from ..protocol.encoding import encode
+from ..protocol.encoding import decode, encode, encode_text, with_members
 from ..protocol.entry_versions import Order, order, with_versions
 from ..protocol.headers import HeaderParam
 from ..protocol.revisions import Revision
@@ -38,10 +44,23 @@ from ..protocol.types import Prompt, Resource, ResourceTemplate, Tool
 from ..protocol.uri_template import Template
 from .surroundings import Surroundings
 
+if TYPE_CHECKING:
+    from ...access import Access
+
 Kind: TypeAlias = Literal["tool", "resource", "template", "prompt"]
 Listing: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
 Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
 
+Adding: TypeAlias = Callable[["Entry", Revision], Mapping[str, Any]]
+"""Returns the members that an extension adds to the description of an entry: `ServerExtension.listed`."""
+NONE: Final[Mapping[str, Adding]] = {}
+LISTED: Final[Mapping[str, type[Listed]]] = {
+    "tool": Tool,
+    "resource": Resource,
+    "template": ResourceTemplate,
+    "prompt": Prompt,
+}
+"""The type of the description of each kind of entry."""
 LISTINGS: Final[Mapping[str, Listing]] = {
     "tool": "tools",
     "resource": "resources",
@@ -55,13 +74,22 @@ it."""
 PAGE_BYTES: Final = 2 * 1024 * 1024
 """Bytes of the entries on one page of a list: a fifth of the longest message that our clients accept, and thousands of
 tools. A larger entry has a page of its own."""
+SEQUENCES: Final = 64
+"""Sequences of entries that are kept for one list, each as some callers see it: more than a server has roles. Callers
+decide how many there are, so the least recently used one is dropped."""
+SEQUENCE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the pages that are kept for one list beside those of the sequence in use: a few lists of thousands of tools,
+in several revisions."""
+TEXTS: Final = 64
+"""Descriptions of one entry that are kept: for each revision, and for the versions that some caller may see."""
 _MEMBER: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
 """The member of a result that has the list."""
 _CURSOR: Final = r"([a-z]+)\.([1-9][0-9]{0,15})"
 
 
 class Entry(Struct, eq=False):
-    """One entry that a server offers. `key`: its name, URI or template; `listed`: its description in a list.
+    """One entry that a server offers. `key`: its name, URI or template; `listed`: its description in a list, of a
+    foreign entry as the JSON text that came.
 
     `older`: the description for peers without `structured_values`, where that differs. `marked`: a tool's arguments
     that are sent as HTTP headers. `template`: the parsed template, if it is one. `completions`: the methods that
@@ -69,7 +97,7 @@ class Entry(Struct, eq=False):
 
     kind: Kind
     key: str
-    listed: Listed
+    listed: Listed | Raw
     method: Method
     surroundings: Surroundings
     """The settings of its server that its functions need."""
@@ -90,11 +118,25 @@ class Entry(Struct, eq=False):
     """All versions of its key, the highest first; empty if it has no version."""
     texts: dict[tuple[int, tuple[str, ...]], bytes] = {}
     """`listed` as JSON, by the `order` of the revision for which it was encoded, and the versions that it names."""
+    added: dict[int, dict[str, Raw]] = {}
+    """The members that extensions add to it, by the `order` of the revision."""
+    decoded: Listed | None = None
+    """The description of a foreign entry, as far as its members are known, once that was needed."""
 
     @property
     def id(self) -> tuple[Kind, str, str]:
         """Its identity among the entries of a server."""
         return self.kind, self.key, self.version
+
+    @property
+    def known(self) -> Listed:
+        """Its description; of a foreign entry the members that are known. Raises msgspec.ValidationError for a foreign
+        one that does not fit."""
+        if not isinstance(self.listed, Raw):
+            return self.listed
+        if self.decoded is None:
+            self.decoded = decode(self.listed, LISTED[self.kind])
+        return self.decoded
 
     @property
     def switched_as(self) -> str:
@@ -133,20 +175,112 @@ class Entry(Struct, eq=False):
         shown = access.shown
         return shown if visible is None else lambda caller: visible(caller) and shown(caller)
 
-    def text(self, revision: Revision, versions: tuple[str, ...] = ()) -> bytes:
-        """Return its description in a list, as JSON. `versions`: those that it names, if it has one. Raises LocalError
-        for a description that is nested too deep."""
+    @property
+    def decider(self) -> Decider | None:
+        """The functions of `shown_to`, in a form in which they can be compared; None: it is shown to every caller."""
+        access = self.method.access
+        hiding = access if access is not None and access.hides else None
+        return None if self.visible is None and hiding is None else Decider(self.visible, hiding)
+
+    def text(
+        self, revision: Revision, versions: tuple[str, ...] = (), extensions: Mapping[str, Adding] = NONE
+    ) -> bytes:
+        """Return its description in a list, as JSON. `versions`: those that it names, if it has one. `extensions`: the
+        functions that add members to it, by the names of their extensions. Raises LocalError for a description that is
+        nested too deep, and for a member that an extension adds and that exists already."""
         found = self.texts.get((revision.order, versions))
         if found is None:
-            older = self.older is not None and not revision.structured_values
-            listed = self.older if older and self.older is not None else self.listed
-            if self.version:
-                listed = structs.replace(listed, meta=with_versions(listed.meta, self.version, versions))
-            found = encode(listed, revision)
+            found = self._write(revision, versions)
+            if extensions:
+                found = self._extend(found, revision, extensions)
             if len(found) > 2 * DEPTH and too_deep(found, DEPTH):
                 raise LocalError(f"the description of {self.kind} {self.key!r} is nested more than {DEPTH} levels deep")
+            if len(self.texts) >= TEXTS:
+                self.texts = {}
             self.texts[revision.order, versions] = found
         return found
+
+    def _write(self, revision: Revision, versions: tuple[str, ...]) -> bytes:
+        """Return its description without the members that extensions add."""
+        listed = self.listed
+        if isinstance(listed, Raw):
+            if self.version:
+                named = with_versions(self.known.meta, self.version, versions)["fastmcp"]
+                meta = decode(listed, _Meta).meta | {"fastmcp": Raw(to_json(named))}
+                listed = with_members(listed, {"_meta": Raw(msgspec.json.encode(meta))})
+            return encode_text(listed, LISTED[self.kind], revision)
+        if self.older is not None and not revision.structured_values:
+            listed = self.older
+        if self.version:
+            listed = structs.replace(listed, meta=with_versions(listed.meta, self.version, versions))
+        return encode(listed, revision)
+
+    def _extend(self, text: bytes, revision: Revision, extensions: Mapping[str, Adding]) -> bytes:
+        """Return a description with the members that extensions add."""
+        added = self.added.get(revision.order)
+        if added is None:
+            added = self.added[revision.order] = self._members_of(text, revision, extensions)
+        if not added:
+            return text
+        members = decode(text, dict[str, Raw])
+        if "_meta" in added and "_meta" in members:
+            added = added | {"_meta": with_members(members["_meta"], decode(added["_meta"], dict[str, Raw]))}
+        return msgspec.json.encode(members | added)
+
+    def _members_of(self, text: bytes, revision: Revision, extensions: Mapping[str, Adding]) -> dict[str, Raw]:
+        """Return the members that extensions add to a description. Raises LocalError for one that exists already."""
+        members = decode(text, dict[str, Raw])
+        owner = dict.fromkeys((name for name in members if name != "_meta"), "the entry")
+        meta_owner = dict.fromkeys(decode(members.get("_meta", Raw(b"{}")), dict[str, Raw]), "the entry")
+        added: dict[str, Raw] = {}
+        meta: dict[str, Raw] = {}
+        for name, members_to_add in extensions.items():
+            given = members_to_add(self, revision)
+            if not isinstance(given, Mapping) or not isinstance(given.get("_meta", {}), Mapping):
+                raise LocalError(
+                    f"{name}: `listed` returns the members to add, and `_meta` as a dict, not {given!r:.100}"
+                )
+            own = dict(given)
+            for key, value in dict(own.pop("_meta", {})).items():
+                _claim(meta_owner, key, name, f"{self.kind} {self.key!r}: `_meta` has {key!r}")
+                meta[key] = Raw(to_json(value))
+            for key, value in own.items():
+                _claim(owner, key, name, f"{self.kind} {self.key!r} has {key!r}")
+                added[key] = Raw(to_json(value))
+        return added | {"_meta": Raw(msgspec.json.encode(meta))} if meta else added
+
+
+class _Meta(Struct):
+    meta: dict[str, Raw] = msgspec.field(default_factory=dict, name="_meta")
+
+
+def _claim(owner: dict[str, str], key: str, extension: str, what: str) -> None:
+    if key in owner:
+        raise LocalError(f"{what} of {owner[key]} already: the extension {extension} cannot add it")
+    owner[key] = extension
+
+
+class Decider(Struct, frozen=True, eq=False):
+    """What decides whether lists show an entry to a caller: a function of the user, the method's demands, or both."""
+
+    visible: Callable[[Caller], bool] | None
+    access: Access | None
+
+    @property
+    def parts(self) -> tuple[Hashable, Hashable]:
+        """What distinguishes it from others, for each of the two; None for what it does not have."""
+        access = self.access
+        return _identity(self.visible), None if access is None else (access.roles, _identity(access.allow))
+
+
+def _identity(function: Callable[..., Any] | None) -> Hashable:
+    """Return what distinguishes a function from others, also one that cannot be hashed. Methods of one object are
+    equal, though each is made anew."""
+    try:
+        hash(function)
+    except TypeError:
+        return id(function)
+    return function
 
 
 def check_distinct(entries: list[Entry]) -> None:
@@ -159,23 +293,122 @@ def check_distinct(entries: list[Entry]) -> None:
         versions.add(order(entry.version))
 
 
-class Entries:
-    """The entries of one kind. Safe for threads."""
+class _Row(Struct, frozen=True, eq=False):
+    """The enabled entries of one key, the highest version first, each with the index of what decides whether it is
+    shown; None: it is shown to every caller."""
 
-    def __init__(self, name: Listing, page_size: int | None) -> None:
+    entries: tuple[tuple[Entry, int | None], ...]
+
+
+class _Sequence:
+    """The entries of a list as some callers see it, with the versions that each names, and the pages made of them."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.versions: list[tuple[str, ...]] = []
+        self.pages: dict[tuple[int, int], Raw] = {}
+        """By the `order` of the revision, and the index of the first entry."""
+        self.size = 0
+        """Bytes of the pages."""
+        self.starts: set[int] = {0}
+        """Where kept pages may begin: at the first entry, and where a kept page ends."""
+
+
+class _Snapshot:
+    """A list between two changes of it: its rows, what decides about them, and the sequences that callers see."""
+
+    def __init__(self, rows: Iterable[Iterable[Entry]]) -> None:
+        self.rows: list[_Row] = []
+        self.deciders: list[Decider] = []
+        self.sequences: OrderedDict[bytes, _Sequence] = OrderedDict()
+        """By the decisions, the least recently used first."""
+        self.size = 0
+        """Bytes of the pages of all sequences."""
+        known: dict[Hashable, int] = {}
+        for row in rows:
+            found: list[tuple[Entry, int | None]] = []
+            for entry in row:
+                if not entry.enabled:
+                    continue
+                decider = entry.decider
+                index = None if decider is None else known.setdefault(decider.parts, len(self.deciders))
+                if decider is not None and index == len(self.deciders):
+                    self.deciders.append(decider)
+                found.append((entry, index))
+            self.rows.append(_Row(tuple(found)))
+
+    def decide(self, caller: Caller) -> bytes:
+        """Return for each of `deciders` whether lists show its entries to a caller. Each function of a user is called
+        at most once. Raises what such a function raises."""
+        known: dict[Hashable, bool] = {}
+        decisions = bytearray()
+        for one in self.deciders:
+            visible, access = one.parts
+            shown = True
+            if one.visible is not None:
+                if ("visible", visible) not in known:
+                    known["visible", visible] = bool(one.visible(caller))
+                shown = known["visible", visible]
+            if shown and one.access is not None:
+                if ("access", access) not in known:
+                    known["access", access] = one.access.shown(caller)
+                shown = known["access", access]
+            decisions.append(shown)
+        return bytes(decisions)
+
+    def sequence(self, decisions: bytes) -> _Sequence:
+        """Return the sequence of callers about whom was decided so; the least recently used one is dropped."""
+        found = self.sequences.get(decisions)
+        if found is not None:
+            self.sequences.move_to_end(decisions)
+            return found
+        found = self.sequences[decisions] = _Sequence()
+        for row in self.rows:
+            shown = [entry for entry, index in row.entries if index is None or decisions[index]]
+            if shown:
+                found.entries.append(shown[0])
+                found.versions.append(tuple(one.version for one in shown) if shown[0].version else ())
+        if len(self.sequences) > SEQUENCES:
+            self._drop()
+        return found
+
+    def _drop(self) -> None:
+        """Drop the least recently used sequence."""
+        _, dropped = self.sequences.popitem(last=False)
+        self.size -= dropped.size
+        dropped.size = 0
+
+    def keep(self, decisions: bytes, sequence: _Sequence, order: int, start: int, end: int, page: Raw) -> None:
+        """Keep a page of a sequence, instead of the sequences that were least recently used."""
+        if self.sequences.get(decisions) is not sequence or (order, start) in sequence.pages:
+            return
+        # pages that begin elsewhere, after removed entries, may be too many to keep
+        if start not in sequence.starts:
+            return
+        sequence.pages[order, start] = page
+        sequence.starts.add(end)
+        sequence.size += len(page)
+        self.size += len(page)
+        self.sequences.move_to_end(decisions)
+        while self.size - sequence.size > SEQUENCE_BYTES:
+            self._drop()
+
+
+class Entries:
+    """The entries of one kind. Safe for threads: functions of users are never called under its lock."""
+
+    def __init__(self, name: Listing, page_size: int | None, extensions: Mapping[str, Adding] = NONE) -> None:
         self.name: Final = name
         self.page_size: Final = page_size
+        self._extensions: Final = extensions
         self.by_key: dict[str, Entry] = {}
         self._last = 0  # the number of the last entry that was ever added
         self._lock = threading.Lock()
-        self._visible: list[Entry] | None = None
+        self._snapshot: _Snapshot | None = None
         self.personal: bool = False
-        """Whether some entries are listed only for some callers; then pages are made for each caller, and not kept."""
+        """Whether some entries are listed only for some callers."""
         self.guarded: bool = False
         """Whether only some callers may call some entry, now or earlier."""
-        self._pages: dict[tuple[int, int], Raw] = {}
-        self._ends: set[int] = {0}
-        """Where kept pages may begin: at the first entry, and where a kept page ends."""
 
     def free(self, key: str, version: str = "") -> None:
         """Raise LocalError if the key is taken: by an entry of the same version, or where one of the two has none."""
@@ -250,7 +483,7 @@ class Entries:
             self.by_key[key] = those[0]
         else:
             del self.by_key[key]
-        self._clear_pages()
+        self._snapshot = None
 
     def switch(self, entry: Entry, on: bool) -> bool:
         """Enable or disable an entry; return whether that changed anything."""
@@ -258,30 +491,40 @@ class Entries:
             changed = entry.enabled != on
             entry.enabled = on
             if changed:
-                self._clear_pages()
+                self._snapshot = None
         return changed
+
+    def relink(self, entry: Entry, method: Method, completions: dict[str, Method]) -> None:
+        """Replace the methods of an entry."""
+        with self._lock:
+            entry.method, entry.completions = method, entry.completions | completions
+            self._snapshot = None
 
     def visible(self) -> list[Entry]:
         """Return the enabled entries, in order, of each key the highest version."""
-        with self._lock:
-            return list(self._enabled())
+        return [row.entries[0][0] for row in self._current()[0].rows if row.entries]
 
-    def page(self, revision: Revision, cursor: str | UnsetType, prefix: bytes, caller: Caller) -> Raw:
-        """Return the result of a list method, as JSON. `prefix`: its beginning in the stateless era, with the stamp and
-        the caching hints. Raises InvalidParams for an unknown cursor."""
-        if self.personal:
-            listed = (next((one for one in self.of(key) if one.listed_for(caller)), None) for key in list(self.by_key))
-            shown = [entry for entry in listed if entry is not None]
-            return self._page(shown, self._start_of(shown, cursor), revision, prefix, caller)[0]
+    def _current(self) -> tuple[_Snapshot, bool]:
+        """Return the list as it is now, and whether it depends on the caller."""
         with self._lock:
-            shown = self._enabled()
-            start = self._start_of(shown, cursor)
-            found = self._pages.get((revision.order, start))
+            found = self._snapshot
             if found is None:
-                found, end = self._page(shown, start, revision, prefix, caller)
-                if start in self._ends:  # pages that begin elsewhere, after removed entries, may be too many to keep
-                    self._pages[revision.order, start] = found
-                    self._ends.add(end)
+                found = self._snapshot = _Snapshot(self.of(key) for key in self.by_key)
+            return found, self.personal
+
+    def page(self, revision: Revision, cursor: str | UnsetType, prefixes: tuple[bytes, bytes], caller: Caller) -> Raw:
+        """Return the result of a list method, as JSON. `prefixes`: its beginning in the stateless era, with the stamp
+        and the caching hints, for every caller and for this one. Raises InvalidParams for an unknown cursor."""
+        snapshot, personal = self._current()
+        decisions = snapshot.decide(caller) if snapshot.deciders else b""
+        with self._lock:
+            sequence = snapshot.sequence(decisions)
+            start = self._start_of(sequence.entries, cursor)
+            found = sequence.pages.get((revision.order, start))
+        if found is None:
+            found, end = self._page(sequence, start, revision, prefixes[personal])
+            with self._lock:
+                snapshot.keep(decisions, sequence, revision.order, start, end, found)
         return found
 
     def _start_of(self, shown: list[Entry], cursor: str | UnsetType) -> int:
@@ -289,25 +532,14 @@ class Entries:
             return 0
         return bisect_right(shown, self._number_in(cursor), key=lambda entry: entry.number)
 
-    def _enabled(self) -> list[Entry]:
-        shown = self._visible
-        if shown is None:
-            enabled = (next((one for one in self.of(key) if one.enabled), None) for key in self.by_key)
-            shown = self._visible = [entry for entry in enabled if entry is not None]
-        return shown
-
-    def _clear_pages(self) -> None:
-        self._visible = None
-        self._pages, self._ends = {}, {0}
-
-    def _page(
-        self, shown: list[Entry], start: int, revision: Revision, prefix: bytes, caller: Caller
-    ) -> tuple[Raw, int]:
+    def _page(self, sequence: _Sequence, start: int, revision: Revision, prefix: bytes) -> tuple[Raw, int]:
         """Return a page, and the index of the entry after it."""
+        shown = sequence.entries
         texts: list[bytes] = []
         size, end = 0, start
-        for one in shown[start:] if self.page_size is None else shown[start : start + self.page_size]:
-            text = one.text(revision, tuple(v.version for v in one.versions if v.listed_for(caller)))
+        last = len(shown) if self.page_size is None else min(start + self.page_size, len(shown))
+        while end < last:
+            text = shown[end].text(revision, sequence.versions[end], self._extensions)
             size += len(text)
             if size > PAGE_BYTES and texts:
                 break

@@ -29,7 +29,7 @@ from ..protocol.extension import Extensions
 from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
-from ..protocol.revisions import NEWEST, Revision
+from ..protocol.revisions import NEWEST, REVISIONS, Revision
 from ..protocol.types import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
 from ..protocol.uri import normal, plain, unescaped, without_query
 from ..protocol.uri_template import Template, normal_reference
@@ -37,8 +37,9 @@ from ..session.changes import EntryId, Visible, sees
 from .entries import arguments_of, completion_for, method_entry, name_for, prompt_entry, resource_entry, tool_entry
 from .errors import missing_resource
 from .extending import ServerExtensions
+from .foreign import ForeignFunction, ForeignOptions, foreign_entry
 from .including import included_entry, joined_uri, marked_entries
-from .listing import LISTINGS, Entries, Listing, check_distinct, demands_more, subscription_method
+from .listing import LISTED, LISTINGS, Adding, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry
 from .registering import PromptOptions, ResourceOptions, ToolOptions
 from .surroundings import Surroundings
@@ -76,11 +77,12 @@ class Registry:
     ) -> None:
         self.surroundings = surroundings
         self._extending = extending
+        self._adding = {one.declares.name: one.listed for one in extending.listing}
         options = surroundings.options
         self._service = surroundings.service
         self.includers: list[IncludedServer] = []
         self._changed = changed
-        self._lists = {name: Entries(name, options.page_size) for name in LISTINGS.values()}
+        self._lists = {name: Entries(name, options.page_size, self._adding) for name in LISTINGS.values()}
         self._tools, self._resources = self._lists["tools"], self._lists["resources"]
         self._templates, self._prompts = self._lists["templates"], self._lists["prompts"]
         self._switches = Switches()
@@ -100,7 +102,7 @@ class Registry:
         """Whether there are such URIs or templates."""
         hints = f'"resultType":"complete","ttlMs":{int(options.ttl * 1000)},"cacheScope":'
         begins = surroundings.stamp.prefix + hints.encode()
-        self._begins, self._begins_personal = begins + f'"{options.cache_scope}",'.encode(), begins + b'"private",'
+        self._begins = begins + f'"{options.cache_scope}",'.encode(), begins + b'"private",'
 
     def add_tool(
         self, function: Callable[..., Any], *, name: str | None = None, **options: Unpack[ToolOptions]
@@ -121,7 +123,7 @@ class Registry:
     def _define_again(self, entry: Entry) -> None:
         """Register an entry in place of the earlier one of its key, with the completions of arguments that it still
         has."""
-        _check_listing(entry)
+        _check_listing(entry, self._adding)
         [before] = self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version)
         self.remove(entry.kind, entry.key, entry.version, back=True)
         self._commit(self.planned([entry]))
@@ -170,6 +172,17 @@ class Registry:
     ) -> Entry:
         """Register a prompt. Raises LocalError for a name that is taken, and for arguments without names."""
         return self._add(prompt_entry(self.surroundings, name_for(name, function), function, **options), function)
+
+    def add_foreign(
+        self, kind: str, listed: Raw, function: ForeignFunction, **options: Unpack[ForeignOptions]
+    ) -> Entry:
+        """Register a "tool", "resource", "template" or "prompt" of another server, described by its JSON text.
+
+        `function(params, context)`, plain or async, gets the params of each request as they came, and returns the whole
+        result as JSON text, both as `msgspec.Raw`. Raises LocalError for text that describes no such entry, and for a
+        name or URI that is taken.
+        """
+        return self._add(foreign_entry(self.surroundings, kind, listed, function, **options), function)
 
     def add_completion(
         self, function: Callable[..., Any], ref: str, argument: str, **options: Unpack[RunOptions]
@@ -283,7 +296,7 @@ class Registry:
         found = list(entries)
         for entry in found:
             self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
-            _check_listing(entry)
+            _check_listing(entry, self._adding)
         check_distinct(found)
         given = [entry.enabled for entry in found]
         for entry in found:
@@ -319,9 +332,10 @@ class Registry:
         completions."""
         found = []
         for entry in entries:
-            for own in self._lists[LISTINGS[entry.kind]].of(entry.key, entry.version):
+            where = self._lists[LISTINGS[entry.kind]]
+            for own in where.of(entry.key, entry.version):
                 self._link(entry.method, *entry.completions.values())
-                own.method, own.completions = entry.method, own.completions | entry.completions
+                where.relink(own, entry.method, entry.completions)
                 found.append(own)
         for includer in self.includers:
             includer.relink(found)
@@ -612,8 +626,7 @@ class Registry:
 
     def page(self, listing: Listing, revision: Revision, caller: Caller, cursor: str | UnsetType = UNSET) -> Raw:
         """Return the result of a list method for this caller, as JSON. Raises InvalidParams for an unknown cursor."""
-        those = self._lists[listing]
-        return those.page(revision, cursor, self._begins_personal if those.personal else self._begins, caller)
+        return self._lists[listing].page(revision, cursor, self._begins, caller)
 
 
 class Capabilities:
@@ -728,12 +741,14 @@ class IncludedMethods:
         self._outer.switch("tool", self._joined(name), "", on)
 
 
-def _check_listing(entry: Entry) -> None:
+def _check_listing(entry: Entry, extensions: Mapping[str, Adding]) -> None:
     """Raise LocalError for an entry whose description cannot be listed."""
-    try:
-        decode(entry.text(NEWEST), type(entry.listed))
-    except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
-        raise LocalError(f"{entry.key}: it cannot be listed so: {error}") from None
+    # extensions are called here, and not when a caller lists: what they add may conflict in any revision
+    for revision in REVISIONS.values() if extensions or isinstance(entry.listed, Raw) else (NEWEST,):
+        try:
+            decode(entry.text(revision, (), extensions), LISTED[entry.kind])
+        except (msgspec.DecodeError, TypeError, ValueError, RecursionError) as error:
+            raise LocalError(f"{entry.key}: it cannot be listed so: {error}") from None
 
 
 def _rank(entry: Entry) -> tuple[int, ...]:
