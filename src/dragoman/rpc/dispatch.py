@@ -64,6 +64,10 @@ class MessageAcceptor(Protocol):
         """The number of its channel or exchange, for observers."""
 
     @property
+    def session_name(self) -> str:
+        """The name of the session that it belongs to, for observers; "" without one."""
+
+    @property
     def limits(self) -> Limits:
         """The limits for a batch."""
 
@@ -558,6 +562,9 @@ class InlineCall:
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
         raise self._cannot(context, "call back")
 
+    def ask_elsewhere(self, context: Context, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        raise self._cannot(context, "ask")
+
     def notify(self, context: Context, method: str, params: Any) -> Any:
         raise self._cannot(context, "notify")
 
@@ -592,6 +599,7 @@ class LooplessAcceptor:
     __slots__ = ("_dispatcher", "error")
     dialect = PLAIN
     number = 0
+    session_name = ""
     acknowledges = False
 
     def __init__(self, dispatcher: Dispatcher) -> None:

@@ -108,6 +108,11 @@ class ChannelEnd:
         return self.channel.caller if self.channel is not None else Caller()
 
     @property
+    def session_name(self) -> str:
+        """The name of the session whose messages the channel carries, for observers; "" without one."""
+        return getattr(self.channel, "session_name", "")
+
+    @property
     def watch(self) -> ServiceWatch | None:
         """Its observers, where it has some."""
         return self.runner.service._watch
