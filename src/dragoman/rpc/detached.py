@@ -119,7 +119,7 @@ def detach(
 class _Acceptor:
     """Counts one detached call, as what has accepted it."""
 
-    __slots__ = ("_owner", "_runner", "_size", "caller", "dialect", "number", "origin", "session_name")
+    __slots__ = ("_owner", "_runner", "_size", "dialect", "number", "origin", "session_name")
 
     def __init__(self, site: InboundCall, caller: Caller) -> None:
         accepted_by: Any = site.acceptor
@@ -228,9 +228,10 @@ class DetachedRun(InboundCall):
 
     def _gone(self) -> None:
         super()._gone()
-        # no reference cycle after the end
+        # no reference cycle after the end; the params may be none that the garbage collector looks into
         self.seen, self._error = None, None
         self.method = msgspec.structs.replace(self.method, handler=None)
+        self.message = msgspec.structs.replace(self.message, params=UNSET)
         self.stopped.set_result(None)
 
     def _ended(self, answer: bytes | None, refusal: Refusal | None = None, /) -> None:

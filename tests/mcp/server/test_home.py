@@ -4,9 +4,11 @@ that wait for answers from elsewhere, and work on one replica at a time."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import pairwise
@@ -27,6 +29,7 @@ from dragoman.jsonrpc.errors import CallRefused, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, ElicitUrl, Server, TextContent
 from dragoman.mcp.asking.ask import AskParked
 from dragoman.mcp.protocol.extension import Extension
+from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.params import InputRequest
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from dragoman.mcp.server.extending import ServerExtension
@@ -482,13 +485,13 @@ async def test_its_time_is_its_own() -> None:
 
 
 async def test_a_question_pauses_its_time() -> None:
-    running = Running(timeout=0.02)
+    running = Running(timeout=1.0)
     async with town(made(running), R2026_07, **ELICITS) as calls:
         await calls.call("who_plain", {})
         detached = await running.calls.get()
         requests, answers = await running.asked.get()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(answers), 0.1)
+            await asyncio.wait_for(asyncio.shield(answers), 1.2)
         assert not detached.done
         answers.set_result({key: accepted("Ada") for key in requests})
         assert await text_of(detached) == "Ada and Ada"
@@ -595,6 +598,32 @@ async def test_progress_that_its_receiver_fails_at_fails_no_call(kind: str, capl
         await calls.call("twice" if kind == "async" else "twice_plain", {"n": 2})
         assert await text_of(await running.calls.get()) == "4"
     assert "what takes the progress of" in caplog.text
+
+
+@kinds
+async def test_nothing_of_it_is_kept_after_its_end(kind: str) -> None:
+    """Also not in its params, which the garbage collector does not look into."""
+    taken: list[weakref.ref[Any]] = []
+
+    class Taker:
+        def __call__(self, *step: Any) -> None: ...
+
+    class Notes(Running):
+        async def around(self, call: Call, next: Next) -> Any:
+            taker = Taker()
+            taken.append(weakref.ref(taker))
+            self.calls.put_nowait(self.home.run_detached(call, next, on_progress=taker))
+            return CallToolResult(content=[TextContent("goes on")])
+
+    running = Notes()
+    async with town(made(running), R2026_07) as calls:
+        await calls.call("twice" if kind == "async" else "twice_plain", {"n": 2})
+        detached = await running.calls.get()
+        assert await text_of(detached) == "4"
+        del detached
+        await calls.ask("ping")
+        gc.collect()
+        assert [one() for one in taken] == [None]
 
 
 # -- questions that wait for answers from elsewhere -----------------------------------------------
@@ -996,6 +1025,20 @@ async def test_the_streams_of_a_session_are_observed() -> None:
             assert stream.session not in serving.urls[0]
         over = await told.until(lambda one: one.kind == "stream")
         assert (over, over.outcome) == (stream, "cancelled")
+
+
+async def test_the_stream_of_the_oldest_transport_is_observed() -> None:
+    told = Told()
+    app = made(Running(), http=HttpOptions(sse_2024=True))
+    async with serve(app, urls="http://127.0.0.1:0/mcp", observers=[told]) as serving:
+        at = serving.urls[0].removesuffix("/mcp").removeprefix("http://")
+        host, _, port = at.rpartition(":")
+        _reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /sse HTTP/1.1\r\nHost: %b\r\nAccept: text/event-stream\r\n\r\n" % at.encode())
+        stream = await told.until(lambda one: one.kind == "stream", ends=False)
+        assert (stream.about, stream.outcome) == ("messages", None)
+        writer.close()
+        assert (await told.until(lambda one: one.kind == "stream")).outcome == "cancelled"
 
 
 async def test_a_subscription_is_observed_with_its_members() -> None:
