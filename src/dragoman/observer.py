@@ -45,7 +45,7 @@ __all__ = [
 __dir__: Callable[[], list[str]] = public_dir(__name__)
 
 Direction: TypeAlias = Literal["in", "out"]
-Kind: TypeAlias = Literal["request", "notification", "batch", "response", "malformed"]
+Kind: TypeAlias = Literal["request", "notification", "batch", "response", "malformed", "detached", "stream"]
 Outcome: TypeAlias = Literal[
     "result", "error", "refused", "notified", "cancelled", "timed_out", "lost", "failed", "ignored", "dropped"
 ]
@@ -62,7 +62,9 @@ class Observation(Struct, eq=False, kw_only=True):
     """"in": the far end sent it; "out": this end did."""
     kind: Kind
     """A request, a notification, or, on the way in only: a "response" that no call waits for, and what is not a message
-    ("malformed"). A "batch" is reported besides its elements, before the first and after the last of them."""
+    ("malformed"). A "batch" is reported besides its elements, before the first and after the last of them. Two are no
+    messages: the work of a call that goes on beyond its request ("detached"), and a long-lived stream that the far end
+    has opened, on which messages are sent to it ("stream")."""
     service: str
     """The name of what serves it, or of what the calling end serves."""
     protocol: str
@@ -85,6 +87,14 @@ class Observation(Struct, eq=False, kw_only=True):
     until it has started."""
     batch: Observation | None = None
     """The batch that it is an element of."""
+    parent: Observation | None = None
+    """The request whose work it goes on with ("detached"), or the call whose handler sent it; None: there is none."""
+    session: str = ""
+    """The name of the MCP session over HTTP that it belongs to, the same in every process; not its id, which is a
+    secret. "" without one."""
+    about: str = ""
+    """What a long-lived one is about, in a few words that the far end may have chosen: the id of its task
+    ("detached"), what it carries ("stream"), the members of the filter of `subscriptions/listen`. "" for others."""
     methods: Sequence[str] = ()
     """Of a batch: the methods of its calls and notifications, in their order; on the way out, once it has started."""
     calls: int = 0

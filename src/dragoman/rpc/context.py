@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 from weakref import WeakKeyDictionary
 
@@ -70,6 +70,10 @@ class Site(Protocol):
 
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
         """Several calls back at once: as `ask`, for all their results."""
+
+    def ask_elsewhere(self, context: Context, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The result of a coroutine function that gets answers for the call by another way than its own: awaitable on
+        the loop, blocking in a thread. The call's time-out is paused meanwhile."""
 
     def notify(self, context: Context, method: str, params: Any) -> Any:
         """Notify the caller: awaitable on the loop, blocking in a thread."""

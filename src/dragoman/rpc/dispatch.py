@@ -550,6 +550,9 @@ class InlineCall:
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
         raise self._cannot(context, "call back")
 
+    def ask_elsewhere(self, context: Context, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        raise self._cannot(context, "ask")
+
     def notify(self, context: Context, method: str, params: Any) -> Any:
         raise self._cannot(context, "notify")
 
@@ -584,6 +587,7 @@ class LooplessAcceptor:
     __slots__ = ("_dispatcher", "error")
     _dialect = PLAIN
     _number = 0
+    _session_name = ""
     acknowledges = False
 
     def __init__(self, dispatcher: Dispatcher) -> None:

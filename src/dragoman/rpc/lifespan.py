@@ -6,8 +6,8 @@ Rules:
 - It lasts as long as its users on that loop: `serve`, an ASGI lifespan, a client in this process. The last one that
   stops ends it. A call that comes in without any user (a mounted ASGI app) begins it.
 - It has parts, entered in their order and left in the opposite one: the context manager that the user gave (its value
-  is the state), dependencies with `scope="lifespan"`, and the lifespans of what is included. A part that is added while
-  it lasts is entered before the next call.
+  is the state), dependencies with `scope="lifespan"`, the lifespans of what is included, and those of extensions, which
+  may use all the others. A part that is added while it lasts is entered before the next call.
 - It is entered and left in a task of its own. Once it has begun, it costs a call one comparison.
 """
 
@@ -60,6 +60,8 @@ class Lifespan:
         self._name = name
         self._dependencies = dependencies
         self._own: dict[Any, Part] = {}
+        self._last_parts: dict[Any, Part] = {}
+        """Those of extensions."""
         self._above: weakref.WeakSet[Lifespan] = weakref.WeakSet()
         self._changes = 0
         self._spans: dict[asyncio.AbstractEventLoop, _Span] = {}
@@ -70,6 +72,11 @@ class Lifespan:
     def around(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
         """The context manager that the user gave; its value is the state."""
         self._own[None] = lambda held: make()
+        self.changed()
+
+    def add_last(self, key: Any, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        """Add a part that is entered after all others, and left before them."""
+        self._last_parts[key] = lambda held: make()
         self.changed()
 
     @property
@@ -93,7 +100,7 @@ class Lifespan:
         for one in self._included():
             one._above.add(self)
             found[one] = lambda held, one=one: _using(one)
-        return found
+        return found | self._last_parts
 
     # -- on a loop
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import Context
+from contextvars import Context, ContextVar
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("dragoman.observers")
 
+_current: ContextVar[Observation | None] = ContextVar("dragoman.observed", default=None)
+"""The call whose handler runs."""
 numbers: count[int] = count(1)
 """The numbers of channels and exchanges, for observers."""
 
@@ -62,6 +64,10 @@ class MessageEndpoint(Protocol):
     @property
     def _number(self) -> int:
         """The number of the channel or exchange, for observers."""
+
+    @property
+    def _session_name(self) -> str:
+        """The name of the session that it belongs to, for observers; "" without one."""
 
 
 class FarEndpoint(MessageEndpoint, Protocol):
@@ -106,6 +112,7 @@ class ServiceWatch:
             protocol=endpoint._dialect.name,
             caller=caller,
             channel=endpoint._number,
+            session=endpoint._session_name,
             message=raw,
             batch=batch,
         )
@@ -122,6 +129,46 @@ class ServiceWatch:
         if batch is not None:
             batch.elements.append(seen)
         return Arrival(self, seen, deliver, self._begin(seen))
+
+    def detached(
+        self,
+        message: Request | Notification,
+        endpoint: MessageEndpoint,
+        caller: Caller,
+        deliver: Deliver,
+        parent: Observation | None,
+        about: str,
+        params: Any,
+    ) -> Arrival:
+        """Report that the work of a call goes on beyond its request; returns what takes its answer. `parent`: the
+        observation of the request; None: it was not observed. `params`: of the call, as JSON text."""
+        seen = self._long_lived("detached", endpoint, caller, about)
+        seen.method, seen.params, seen.parent = message.method, params, parent
+        if type(message) is Request:
+            seen.id = message.id
+        if parent is not None:
+            seen.target = parent.target
+        return Arrival(self, seen, deliver, self._begin(seen))
+
+    def streaming(self, endpoint: MessageEndpoint, caller: Caller, about: str) -> Arrival:
+        """Report that a long-lived stream was opened to this caller, on which messages are sent; returns what is told
+        of its end. `about`: what it carries."""
+        seen = self._long_lived("stream", endpoint, caller, about)
+        arrival = Arrival(self, seen, nothing, self._begin(seen))
+        arrival.start()
+        return arrival
+
+    def _long_lived(self, kind: Kind, endpoint: MessageEndpoint, caller: Caller, about: str) -> Observation:
+        return Observation(
+            direction="in",
+            kind=kind,
+            service=self.name,
+            protocol=endpoint._dialect.name,
+            caller=caller,
+            channel=endpoint._number,
+            session=endpoint._session_name,
+            about=about,
+        )
 
     def _begin(self, seen: Observation) -> Context | None:
         context: Context | None = None
@@ -178,8 +225,10 @@ class ServiceWatch:
             protocol=endpoint._dialect.name,
             caller=endpoint.caller,
             channel=endpoint._number,
+            session=endpoint._session_name,
             method=method,
             batch=batch,
+            parent=_current.get(),
         )
         if batch is not None:
             batch.elements.append(seen)
@@ -278,10 +327,25 @@ class Arrival(Struct, eq=False):
         """Report that its handler runs now."""
         self.watch.start(self.seen)
 
+    def enter(self) -> None:
+        """Report that its handler runs now, in this task: what goes out from there belongs to it."""
+        self.watch.start(self.seen)
+        _current.set(self.seen)
+
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run its handler in place."""
         self.watch.start(self.seen)
-        return work(*arguments) if self.context is None else self.context.run(work, *arguments)
+        if self.context is None:
+            return self.within(work, *arguments)
+        return self.context.run(self.within, work, *arguments)
+
+    def within(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call a function, such that what it sends belongs to this call."""
+        token = _current.set(self.seen)
+        try:
+            return work(*arguments)
+        finally:
+            _current.reset(token)
 
     def raised(self, error: BaseException) -> None:
         """Record what its handler raised."""

@@ -97,6 +97,11 @@ class Peer:
         """What came and named no call."""
 
     @property
+    def _session_name(self) -> str:
+        """The name of the session whose messages the channel carries, for observers; "" without one."""
+        return getattr(self._channel, "session_name", "")
+
+    @property
     def caller(self) -> Caller:
         """The far end, as the wire knows it."""
         return self._channel.caller if self._channel is not None else Caller()

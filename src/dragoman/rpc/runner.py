@@ -22,18 +22,19 @@ from msgspec.structs import replace
 from ..channel import Caller, CallLimit, Closed, Exchange
 from ..jsonrpc.call_limit import busy
 from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, read
-from ..jsonrpc.errors import Dialect, LocalError, Refusal, no_way
+from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal, no_way
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
 from .binding.results import to_json
 from .context import Context
 from .deadlines import DeadlineClock
-from .dispatch import HERE, MessageAcceptor, MessageOrigin, MethodHost, begin
+from .dispatch import HERE, MessageOrigin, MethodHost, begin
 from .method import Method, MethodHandler
 from .observing import Arrival, Deliver, nothing, numbers, speak
 from .thread_pool import ThreadPool
 
 if TYPE_CHECKING:
+    from ..allowance import Allowance
     from .lifespan import Lifespan
 
 logger: logging.Logger = logging.getLogger("dragoman")
@@ -83,8 +84,12 @@ class ConcurrencyLimit:
             self._all.pop(self._key, None)
 
 
-class CallAcceptor(MessageAcceptor, Protocol):
-    """An acceptor of calls that take time."""
+class CallAcceptor(Protocol):
+    """What has accepted a call that takes time."""
+
+    @property
+    def _dialect(self) -> Dialect:
+        """The far end's conventions for refusals, cancels and progress."""
 
     def settle(self, call: InboundCall) -> None:
         """The call has its answer, which is delivered next."""
@@ -143,6 +148,11 @@ class InboundCall:
         self._slots: ConcurrencyLimit | None = None  # the slot of its method
         self._freed = False  # its slot among the calls in flight was released
 
+    def take_slot(self) -> ConcurrencyLimit | None:
+        """Take the slot of its method from this call, for another that does its work from now on; None: it has none."""
+        slots, self._slots = self._slots, None
+        return slots
+
     @property
     def reply_stream(self) -> Callable[[bytes], bool] | None:
         return self.origin.reply_stream
@@ -195,7 +205,7 @@ class InboundCall:
         method, message = self.method, self.message
         try:
             if self.seen is not None:
-                self.seen.start()
+                self.seen.enter()
             value = await begin(method, message, self)
             answer = self.runner.service._dispatcher.written(method.binding, message, value)
         except asyncio.CancelledError:
@@ -390,7 +400,10 @@ class InboundCall:
 
     def _handed_over(self, say: Callable[..., bool], words: tuple[Any, ...]) -> None:
         self._steps -= 1
-        say(*words)
+        if self.seen is None:
+            say(*words)
+        else:  # this may run in the context of another thread's call
+            self.seen.within(say, *words)
 
     async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self._pool = self.runner.pool
@@ -475,13 +488,35 @@ class InboundCall:
             wire = self.caller.scheme or "this wire"
             text = f"{self.method.name}: {wire} carries no calls back to the caller"
             raise no_way(text, "calls its caller back", wire)
+        say = self.origin.reply_stream
+        return await self._paused(self.peer.call(method, params, result=result, timeout=timeout, reply_stream=say))
+
+    def ask_elsewhere(self, context: Context, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        if self.method.kind == "thread":
+            return self._awaited(self._park(work))
+        return self._paused(work())
+
+    async def _park(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Await an answer for a thread, which may come after days. Raises CallRefused where too many threads wait."""
+        runner = self.runner
+        most = max(1, runner.service.limits.threads // 2)
+        if runner.parked >= most:
+            data = {"limit": "threads", "allowed": most, "retry_after": 1}
+            raise CallRefused(Refusal("busy", f"Busy: {most} threads wait for answers, half of all", data))
+        runner.parked += 1
+        try:
+            return await self._paused(work())
+        finally:
+            runner.parked -= 1
+
+    async def _paused(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Await an answer; the call's time-out is paused meanwhile."""
         if not self._asking:
             self._left = self.left()
         self._asking += 1
         self.runner.clock.drop(self)
         try:
-            say = self.origin.reply_stream
-            return await self.peer.call(method, params, result=result, timeout=timeout, reply_stream=say)
+            return await work
         finally:
             self._asking -= 1
             if not self._asking and self._left is not None and not self._answered:
@@ -514,6 +549,10 @@ class Runner:
         """The `Peer`s whose calls it runs; it closes them when it drains."""
         self._pool: ThreadPool | None = None
         self._concurrency_limits: dict[MethodKey, ConcurrencyLimit] = {}
+        self.parked: int = 0
+        """Threads that wait for answers from elsewhere: at most half of all, so that others find one."""
+        self.detached: Allowance | None = None
+        """The calls that go on beyond their requests, by owner; None before the first of them."""
 
     def bind(self) -> None:
         """Run on the running loop from now on; a test client may run one app on several loops, one by one.
@@ -622,7 +661,7 @@ class Runner:
         self.bind()
         self.call_limit.draining = True
         owed: dict[Any, set[InboundCall]] = {}
-        for run in [run for run in self.runs if not run.method.stream]:
+        for run in [run for run in self.runs if not run.method.stream and run.acceptor is run.peer]:
             owed.setdefault(run.peer, set()).add(run)
         patience = timeout * PATIENCE
         waits: set[asyncio.Future[None]] = set()
@@ -675,6 +714,9 @@ class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
         """Its number for observers."""
         self.given = self.given or next(numbers)
         return self.given
+
+    _session_name = ""
+    """An exchange has no session."""
 
     @property
     def acknowledges(self) -> bool:

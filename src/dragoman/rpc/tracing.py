@@ -28,6 +28,7 @@ from ..observer import Direction, Observation, Rejection
 __all__ = ["SECRETS", "Event", "Hook", "Trace", "json_lines"]
 __dir__: Callable[[], list[str]] = public_dir(__name__)
 
+_NO_MESSAGES: Final = frozenset({"detached", "stream"})
 _NAMES: Final = 5
 """Methods of a batch that are named."""
 _CANCELLED: Final = -32800
@@ -91,7 +92,11 @@ class Trace:
 
     def ended(self, seen: Observation) -> None:
         """All but what was reported at once."""
-        if seen.batch is not None or (seen.kind == "notification" and seen.direction == "in"):
+        if (
+            seen.batch is not None
+            or seen.kind in _NO_MESSAGES
+            or (seen.kind == "notification" and seen.direction == "in")
+        ):
             return
         if seen.direction == "out" and seen.started is None:
             return  # it never became a message

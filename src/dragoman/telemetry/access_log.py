@@ -3,7 +3,8 @@
 Rules:
 
 - Never payloads, header fields, tokens or claims: method, outcome, milliseconds, caller, sizes. Of an MCP call the name
-  of its tool or prompt is written too.
+  of its tool or prompt is written too, and of a session its name, which is not its id. The work of a call that goes on
+  beyond its request has a line of its own, and so has a long-lived stream.
 - Refusals, which an enemy can cause at will, are sampled: above `REFUSALS` lines a second they are counted, and a line
   gives their number before the next one of a later second.
 - A call that belongs to a trace has its id: that of `Traces`, else the one that its sender names.
@@ -134,7 +135,11 @@ _params = msgspec.json.Decoder(_Params).decode
 
 
 def _of_call(seen: Observation) -> dict[str, Any]:
-    members: dict[str, Any] = {"method": seen.method} if seen.method else {"kind": seen.kind}
+    members: dict[str, Any] = {"method": seen.method} if seen.method else {}
+    if not seen.method or seen.kind == "detached":
+        members["kind"] = seen.kind
+    if seen.about:
+        members["about"] = seen.about
     params = seen.params if isinstance(seen.params, Raw) else None
     if params is not None and seen.protocol == "mcp" and seen.method in _NAMED:
         with suppress(msgspec.DecodeError, UnicodeError, RecursionError):
@@ -148,6 +153,8 @@ def _of_call(seen: Observation) -> dict[str, Any]:
     members["in"] = len(seen.message) or (0 if params is None else len(memoryview(params)))
     members["out"] = 0 if seen.answer is None else len(seen.answer)
     members["service"] = seen.service
+    if seen.session:
+        members["session"] = seen.session
     members |= _of_caller(seen.caller)
     if trace_id := seen.trace_id or _named_trace(seen):
         members["trace"] = f"{trace_id:032x}"

@@ -18,6 +18,8 @@ CALLS: Final = 1_000
 """Calls in flight that are listed, so that a flood does not fill the memory twice; more are counted."""
 LONGEST: Final = 100
 """Characters of a name that a caller has chosen; the rest is cut off."""
+LISTED: Final = frozenset({"request", "notification", "detached"})
+"""The kinds of observations that are calls in flight."""
 NOT_KILLED: Final = -32001
 KILLED: Final = Refusal("cancelled", "Cancelled by the operator of the server")
 
@@ -62,7 +64,7 @@ class Board:
 
     def came_in(self, seen: Observation) -> None:
         """List it, or count it."""
-        if seen.kind not in ("request", "notification"):
+        if seen.kind not in LISTED:
             return
         if len(self._calls) >= CALLS:
             self._more += 1
@@ -78,7 +80,7 @@ class Board:
 
     def ended(self, seen: Observation) -> None:
         """It is over."""
-        counted = seen.direction == "in" and seen.kind in ("request", "notification")
+        counted = seen.direction == "in" and seen.kind in LISTED
         if counted and self._calls.pop(seen, None) is None:
             self._more -= 1
 

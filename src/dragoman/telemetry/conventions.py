@@ -108,6 +108,10 @@ def ending(seen: Observation) -> tuple[str, dict[str, Any]]:
         found["error.type"] = wrong
     if seen.wait is not None:
         found["dragoman.queue_wait"] = seen.wait
+    if seen.session:  # a name in place of the id, which is a secret
+        found["mcp.session.id"] = seen.session
+    if seen.about:
+        found["dragoman.about"] = seen.about[:SHOWN]
     if seen.caller.redelivered:
         found["dragoman.redelivered"] = seen.caller.redelivered
     return _of_mcp(seen, name, found) if seen.protocol == "mcp" else (name, found)

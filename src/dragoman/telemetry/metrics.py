@@ -330,6 +330,8 @@ class Metrics:
         self._rejections[key] = self._rejections.get(key, 0) + 1
 
     def _other(self, side: _Side, seen: Observation) -> None:
+        if seen.kind == "detached":  # its answer is nothing that was sent
+            return
         side.received += len(seen.message)
         side.sent += len(seen.answer or b"")
         outcome = seen.outcome

@@ -2,6 +2,7 @@
 
 Rules:
 
+- The work of a call that goes on beyond its request has a span of kind internal, whose parent is that of the request.
 - The parent of what came in is what its sender names: `params._meta` in MCP, else header fields of HTTP or of a
   broker's delivery. A span that is current already is linked; where no parent is named it is the parent.
 - A parent that is not sampled is followed: there is no span of ours, and calls of the handler pass the parent on.
@@ -54,6 +55,8 @@ class Traces:
 
     def came_in(self, seen: Observation) -> Variables | None:
         """Begin a span of kind server; the handler runs within it."""
+        if seen.kind == "detached":
+            return self._detached(seen)
         if seen.kind not in _SPANNED:
             return None
         named = in_meta(seen) if seen.protocol == "mcp" else None
@@ -71,6 +74,19 @@ class Traces:
         else:
             start = trace.set_span_in_context(NonRecordingSpan(ambient), contexts.Context())
         span = self._tracer.start_span(name_of(seen), start, SpanKind.SERVER, beginning(seen), links)
+        seen.trace_id = span.get_span_context().trace_id
+        if span.is_recording():
+            self._spans[seen] = span
+        return within(span)
+
+    def _detached(self, seen: Observation) -> Variables | None:
+        """Begin the span of a call that goes on, within that of its request, in whose context this runs."""
+        if seen.parent is not None:
+            seen.trace_id = seen.parent.trace_id
+        current = trace.get_current_span().get_span_context()
+        if current.is_valid and not current.trace_flags & SAMPLED:
+            return None
+        span = self._tracer.start_span(name_of(seen), None, SpanKind.INTERNAL, beginning(seen))
         seen.trace_id = span.get_span_context().trace_id
         if span.is_recording():
             self._spans[seen] = span

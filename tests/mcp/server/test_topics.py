@@ -94,7 +94,7 @@ def jobs(extension: ServerExtension | Extension | None = None) -> Server:
 
 def home_of(app: Server) -> ServerHome:
     served = behind(app)
-    return ServerHome(served.catalog.surroundings, served.subscriptions.notify)
+    return ServerHome(served.catalog.surroundings, NAME, served.serving, served.subscriptions.notify)
 
 
 def listen(id: Any = 1, declared: Any = None, **wanted: Any) -> dict[str, Any]:

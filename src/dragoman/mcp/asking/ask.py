@@ -2,6 +2,8 @@
 
 Rules:
 
+- A call may have a way of asking of its own (`Admitted.asker`), such as `AskParked`: an extension gets the questions,
+  and the handler waits for the answers. Otherwise its revision decides:
 - Where the server may call, a question is a call to the client, and the handler waits for the answer.
 - Where it may not, the handler ends with `InputRequired` at its first question without an answer; the client
   gathers the answers and sends its request again, with the state that it got, and the handler runs again from
@@ -16,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
@@ -120,35 +122,35 @@ def ask(
     Raises CannotAsk; QuestionFailed, CallTimeout, BadAnswer, ChannelError where the server calls; InputRequired
     where it may not; LocalError for invalid questions.
     """
-    rounds = asker_of(context._admitted).rounds(context, questions, once)
-    return (_ask if context.rpc._where == "async" else _ask_blocking)(context, rounds, timeout)
+    rounds = asker_of(context._admitted).rounds(context, questions, once, timeout)
+    return (_ask if context.rpc._where == "async" else _ask_blocking)(rounds)
 
 
-async def _ask(context: QuestionContext, rounds: Rounds, timeout: float | None) -> tuple[Any, ...]:
+async def _ask(rounds: Rounds) -> tuple[Any, ...]:
     with _client_errors():
         try:
-            calls = next(rounds)
+            asked = next(rounds)
             while True:
-                calls = rounds.send(await context.rpc.call_all(calls, result=Raw, timeout=timeout))
+                asked = rounds.send(await asked)
         except StopIteration as done:
             answers: tuple[Any, ...] = done.value
     return answers
 
 
-def _ask_blocking(context: QuestionContext, rounds: Rounds, timeout: float | None) -> tuple[Any, ...]:
+def _ask_blocking(rounds: Rounds) -> tuple[Any, ...]:
     with _client_errors():
         try:
-            calls = next(rounds)
+            found = next(rounds)
             while True:
-                calls = rounds.send(context.rpc.call_all(calls, result=Raw, timeout=timeout))
+                found = rounds.send(found)
         except StopIteration as done:
             answers: tuple[Any, ...] = done.value
     return answers
 
 
-Calls: TypeAlias = list[tuple[str, Any]]
-Rounds: TypeAlias = Generator[Calls, Sequence[Raw], tuple[Any, ...]]
-"""The rounds of asking: yields the calls to make, receives their results, and returns the answers."""
+Rounds: TypeAlias = Generator[Any, Sequence[Raw], tuple[Any, ...]]
+"""The rounds of asking: yields what asks (in `async def` an awaitable of the results; in a plain function the results,
+for which it has waited), receives the results, and returns the answers."""
 
 
 @contextmanager
@@ -171,14 +173,16 @@ def require_url(context: QuestionContext, /, *questions: ElicitUrl) -> NoReturn:
     asker_of(context._admitted).require_url(context, questions)
 
 
-# -- the two ways to ask --------------------------------------------------------------------------
+# -- the ways to ask ------------------------------------------------------------------------------
 
 
 class Asker(Protocol):
     """How the questions of a call reach its client."""
 
-    def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
-        """Return the rounds of asking these questions; see `ask` for the errors."""
+    def rounds(
+        self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
+    ) -> Rounds:
+        """Return the rounds of asking these questions; see `ask` for the options and errors."""
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
         """End the call, until the user has opened these URLs."""
@@ -192,30 +196,21 @@ class Asker(Protocol):
 class AskByCall:
     """Asks by calls to the client, in revisions in which the server may call."""
 
-    def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
+    def rounds(
+        self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
+    ) -> Rounds:
         admitted = context._admitted
         requests = _requests(admitted, questions)
         if admitted.session is not None and not admitted.session.initialized:
             # "The server SHOULD NOT send requests other than pings and logging before receiving the `initialized`
             # notification" (basic/lifecycle)
             raise CannotAsk("This client has not sent notifications/initialized, before which nothing is asked")
-        answers: dict[int, Any] = {}
-        open = list(range(len(questions)))
-        for tries in range(1, TRIES + 1):
-            if not open:
-                break
-            found = yield [(questions[index].method, _params(requests[index], admitted.revision)) for index in open]
-            again = []
-            for index, raw in zip(open, found, strict=True):
-                try:
-                    answers[index] = questions[index].read(raw)
-                except BadAnswer as error:
-                    if not questions[index].again or tries == TRIES:
-                        raise
-                    logger.info("%s: %s: asked again", admitted.method, error)
-                    again.append(index)
-            open = again
-        return tuple(answers[index] for index in range(len(questions)))
+
+        def call(open: Sequence[int]) -> Any:
+            calls = [(questions[index].method, _params(requests[index], admitted.revision)) for index in open]
+            return context.rpc.call_all(calls, result=Raw, timeout=timeout)
+
+        return (yield from _ask_again(admitted, questions, call))
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
         _requests(context._admitted, questions)
@@ -229,10 +224,94 @@ class AskByCall:
         raise CannotAsk(f"{admitted.method}: a client of {date} is asked by calls: `await ctx.ask(...)`")
 
 
+def _ask_again(
+    admitted: Admitted, questions: Sequence[Question[Any]], ask_these: Callable[[Sequence[int]], Any]
+) -> Rounds:
+    """Return the rounds of asking questions, those again whose answers do not fit, `TRIES` times at most. `ask_these`:
+    asks those at these positions; returns what the rounds yield."""
+    answers: dict[int, Any] = {}
+    open = list(range(len(questions)))
+    for tries in range(1, TRIES + 1):
+        if not open:
+            break
+        found = yield ask_these(open)
+        again = []
+        for index, raw in zip(open, found, strict=True):
+            try:
+                answers[index] = questions[index].read(raw)
+            except BadAnswer as error:
+                if not questions[index].again or tries == TRIES:
+                    raise
+                logger.info("%s: %s: asked again", admitted.method, error)
+                again.append(index)
+        open = again
+    return tuple(answers[index] for index in range(len(questions)))
+
+
+Park: TypeAlias = Callable[[dict[str, InputRequest]], Awaitable[Mapping[str, Raw]]]
+"""Called on the loop with the questions by key; returns the answer to each, as JSON text, by the same keys."""
+
+
+class AskParked:
+    """Asks by a function of an extension: the handler waits until that has the answers, which may come in later
+    requests. For one call (`Admitted.asker`); no key is used twice in it. How long the answers may take is up to
+    `park`: the time-out of `ask` is for calls to the client."""
+
+    def __init__(self, park: Park) -> None:
+        self._park = park
+        self._keys: set[str] = set()
+        self._count = 0
+
+    def rounds(
+        self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
+    ) -> Rounds:
+        admitted = context._admitted
+        if not admitted.revision.server_calls:
+            may_ask(admitted)
+        requests = _requests(admitted, questions)
+
+        def park(open: Sequence[int]) -> Any:
+            asked = {self._new_key(questions[index].key): requests[index] for index in open}
+            return context.rpc._site.ask_elsewhere(context.rpc, lambda: self._answers(admitted, asked))
+
+        return (yield from _ask_again(admitted, questions, park))
+
+    def _new_key(self, wanted: str | None) -> str:
+        """Return a key that no question of the call had before: the wanted one, or else one that is like it."""
+        self._count += 1
+        key = wanted or f"q{self._count}"
+        while key in self._keys:
+            key = f"{wanted or 'q'}-{self._count}"
+            self._count += 1
+        self._keys.add(key)
+        return key
+
+    async def _answers(self, admitted: Admitted, asked: dict[str, InputRequest]) -> list[Raw]:
+        found = await self._park(asked)
+        if missing := [key for key in asked if key not in found]:
+            raise LocalError(
+                f"{admitted.method}: park returned no answer to {', '.join(missing)}: one to each question"
+            )
+        return [found[key] for key in asked]
+
+    def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
+        if context._admitted.revision.url_elicitation_error:
+            _BY_CALL.require_url(context, questions)
+        method = context._admitted.method
+        raise CannotAsk(
+            f"{method}: a call that waits for its answers does not begin again: `await ctx.elicit_url(...)`"
+        )
+
+    def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
+        raise CannotAsk(f"{admitted.method}: a call that waits for its answers asks by `await ctx.ask(...)`")
+
+
 class AskByRetry:
     """Asks by a result after which the client calls again, in revisions in which the server may not call."""
 
-    def rounds(self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None) -> Rounds:
+    def rounds(
+        self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
+    ) -> Rounds:
         may_ask(context._admitted)
         return _replay(context, questions, _requests(context._admitted, questions), once)
         yield  # no calls
@@ -270,7 +349,10 @@ _BY_RETRY: Final = AskByRetry()
 
 
 def asker_of(admitted: Admitted) -> Asker:
-    """Return the asker for the revision of a call."""
+    """Return the asker of a call: its own, or else that of its revision."""
+    if admitted.asker is not None:
+        own: Asker = admitted.asker
+        return own
     return _BY_CALL if admitted.revision.server_calls else _BY_RETRY
 
 

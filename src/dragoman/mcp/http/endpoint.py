@@ -268,7 +268,8 @@ class McpEndpoint:
             if message is not None:
                 await session.take(message, request.body, reader, request.caller)
             elif request.method == "GET":
-                reader.standing = request.caller
+                reader.standing, reader.session = request.caller, session
+                reader.about = "messages" if known.event is None else f"messages after {known.event[:64]}"
                 await session.listen(reader, known.event)
             else:
                 await sessions.erase(session)

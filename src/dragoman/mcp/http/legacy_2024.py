@@ -18,6 +18,7 @@ from ...jsonrpc.messages import Malformed
 from ...net.sending import Waiters
 from ...rpc.channel_peer import ChannelPeer
 from ...rpc.dispatch import MessageOrigin, forbidden_batch
+from ...rpc.observing import Arrival
 from ...transports.http.messages import Endpoint, HttpRequest, Reply
 from ...transports.http.sse import event
 from ..protocol.dialect import of
@@ -62,6 +63,8 @@ class OldWire:
             channel.peer = peer
             self.channels[channel.secret] = channel
             peer.attach(channel)
+            if (watch := self.server.service._watch) is not None:
+                channel.seen = watch.streaming(peer, request.caller, "messages")
 
     def post(self, request: HttpRequest, reply: Reply) -> None:
         """Answer a POST: receive one message of a channel."""
@@ -108,6 +111,7 @@ class OldChannel:
         "principal",
         "receiver",
         "secret",
+        "seen",
         "writable",
     )
 
@@ -119,6 +123,8 @@ class OldChannel:
         self.caller: Caller = caller
         self.principal: str | None = None
         self.expiry: Expiry | None = None
+        self.seen: Arrival | None = None
+        """Notifies observers of the stream, where there are some."""
         self.secret: str = secrets.token_urlsafe(24)
         self._wire = wire
         self.writable: bool = True
@@ -172,6 +178,8 @@ class OldChannel:
 
     def _over(self, why: ChannelError) -> None:
         self._why = why
+        if self.seen is not None:
+            self.seen.end("cancelled" if isinstance(why, Ended) else "notified", f"{why}")
         if self.expiry is not None:
             self.expiry.cancel()
         self._waiters.wake()

@@ -15,12 +15,14 @@ from ...channel import Caller
 from ...jsonrpc.codec import FailedAnswer
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
+from ...rpc.observing import Arrival
 from ...rpc.responses import ErrorAnswers
 from ...transports.http.messages import JSON_LINES, Lines, Reply
 from ...transports.http.sse import event
 from ..protocol import dialect
 from ..session.backend import McpBackend
 from ..session.refusals import NO_STREAM, SessionRefusal
+from ..session.session import Session
 from .authorization import Expiry, start_expiry
 from .errors import refuse, send_refusal, status_in_session, turn_away
 from .sse_reply import SSE_LINES, SseReply
@@ -43,6 +45,12 @@ class HttpReader(Struct, eq=False):
     """Whether the far end has gone."""
     standing: Caller | None = None
     """The caller of a long-lived stream, which is closed when the caller's token expires; None for others."""
+    session: Session | None = None
+    """The session of a long-lived stream; None for others."""
+    about: str = ""
+    """What a long-lived stream carries, for observers."""
+    seen: Arrival | None = None
+    """Notifies observers of a long-lived stream, where there are some."""
     expiry: Expiry | None = None
     sse: SseReply | None = None
 
@@ -52,6 +60,8 @@ class HttpReader(Struct, eq=False):
 
     def _expired(self) -> None:
         if not self.left:
+            if self.seen is not None:
+                self.seen.end("lost", "the caller's admission has expired")
             self._end(b"")
             self._gone()
 
@@ -105,6 +115,9 @@ class HttpReader(Struct, eq=False):
             self.sse.write(event(b"", id=id, retry=self.server.options.retry))
         if self.standing is not None:  # only now: a refused stream has nothing to end
             self.expiry = start_expiry(self.standing, self._expired)
+            watch = self.server.service._watch
+            if watch is not None and self.session is not None:
+                self.seen = watch.streaming(self.session.peer, self.standing, self.about)
 
     def send(self, message: bytes, id: str | None) -> None:
         self.reply.write(event(message, id=id))
@@ -125,11 +138,15 @@ class HttpReader(Struct, eq=False):
         self.send_refusal(NO_STREAM)
 
     def _end(self, last: bytes) -> None:
+        if self.seen is not None:
+            self.seen.end("notified")
         self._over()
         self.reply.finish(last) if self.sse is None else self.sse.finish(last)
 
     def _gone(self) -> None:
         self.left = True
+        if self.seen is not None:
+            self.seen.end("cancelled", "the client closed it")
         self._over()
         if self.sse is not None:
             self.sse.stop()

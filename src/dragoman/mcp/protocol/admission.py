@@ -96,6 +96,11 @@ class Admitted(Struct, gc=False):
     """The `server.surroundings` of the function that answers, once the message is routed."""
     opened: Any = None
     """The sealed state that came with it, once that is opened; see `asking.ask.opened`."""
+    asker: Any = None
+    """The `asking.ask.Asker` of this call; None: that of its revision."""
+    on_progress: Callable[[float, float | None, str | None], bool] | None = None
+    """Takes the progress of the call (value, total, message) in place of its caller; from a thread, too. None: the
+    caller gets it, if it has requested it."""
 
     @property
     def method(self) -> str:

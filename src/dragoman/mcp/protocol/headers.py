@@ -144,6 +144,13 @@ def _parts(schema: Any) -> Iterator[tuple[tuple[str, ...], bool, dict[str, Any]]
 # -- values ---------------------------------------------------------------------------------------
 
 
+def session_name(id: str) -> str:
+    """Return the name by which observers know a session: a digest of its id, which is a secret; the same everywhere."""
+    from hashlib import sha256  # noqa: PLC0415  (start-up: where there are observers)
+
+    return sha256(id.encode("utf-8", "replace")).hexdigest()[:16]
+
+
 def encode_value(value: str) -> str:
     """Return a text as a header's value: itself, or `=?base64?...?=` if a header cannot hold it or it would be
     misread."""

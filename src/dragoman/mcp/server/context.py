@@ -171,12 +171,16 @@ class Context(Generic[State]):
             return Done(False)
         self._progress = number
         self.rpc.renew()
+        if whole is not None and not isfinite(whole):
+            whole = None
+        if admitted.on_progress is not None:
+            return Done(admitted.on_progress(number, whole, None if message is None else str(message)))
         if admitted.token is None:
             return Done(False)
         params = ProgressNotificationParams(
             progress_token=admitted.token,
             progress=number,
-            total=whole if whole is not None and isfinite(whole) else UNSET,
+            total=UNSET if whole is None else whole,
             message=UNSET if message is None else str(message),
         )
         return Done(self._notify("notifications/progress", params))

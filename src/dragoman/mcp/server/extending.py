@@ -79,11 +79,14 @@ class ServerExtension:
         return None
 
     def open(self, home: ServerHome) -> AbstractAsyncContextManager[Any] | None:
-        """Return the context manager around the serving, on each event loop, as a lifespan; None: there is none."""
+        """Return the context manager around the serving, on each event loop, as a lifespan; None: there is none. It is
+        entered after the server's own lifespan, and left before it; by then the home is closed: calls that went on
+        beyond their requests have ended, and what `lead` ran is stopped."""
         return None
 
     def measures(self) -> Mapping[str, float]:
-        """Return its measures for metrics."""
+        """Return its measures for metrics, by name: one that ends in "_total" is a counter. Called when they are read;
+        a name that the server has itself is ignored, and equal ones of included servers are added up."""
         return {}
 
 
@@ -119,6 +122,10 @@ class ServerExtensions:
                 raise LocalError(f"a {kind} has the option {taken[0]!r} already: name that of the extension otherwise")
         self.listing: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "listed"))
         """Those that add members to the descriptions of entries."""
+        self.opening: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "open"))
+        """Those that open something around the serving."""
+        self.measuring: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "measures"))
+        """Those with measures."""
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
@@ -136,7 +143,7 @@ class ServerExtensions:
 
     def measures(self) -> dict[str, float]:
         """Return the measures of all."""
-        return {name: value for one in self.all for name, value in one.measures().items()}
+        return {name: value for one in self.measuring for name, value in one.measures().items()}
 
 
 def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:

@@ -2,29 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
+from ...channel import Caller
+from ...jsonrpc.errors import LocalError, Refusal
+from ...rpc.context import engine_of
+from ...rpc.detached import DetachedCall, DetachedRun, detach
+from ...rpc.middleware import Call, Next
+from ..protocol.admission import Admitted
 from .surroundings import Surroundings
 
+if TYPE_CHECKING:
+    from ...bus.contract import Bus
+    from ...rpc.service import Service
+    from ...store.contract import Engine
+    from ..asking.ask import Asker
+    from ..session.shared import Replica
+
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
+
+FIRST_PAUSE: Final = 1.0
+LAST_PAUSE: Final = 60.0
+"""Seconds before work of `lead` that failed is begun again: after the first failure, and the longest."""
+PATIENCE: Final = 2.0
+"""Seconds in which work that is stopped has to end, a call's or that of `lead`; then it is left alone."""
+_CLOSED: Final = Refusal("draining", "Draining: the server closed before the call was done")
+
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], object]
+"""Takes the value, the total and the message of `ctx.progress`, on the loop."""
+Work: TypeAlias = Callable[[], Awaitable[object]]
 Notify: TypeAlias = Callable[[str, str, Mapping[str, Any] | Struct], None]
 """(topic, key, params): `Subscriptions.notify`."""
 
 
-class ServerHome:
-    """A server, as `ServerExtension.open` gets it, on one event loop. `notify`: sends the notifications of topics."""
+class ServingServer(Struct, frozen=True):
+    """The server that is served: the one itself, or one that includes it."""
 
-    def __init__(self, surroundings: Surroundings, notify: Notify) -> None:
+    service: Service
+    replica: Replica | None
+    """This process's part in what its replicas share; None without a bus."""
+
+
+class ServerHome:
+    """A server, as `ServerExtension.open` gets it: one for each extension, on each event loop. Its methods are for that
+    loop. `extension`: the extension's name; `serving`: returns the server that is served now; `notify`: sends the
+    notifications of topics."""
+
+    def __init__(
+        self, surroundings: Surroundings, extension: str, serving: Callable[[], ServingServer], notify: Notify
+    ) -> None:
         self.surroundings: Surroundings = surroundings
         """The settings of the server: its stamp, its seal, its options and limits."""
+        self.extension: str = extension
+        """The name of the extension whose home it is."""
+        self._serving = serving
         self._notify = notify
+        self._loop = asyncio.get_running_loop()
+        self._detached: set[DetachedRun] = set()
+        self._leading: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<ServerHome of {self.extension} in {self.name}>"
 
     @property
     def name(self) -> str:
         """The server's name."""
         return self.surroundings.service.name
+
+    @property
+    def store(self) -> Engine:
+        """The engine that keeps `ctx.store`: that of `serve(store=)`, or else memory. Its keys are shared with
+        `ctx.store`, whose keys are those of callers: begin others with the name of the extension."""
+        return engine_of(self._serving().service)
+
+    @property
+    def bus(self) -> Bus | None:
+        """The bus that the replicas of the server share; None without one."""
+        replica = self._serving().replica
+        return None if replica is None else replica.bus
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The server's clock: returns Unix seconds."""
+        return self.surroundings.seal.clock
+
+    # -- topics
 
     def notify(self, topic: str, key: str, params: Mapping[str, Any] | Struct) -> None:
         """Notify the subscribers that `grant` granted this key of the topic, at every replica; from any thread.
@@ -35,3 +104,129 @@ class ServerHome:
         for params that are no JSON object, and for more than 64 KiB.
         """
         self._notify(topic, key, params)
+
+    # -- calls that go on
+
+    def run_detached(
+        self,
+        call: Call,
+        next: Next,
+        *,
+        caller: Caller | None = None,
+        asker: Asker | None = None,
+        on_progress: OnProgress | None = None,
+        timeout: float | UnsetType | None = UNSET,
+        about: str = "",
+    ) -> DetachedCall:
+        """Run the rest of a call, the `call` and `next` of `ServerExtension.around`, beyond its request: with the other
+        middleware, its function, its limits and its Context. Nothing of it runs before this returns; neither the end of
+        the request nor that of its channel ends it.
+
+        `caller`: whose call it is (None: the caller of the request). `asker`: how its questions are asked, such as an
+        `AskParked` (None: as its revision says). `on_progress`: takes its progress, which its caller does not get then.
+        `timeout`: seconds, None for ever (default: that of its method); progress begins them again. `about`: what it is
+        about, for observers, such as the id of a task.
+
+        Raises CallRefused if too many calls are in flight (`limits.detached_calls`, `calls`, `calls_size`), and
+        LocalError for a call on another event loop, or after this home has closed."""
+        self._check_open(f"{call.method} cannot go on beyond its request")
+        admitted: Admitted = call.params
+
+        def report(value: float, total: float | None, message: str | None) -> bool:
+            return on_progress is not None and run.report(on_progress, value, total, message)
+
+        params = msgspec.structs.replace(
+            admitted,
+            asker=admitted.asker if asker is None else asker,
+            on_progress=report,
+            # in the stateless era a message belongs to a request, which is over
+            log_level=admitted.log_level if admitted.revision.stateful else None,
+        )
+        run = detach(call, next, params, admitted.raw, caller=caller, timeout=timeout, about=about)
+        self._detached.add(run)
+        run.stopped.add_done_callback(lambda _: self._detached.discard(run))
+        return DetachedCall(run)
+
+    # -- work on one replica
+
+    def lead(self, name: str, work: Work) -> None:
+        """Run `work()`, a coroutine function, on one replica of the server at a time, until this home closes; without a
+        bus here, at once. `name`: the same on all replicas.
+
+        Another replica takes over within seconds if this one dies or is cut off from the store; the work is cancelled
+        before. Work that raises is logged, and begun again after a pause that grows from 1 to 60 seconds. Work that
+        returns is over, at this replica. Raises LocalError for a name that is led already, and on a bus that keeps
+        nothing, where no replica can know whether it leads."""
+        self._check_open(f"{name!r} cannot be led")
+        if not isinstance(name, str) or not name:
+            raise LocalError(f"{self.extension}: lead takes the name of the work, and not {name!r:.40}")
+        if name in self._leading:
+            raise LocalError(f"{self.extension}: {name!r} is led already: give other work another name")
+        replica = self._serving().replica
+        if replica is not None and replica.store is None:
+            raise LocalError(
+                f"{self.extension}: the bus {replica.bus.url} keeps nothing, so no replica can know whether it leads "
+                f"{name!r}: share a bus with a store (unix:, redis:, nats:)"
+            )
+        leading = self._persist(name, work) if replica is None else self._lead_by_lease(replica, name, work)
+        self._leading[name] = self._loop.create_task(leading)
+
+    async def _lead_by_lease(self, replica: Replica, name: str, work: Work) -> None:
+        from ..session.lease import Lease  # noqa: PLC0415  (start-up: what only replicas need)
+
+        lease = Lease(replica, f"{self.name} {self.extension} {name}")
+        while True:
+            await lease.take()
+            working = self._loop.create_task(self._persist(name, work))
+            keeping = self._loop.create_task(lease.keep())
+            try:
+                await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
+                if working.done():
+                    return
+                logger.warning("%s: %r stops here: another replica may lead it now", self.name, name)
+            finally:
+                keeping.cancel()
+                await self._stop(working)
+                await lease.give_up()
+            await asyncio.wait([working])  # it does not run twice here, either
+
+    async def _persist(self, name: str, work: Work) -> None:
+        """Run the work until it returns; again whenever it fails."""
+        pause = FIRST_PAUSE
+        while True:
+            began = self._loop.time()
+            try:
+                await work()
+                return
+            except Exception:
+                if self._loop.time() - began > LAST_PAUSE:  # it went well for long
+                    pause = FIRST_PAUSE
+                logger.exception("%s: %r of %s failed; it begins again in %d s", self.name, name, self.extension, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE)
+
+    async def _stop(self, task: asyncio.Task[None], seconds: float = PATIENCE) -> None:
+        """Cancel a task and wait for its end, at most so long."""
+        task.cancel()
+        _, left = await asyncio.wait([task], timeout=seconds)
+        if left:
+            logger.error("%s: work of %s does not stop when it is cancelled", self.name, self.extension)
+
+    # -- its end
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise LocalError(f"{self.extension}: {what}: {self.name} is served no more on this event loop")
+        if asyncio.get_running_loop() is not self._loop:
+            raise LocalError(f"{self.extension}: {what}: this home of {self.name} is on another event loop")
+
+    async def close(self) -> None:
+        """Stop the work that it leads, and end the calls that still go on."""
+        self._closed = True
+        ending = [one.stopped for one in self._detached]
+        for run in tuple(self._detached):
+            run.end(_CLOSED)
+        if ending:
+            await asyncio.wait(ending, timeout=PATIENCE)  # a thread cannot be stopped
+        await asyncio.gather(*[self._stop(task, 2 * PATIENCE) for task in self._leading.values()])
+        self._leading.clear()

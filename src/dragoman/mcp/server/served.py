@@ -23,6 +23,8 @@ from ..protocol.admission import Admitted, Offer
 from ..protocol.dialect import MCP
 from ..protocol.options import HttpOptions
 from ..session.mailbox import MailboxSessions
+from .extending import ServerExtensions
+from .home import ServingServer
 from .registry import Registry
 from .subscriptions import Subscriptions
 from .table import ServerMethods
@@ -51,6 +53,7 @@ class ServedServer(ServesService):
         table: ServerMethods,
         subscriptions: Subscriptions,
         replicas: Replicas,
+        extensions: ServerExtensions,
     ) -> None:
         self.service = registry.surroundings.service
         self.name: str = self.service.name
@@ -64,6 +67,7 @@ class ServedServer(ServesService):
         """The servers and services that it includes, each as wires serve it."""
         self._table = table
         self._replicas = replicas
+        self._extensions = extensions
         self._begin()
 
     def _begin(self) -> None:
@@ -79,6 +83,20 @@ class ServedServer(ServesService):
         one = copy(self)
         one._begin()
         return one
+
+    def include(self, other: ServedServer) -> None:
+        """Serve another server as a part of this one."""
+        self._included.append(other)
+        other._replicas.outer.append(self)
+
+    def serving(self) -> ServingServer:
+        """Return the server that is served now: this one, or else one that includes it; this one if none is."""
+        return self._serving() or ServingServer(self.service, self.shared)
+
+    def _serving(self) -> ServingServer | None:
+        if self._replicas.users:
+            return ServingServer(self.service, self.shared)
+        return next(filter(None, (one._serving() for one in self._replicas.outer)), None)
 
     def __repr__(self) -> str:
         return f"<mcp.Server {self.name} {self.service.version}>"
@@ -157,11 +175,21 @@ class ServedServer(ServesService):
         return self.service.observe(observer)
 
     def measures(self) -> Mapping[str, float]:
-        """Return the measures for metrics: of calls, channels, sessions, streams, subscribers, and how far these are
-        behind."""
+        """Return the measures for metrics: of calls, channels, sessions, streams, subscribers, how far these are
+        behind, and of extensions."""
         from ..session.measuring import measure_sessions  # noqa: PLC0415  (start-up: metrics, of sessions)
 
-        return measure_sessions(self.host) | self.subscriptions.measures()
+        own = measure_sessions(self.host) | self.subscriptions.measures()
+        return self._extension_measures() | own
+
+    def _extension_measures(self) -> dict[str, float]:
+        """Return the measures of the extensions, those of included servers too."""
+        found = self._extensions.measures()
+        for one in self._included:
+            if isinstance(one, ServedServer):
+                for name, value in one._extension_measures().items():
+                    found[name] = found.get(name, 0) + value
+        return found
 
     # -- life
 
@@ -192,10 +220,14 @@ class ServedServer(ServesService):
         Each `start` needs a `stop` or a `drain` on the same loop; a call that comes before any begins the lifespan too.
         """
         self.call_limit.draining = False
-        if self.life is not None:
-            await self.life.start()
+        self._replicas.users += 1  # what the lifespan opens may use the store and the bus of what is served
+        try:
+            if self.life is not None:
+                await self.life.start()
+        except BaseException:
+            self._replicas.users -= 1
+            raise
         self._users += 1
-        self._replicas.users += 1
 
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, end subscriptions regularly, let calls in flight end within `timeout` seconds; then
@@ -206,26 +238,31 @@ class ServedServer(ServesService):
         await self.stop()
 
     async def stop(self) -> None:
-        """Count one user less. After the last one the server leaves the bus, and the lifespan of the event loop ends; a
+        """Count one user less. After the last one the lifespan of the event loop ends, and the server leaves the bus; a
         `start` begins anew."""
         counted = self._users > 0
+        last = self._replicas.users == counted
         self._users -= counted
-        await self._replicas.stop_one(counted=counted)
-        if self.life is not None and (counted or not self._replicas.users):
-            await self.life.stop()
+        try:
+            if self.life is not None and (counted or last):
+                await self.life.stop()
+        finally:
+            await self._replicas.stop_one(counted=counted)
 
 
 class Replicas:
     """A server's part in its replicas. `users`: how often this process serves it now; with the last one to stop this
     part ends."""
 
-    __slots__ = ("name", "shared", "users")
+    __slots__ = ("name", "outer", "shared", "users")
 
     def __init__(self, name: str) -> None:
         self.name: str = name
         self.users: int = 0
         self.shared: Replica | None = None
         """This process's part in what the replicas share; None without a bus."""
+        self.outer: list[ServedServer] = []
+        """The servers that include it."""
 
     async def join(self, bus: Bus, seal: StateSeal, offered: Offer, subscriptions: Subscriptions) -> None:
         """Join this bus as one of several replicas (docs/mcp/replicas.md).

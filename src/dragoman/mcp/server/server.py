@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging as _logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from msgspec import UNSET, UnsetType
@@ -39,6 +40,7 @@ from ..protocol.uri import normal
 from . import builtin
 from .calling import ANYONE, list_all, request
 from .extending import ServerExtension, ServerExtensions, extension_method
+from .home import ServerHome
 from .outcomes import demand, outcomes, write_values
 from .registering import (
     METHOD,
@@ -163,7 +165,25 @@ class Server:
             self.add_method(function, name)
         replicas = Replicas(self.name)
         self._service._router = Router(surroundings, self._table, replicas).route
-        self._served = ServedServer(self._registry, self._table, self._subscriptions, replicas)
+        self._served = ServedServer(self._registry, self._table, self._subscriptions, replicas, self._extending)
+        for extension in self._extending.opening:
+            self._service._make_lifespan().add_last(extension, partial(self._open, extension))
+
+    @asynccontextmanager
+    async def _open(self, extension: ServerExtension) -> AsyncIterator[Any]:
+        """Open what an extension opens around the serving."""
+        home = ServerHome(
+            self._registry.surroundings, extension.declares.name, self._served.serving, self._subscriptions.notify
+        )
+        opening = extension.open(home)
+        if opening is None:
+            yield None
+            return
+        async with opening as value:
+            try:
+                yield value
+            finally:  # nothing of the extension runs while it is left
+                await home.close()
 
     def __servable__(self) -> ServedServer:
         return self._served
@@ -321,7 +341,7 @@ class Server:
         if isinstance(other, Server):
             check_acyclic(self._served, other._served)
             self._registry.include_registry(other._registry, namespace, prefix, frozenset(tags))
-            self._served._included.append(other._served)
+            self._served.include(other._served)
             return
         self._registry.include(other, namespace, prefix, frozenset(tags))
         if isinstance(other, Service):

@@ -322,6 +322,9 @@ class Subscriptions:
         """
         granted = self._granted(admitted, context.caller)
         self._admit(context.peer)
+        seen = getattr(context._site, "seen", None)
+        if seen is not None:
+            seen.seen.about = _describe(granted)
         listener = _Listener(self, context)
         self._listeners.add(listener)
         self._count_by_peer[context.peer] += 1
@@ -469,6 +472,12 @@ class Subscriptions:
         if session_reader is None:
             session_reader = self._sessions[peer] = _SessionReader(self, peer)
         return session_reader
+
+
+def _describe(granted: SubscriptionFilter) -> str:
+    """Return the members of a filter in a few words, for observers."""
+    members = msgspec.to_builtins(granted)
+    return ", ".join(f"{name} ({len(one)})" if isinstance(one, list) else name for name, one in members.items())
 
 
 def _agreed_to(requested: Any, can: Any, name: str) -> Any:

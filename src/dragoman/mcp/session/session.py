@@ -40,6 +40,7 @@ from ...rpc.outbound import OutboundCall
 from ...rpc.runner import Runner
 from ..protocol.admission import SessionState
 from ..protocol.dialect import MCP
+from ..protocol.headers import session_name
 from ..protocol.options import HttpOptions
 from ..protocol.revisions import Revision
 from .batches import take_batch
@@ -131,6 +132,7 @@ class Session:
         "_cursors",
         "_ended",
         "_home",
+        "_name",
         "_receiver",
         "_resting",
         "caller",
@@ -190,6 +192,7 @@ class Session:
         self._receiver: Receiver | None = None
         self._ended = False
         self._home: HomeStream | None = None
+        self._name = ""
         self.peer: ChannelPeer = ChannelPeer(table.host, dialect=MCP)
         self.peer.attach(self)
         if table.elsewhere is not None:
@@ -198,6 +201,12 @@ class Session:
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def session_name(self) -> str:
+        """The name of the session for observers, the same in every process; its id is a secret."""
+        self._name = self._name or session_name(self.id)
+        return self._name
 
     @property
     def home(self) -> HomeStream:

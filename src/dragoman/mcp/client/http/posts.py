@@ -33,6 +33,7 @@ from ....net.urls import Url, parse, printable
 from ....repeats import Repeats
 from ....transports.http.client.posts import Lane, PendingPost, Posts
 from ....transports.http.sse import EventTooLong
+from ...protocol.headers import session_name
 from ..authorization import operation
 from .refusals import HttpRefused, PeekedMessage, SessionLost, StreamLost, error_of, peek
 
@@ -131,6 +132,11 @@ class StreamableHttp:
         self.authorized: AuthorizedPool | None = pool if isinstance(pool, AuthorizedPool) else None
         if self.authorized is not None:
             self.authorized.posts = self._posts
+
+    @property
+    def session_name(self) -> str:
+        """The name of its session for observers; "" without one."""
+        return session_name(self.session) if self.session else ""
 
     # -- the contract -----------------------------------------------------------------------------
 

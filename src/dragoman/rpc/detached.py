@@ -1,0 +1,250 @@
+"""Runs the rest of a call beyond its request: an `InboundCall` that neither its request nor its channel ends.
+
+Rules:
+
+- It is a call in flight until it ends: in `limits.calls` and `limits.calls_size`, and besides in
+  `limits.detached_calls`, in fair shares of its caller's owner.
+- It has the slot of its method that its request had: what waits for it in that request waits for no second slot.
+- Its time-out, its threads and what its Context can do are those of any call. What it sends outside its request goes to
+  the channel on which that came; on a wire without one nothing is sent.
+- A drain lets it go on as long as other calls in flight, and then ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from math import inf
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..allowance import Allowance, owner_of
+from ..channel import Caller
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer
+from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal
+from ..jsonrpc.messages import Notification, Request
+from ..repeats import Repeats
+from .dispatch import MessageOrigin
+from .method import Method
+from .middleware import Call, Next
+from .runner import InboundCall, Runner
+
+repeats: Repeats = Repeats(logging.getLogger("dragoman"))
+
+CANCELLED: Final = Refusal("cancelled", "Request cancelled")
+_NOTHING: Final = object()
+
+
+class DetachedCall:
+    """A call whose work goes on beyond its request. It is used on the event loop of that."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: DetachedRun) -> None:
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"<DetachedCall of {self._run.method.name}>"
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._run.future.done()
+
+    @property
+    def result(self) -> Awaitable[Any]:
+        """Awaits its end: what `next` returned, or the exception that it raised. If it was ended, CallRefused with a
+        `refusal` of the kind "cancelled", "timed_out", "draining", or "busy" where its method has no slot for it. One
+        who stops waiting does not stop the call."""
+        return _End(self._run.future)
+
+    def cancel(self) -> None:
+        """End it: `result` raises CallRefused at once, and its work is stopped as far as possible. No effect once it
+        has ended."""
+        self._run.end(CANCELLED)
+
+
+class _End:
+    """Awaits a future, and leaves it alone if the waiting is cancelled."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if not self._future.done():
+            yield from asyncio.wait([self._future]).__await__()
+        return self._future.result()
+
+
+def detach(
+    call: Call,
+    next: Next,
+    params: Any,
+    raw: Any,
+    *,
+    caller: Caller | None,
+    timeout: float | UnsetType | None,
+    about: str,
+) -> DetachedRun:
+    """Run `next` with this call and these `params`, beyond the request of the call. Nothing of it runs before this
+    returns. `raw`: the params as JSON text; `caller`: None for that of the request; `timeout`: UNSET for that of the
+    method; `about`: for observers.
+
+    Raises CallRefused if too many calls are in flight, LocalError for a call that came without a loop.
+    """
+    site = call.context._site
+    if not isinstance(site, InboundCall):
+        raise LocalError(f"{call.method}: a call that runs in place ends with its request, and cannot go on beyond it")
+    caller = site.caller if caller is None else caller
+    acceptor = _Acceptor(site, caller)
+    acceptor.enter()
+    method, slots = site.method, site.take_slot()
+    if slots is not None:  # the slot is its own
+        method = msgspec.structs.replace(method, concurrency=None)
+    run = DetachedRun(site, call, next, params, method, acceptor, timeout)
+    run.use_slot(slots)
+    watch = site.runner.service._watch
+    if watch is not None:
+        parent = None if site.seen is None else site.seen.seen
+        run.seen = watch.detached(run.message, acceptor, caller, run.deliver, parent, about[:256], raw)
+        run.deliver = run.seen
+    site.loop.call_soon(run.start)
+    return run
+
+
+class _Acceptor:
+    """Counts one detached call, as what has accepted it."""
+
+    __slots__ = ("_dialect", "_number", "_owner", "_runner", "_session_name", "_size", "origin")
+
+    def __init__(self, site: InboundCall, caller: Caller) -> None:
+        accepted_by: Any = site.acceptor
+        self._dialect: Dialect = accepted_by._dialect
+        self._number: int = 0
+        self._session_name: str = ""
+        if site.seen is not None:
+            self._number, self._session_name = site.seen.seen.channel, site.seen.seen.session
+        self.origin = MessageOrigin(caller, site.peer)
+        self._owner = owner_of(caller)
+        self._runner: Runner = site.runner
+        self._size = site.size
+
+    def enter(self) -> None:
+        """Count it. Raises CallRefused if there is no room."""
+        runner = self._runner
+        limits = runner.service.limits
+        most = min(limits.detached_calls, max(1, limits.calls // 2))
+        if runner.detached is None:
+            runner.detached = Allowance(most, inf)
+        if not runner.detached.take(self._owner, 0.0):
+            data = {"limit": "detached_calls", "allowed": most, "retry_after": 1}
+            raise CallRefused(Refusal("busy", f"Busy: detached_calls allows {most} at once, in fair shares", data))
+        # its request was accepted, perhaps before draining began
+        refusal = runner.call_limit.enter(already_accepted=True, size=self._size)
+        if refusal is not None:
+            runner.detached.give_back(self._owner)
+            raise CallRefused(refusal)
+
+    def settle(self, call: InboundCall) -> None:
+        """No effect: no call is kept by id."""
+
+    def release(self, call: InboundCall) -> None:
+        if self._runner.detached is not None:
+            self._runner.detached.give_back(self._owner)
+        self._runner.call_limit.leave(self._size)
+
+
+class DetachedRun(InboundCall):
+    """The rest of a call, in flight."""
+
+    __slots__ = ("_call", "_error", "_next", "_refusal", "_returned", "future", "stopped")
+
+    def __init__(
+        self,
+        site: InboundCall,
+        call: Call,
+        next: Next,
+        params: Any,
+        method: Method,
+        acceptor: _Acceptor,
+        timeout: float | UnsetType | None,
+    ) -> None:
+        message: Request | Notification = Notification(call.method, params)
+        if type(site.message) is Request:
+            message = Request(call.method, params, site.message.id)
+        method = msgspec.structs.replace(
+            method,
+            handler=self._go_on,
+            stream=False,
+            timeout=method.timeout if timeout is UNSET else timeout,
+        )
+        super().__init__(site.runner, method, message, acceptor, acceptor.origin, self._ended, site.size)
+        self.future: asyncio.Future[Any] = site.loop.create_future()
+        """Gets what `next` returned, or why it ended."""
+        self.stopped: asyncio.Future[None] = site.loop.create_future()
+        """Done when its work has really ended."""
+        self._call, self._next = call, next
+        self._returned: Any = _NOTHING
+        self._error: BaseException | None = None
+        self._refusal: Refusal | None = None
+
+    def use_slot(self, slots: Any) -> None:
+        """Hold a slot of its method, which it releases at its end."""
+        self._slots = slots
+
+    def report(self, function: Callable[..., object], *arguments: Any) -> bool:
+        """Call a function on the loop, from where the handler runs; what it raises is logged. False if it is not
+        called: too many such calls are on their way from the handler's thread, or the call has ended."""
+        if self.method.kind != "thread":
+            return self._report(function, arguments)
+        return not self._answered and self._hand_over(self._report, function, arguments)
+
+    def _report(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
+        if self._answered:
+            return False
+        try:
+            function(*arguments)
+        except Exception:  # the handler is not at fault
+            repeats.error("what takes the progress of %r failed", self.method.name, exc_info=True)
+        return True
+
+    async def _go_on(self, inner: Call) -> Any:
+        call, next = self._call, self._next
+        inner.context.values.update(call.context.values)  # what middleware around it has put there
+        try:
+            self._returned = await next(msgspec.structs.replace(call, params=inner.params, context=inner.context))
+        except BaseException as error:
+            self._error = error
+            raise
+        return self._returned
+
+    def refused(self, refusal: Refusal) -> FailedAnswer:
+        self._refusal = refusal
+        return super().refused(refusal)
+
+    def _gone(self) -> None:
+        super()._gone()
+        # no reference cycle after the end; the params may be none that the garbage collector looks into
+        self.seen, self._error = None, None
+        self.method = msgspec.structs.replace(self.method, handler=None)
+        self.message = msgspec.structs.replace(self.message, params=UNSET)
+        self.stopped.set_result(None)
+
+    def _ended(self, answer: AnyAnswer, /) -> None:
+        if self.future.done():
+            return
+        error = self._error
+        if self._returned is not _NOTHING:
+            self.future.set_result(self._returned)
+            return
+        if self._refusal is not None:
+            error = CallRefused(self._refusal)
+        elif error is None or isinstance(error, asyncio.CancelledError):
+            error = LocalError(f"{self.method.name}: the handler was cancelled")
+        self.future.set_exception(error)
+        self.future.exception()  # one that nobody awaits is logged where it was raised
