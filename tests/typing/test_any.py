@@ -56,7 +56,7 @@ REASONS = {
         HistogramExporter.export(kwargs) HistogramExporter.shutdown(kwargs)
         Serving.send() Serving.send(value) Serving.throw() Serving.throw(error)
     """,
-    "the result of the call around which it is": "ServerExtension.around()",
+    "the result of the call around which it is, or that goes on": "DetachedCall.result ServerExtension.around()",
     "the default of a parameter of any type": "Depends()",
     "the result of the edit, which is the engine's user's": "Engine.change()",
     "a mapping where the call is by name, a tuple where it is by position": "Call.arguments",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
-    from .asking.ask import QuestionFailed
+    from .asking.ask import AskParked, QuestionFailed
     from .asking.forms import CannotAsk
     from .asking.questions import Elicit, Elicited, ElicitUrl, Roots, Sample
     from .client.client import Client
@@ -72,7 +72,7 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "asking.ask": "QuestionFailed",
+            "asking.ask": "AskParked QuestionFailed",
             "asking.forms": "CannotAsk",
             "asking.questions": "Elicit ElicitUrl Elicited Roots Sample",
             "client.client": "Client",
@@ -110,6 +110,7 @@ __all__ = [
     "NEWEST",
     "REVISIONS",
     "Annotations",
+    "AskParked",
     "Audio",
     "AudioContent",
     "CallToolResult",

@@ -28,6 +28,7 @@ NAME = "com.example/jobs"
 DECLARED: dict[str, Any] = {"extensions": {NAME: {}}}
 
 SLOW: dict[str, Any] = {"slow": True}
+HEAVY: dict[str, Any] = {"weight": True}
 UPPER: dict[str, Any] = {"shelf": "upper"}
 
 
@@ -73,7 +74,7 @@ JOBS = Extension(
             type=Ticket, stateful=StatefulForm(type=OldTicket, member="job", convert=OldTicket, since=R2025_06)
         )
     },
-    options={"tool": {"slow": FLAG | NONE}, "resource": {"shelf": one_of("upper", "lower") | NONE}},
+    options={"tool": {"slow": bool, "weight": int}, "resource": {"shelf": one_of("upper", "lower") | NONE}},
 )
 
 
@@ -190,7 +191,7 @@ async def test_options_of_an_extension_reach_its_middleware() -> None:
         await calls.result("prompts/get", name="ask")
         await calls.result("tools/list")
     assert extension.seen == [
-        ("quick", {"slow": None}),
+        ("quick", {"slow": None, "weight": None}),
         ("shelf://one", {"shelf": "upper"}),
         ("ask", {}),
         ("tools/list", {}),
@@ -206,7 +207,7 @@ async def test_an_included_entry_keeps_its_options_and_the_answering_server_its_
     async with calling(outer, R2026_07, **DECLARED) as calls:
         assert (await whole(calls, "tools/call", name="in_slow", arguments={}))["resultType"] == "ticket"
         assert (await calls.call("in_quick", {}))["content"][0]["text"] == "done"
-    assert answering.seen == [("in_slow", {"slow": True}), ("in_quick", {"slow": None})]
+    assert answering.seen == [("in_slow", {"slow": True, "weight": None}), ("in_quick", {"slow": None, "weight": None})]
     async with calling(plain, R2026_07) as calls:
         assert (await calls.call("in_quick", {}))["content"][0]["text"] == "done"
     assert own.seen == [], "an included server's extensions are not included"
@@ -223,7 +224,7 @@ async def test_a_method_of_a_service_as_a_tool_has_no_options_of_extensions() ->
     app.include(api)
     async with calling(app, R2026_07, **DECLARED) as calls:
         assert (await calls.call("add", {"a": 1, "b": 2}))["structuredContent"] == 3
-    assert extension.seen == [("add", {"slow": None})]
+    assert extension.seen == [("add", {"slow": None, "weight": None})]
 
 
 async def test_a_member_is_repeated_in_a_header_by_its_name_in_json() -> None:
@@ -278,8 +279,8 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("the protocol's own", extension(topics=(Topic(name="x", method="notifications/message", member="x"),))),
     ("the protocol's own", extension(topics=(Topic(name="x", method="a", member="resourceSubscriptions"),))),
     ("options are those of tool, resource, prompt", extension(options={"method": {}})),
-    ("has a Rule that None fits", extension(options={"tool": {"slow": FLAG}})),
-    ("has a Rule that None fits", extension(options={"tool": {"not a name": FLAG | NONE}})),
+    ("has a type, or a Rule that None fits", extension(options={"tool": {"slow": FLAG}})),
+    ("has a type, or a Rule that None fits", extension(options={"tool": {"not a name": FLAG | NONE}})),
     (
         "a tool has the option 'title' already",
         lambda: Server("x", extensions=[extended("a/b", options={"tool": {"title": FLAG | NONE}})]),
@@ -296,6 +297,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ),
     ("@server.tool: .*no option 'slow'", lambda: Server("x").tool("a", **SLOW)(print)),
     ("slow is True or False", lambda: Server("x", extensions=[JOBS]).tool("a", **wrong("slow"))(print)),
+    ("weight is of the type int", lambda: Server("x", extensions=[JOBS]).tool("a", **HEAVY)(print)),
     ("shelf is", lambda: Server("x", extensions=[JOBS]).resource("a:b", **wrong("shelf"))(print)),
 ]
 

@@ -387,13 +387,13 @@ WRONG: list[tuple[str, Callable[[ServerHome], object]]] = [
 
 
 @pytest.mark.parametrize(("words", "notify"), WRONG, ids=range(len(WRONG)))
-def test_what_cannot_be_notified_is_said_at_once(words: str, notify: Callable[[ServerHome], object]) -> None:
+async def test_what_cannot_be_notified_is_said_at_once(words: str, notify: Callable[[ServerHome], object]) -> None:
     with pytest.raises(LocalError, match=words):
         notify(home_of(jobs()))
 
 
 def test_without_subscribers_and_without_a_loop() -> None:
-    home_of(jobs()).notify("jobs", "a", {})
+    behind(jobs()).subscriptions.notify("jobs", "a", {})
 
 
 @asynccontextmanager

@@ -287,7 +287,7 @@ class AskParked:
         return key
 
     async def _answers(self, admitted: Admitted, asked: dict[str, InputRequest]) -> list[Raw]:
-        found = await self._park(asked)
+        found = await self._park(dict(asked))  # which may take out of it what is answered
         if missing := [key for key in asked if key not in found]:
             raise LocalError(
                 f"{admitted.method}: park returned no answer to {', '.join(missing)}: one to each question"

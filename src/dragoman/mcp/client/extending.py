@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from ...jsonrpc.errors import LocalError
 from ..protocol.extension import Extension, Extensions, StatefulForm
@@ -86,9 +86,9 @@ class ClientExtension:
         merged. Called for `call_tool`, `get_prompt`, `read_resource` and `request`, before the first round trip."""
         return {}
 
-    async def settle(self, pending: PendingResult) -> Struct | Mapping[str, Any]:
-        """Return the complete result of a call that ended in one of this extension's results, as a Struct or as JSON
-        values. The call raises what it raises.
+    async def settle(self, pending: PendingResult) -> Struct | Mapping[str, Any] | Raw:
+        """Return the complete result of a call that ended in one of this extension's results, as a Struct, as JSON
+        values, or as their JSON text. The call raises what it raises.
 
         It is cancelled when the task that waits for the call is, or when its `total` is over; a `try ... finally` may
         still send a request that ends the work at the server."""

@@ -28,7 +28,7 @@ from ...channel import ChannelError, EndedUnread
 from ...jsonrpc.errors import BadAnswer, CallTimeout, MethodNotFound, RpcError
 from ..protocol import lenient
 from ..protocol.encoding import encode
-from ..protocol.extension import NONE, Extensions
+from ..protocol.extension import NO_EXTENSIONS, Extensions
 from ..protocol.methods import HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION
 from ..protocol.params import DiscoverResult, InitializeRequestParams, InitializeResult
 from ..protocol.revisions import NEWEST, NEWEST_STATEFUL, REVISIONS, Revision, by_age
@@ -73,7 +73,7 @@ class ClientProfile(Struct, frozen=True):
 
     info: Implementation
     answering: QuestionHandlers
-    extensions: Extensions = NONE
+    extensions: Extensions = NO_EXTENSIONS
 
     def capabilities(self, revision: Revision, answering: QuestionHandlers | None = None) -> ClientCapabilities:
         """Return the capabilities to declare to a server of this revision. `answering`: the functions that answer the

@@ -107,6 +107,10 @@ class Admitted(Struct, gc=False):
         """The method's name."""
         return self.row.name
 
+    def has_declared(self, extension: str) -> bool:
+        """Return whether its client has declared the extension of this name in its capabilities."""
+        return self.capabilities.declares(extension)
+
     @property
     def requested_version(self) -> Order | None:
         """The requested version of a tool, resource or prompt; None: the highest. Raises InvalidParams for text that is

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, field
 
 from ...jsonrpc.errors import LocalError
-from ...jsonrpc.options import Rule
+from ...jsonrpc.options import FLAG, NONE, Rule, instance
 from .encoding import members_of
 from .methods import METHODS, Row
 from .params import COMPLETE, INPUT_REQUIRED
@@ -103,9 +103,9 @@ class Extension(Struct, frozen=True, kw_only=True):
     """Values of `resultType` that it adds, with these results; a bare Struct has no stateful form."""
     topics: tuple[Topic, ...] = ()
     """Topics that it adds to subscriptions."""
-    options: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
-    """Options that it adds to the decorators of "tool", "resource" and "prompt", with their rules. None, the default,
-    must fit each of them."""
+    options: Mapping[str, Mapping[str, Rule | type]] = field(default_factory=dict)
+    """Options that it adds to the decorators of "tool", "resource" and "prompt", each with the type of its values or a
+    `Rule` for them. The default is None, which each rule accepts."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(_NAME, self.name) is None:
@@ -147,12 +147,13 @@ class Extension(Struct, frozen=True, kw_only=True):
         if row.cacheable:
             _check_fields(row.result, f"{self.name}: {row.name} is cacheable", "ttl_ms", "cache_scope")
 
-    def _check_options(self, kind: str, rules: Mapping[str, Rule]) -> None:
+    def _check_options(self, kind: str, rules: Mapping[str, Rule | type]) -> None:
         if kind not in OPTION_KINDS:
             raise LocalError(f"{self.name}: options are those of {', '.join(OPTION_KINDS)}, and not of {kind!r}")
         for name, rule in rules.items():
-            if not (isinstance(name, str) and name.isidentifier() and isinstance(rule, Rule) and rule.fits(None)):
-                raise LocalError(f"{self.name}: the option {name!r} of a {kind} has a Rule that None fits")
+            named = isinstance(name, str) and name.isidentifier()
+            if not named or not (isinstance(rule, type) or (isinstance(rule, Rule) and rule.fits(None))):
+                raise LocalError(f"{self.name}: the option {name!r} of a {kind} has a type, or a Rule that None fits")
 
     def _check_capabilities(self, revision: Revision) -> None:
         assert self.capabilities is not None
@@ -172,6 +173,14 @@ class Extension(Struct, frozen=True, kw_only=True):
         return {
             kind: one if isinstance(one, ResultType) else ResultType(type=one) for kind, one in self.results.items()
         }
+
+
+def _instances(kind: type) -> Rule:
+    """Return the rule of an option whose values are of a type; True and False are no numbers."""
+    if kind is bool:
+        return FLAG | NONE
+    fits = instance(kind, f"a value of the type {kind.__name__}").fits
+    return Rule(lambda value: fits(value) and not isinstance(value, bool), f"of the type {kind.__name__}") | NONE
 
 
 def _is_struct(kind: Any) -> bool:
@@ -252,7 +261,7 @@ class Extensions:
             for name, rule in rules.items():
                 if name in self.options[where]:
                     raise LocalError(f"{one.name}: another extension has the option {name!r} of a {where} already")
-                self.options[where][name] = rule
+                self.options[where][name] = _instances(rule) if isinstance(rule, type) else rule
 
     def of_method(self, name: str) -> Extension | None:
         """Return the extension that adds a method; None: it is the protocol's, or unknown."""
@@ -275,5 +284,5 @@ class Extensions:
         return found
 
 
-NONE: Final = Extensions()
+NO_EXTENSIONS: Final = Extensions()
 """No extensions: only the protocol's own methods."""

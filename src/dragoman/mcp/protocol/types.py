@@ -159,6 +159,10 @@ class ClientCapabilities(Struct, frozen=True, kw_only=True, rename="camel"):
     extensions: Annotated[Free | UnsetType, SINCE_2025_06] = UNSET
     """The settings of the extensions that the client supports, by identifier."""
 
+    def declares(self, extension: str) -> bool:
+        """Return whether they have the extension of this name."""
+        return isinstance(self.extensions, dict) and extension in self.extensions
+
 
 class PromptsCapability(Struct, frozen=True, rename="camel"):
     """The server has prompts; `list_changed`: and notifies when they change."""

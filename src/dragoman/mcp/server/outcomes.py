@@ -18,7 +18,7 @@ from ...jsonrpc.errors import LocalError, RpcError
 from ...rpc.method import LongResult
 from ...rpc.middleware import Call, Middleware, Next
 from ..asking.ask import asker_of
-from ..protocol.admission import Admitted, SessionState
+from ..protocol.admission import Admitted
 from ..protocol.extension import Extension, Extensions, StatefulForm
 from ..protocol.methods import DEFINED_CODES, MISSING_CAPABILITY, Row
 from ..protocol.params import COMPLETE, EmptyResult, InputRequiredResult
@@ -29,16 +29,10 @@ ResultWriter: TypeAlias = Callable[[Any, Admitted], Raw | LongResult]
 """(what a function returned, its call) -> the result for the caller's revision, nearly always as JSON text."""
 
 
-def has_declared(origin: Admitted | SessionState, extension: Extension) -> bool:
-    """Return whether the client of a call or a session has declared the extension in its capabilities."""
-    declared = origin.capabilities.extensions
-    return isinstance(declared, dict) and extension.name in declared
-
-
 def demand(admitted: Admitted, extension: Extension) -> None:
     """Raise RpcError (-32021) unless the client has declared the extension, in revisions whose clients declare
     extensions."""
-    if admitted.revision.stateful or has_declared(admitted, extension):
+    if admitted.revision.stateful or admitted.has_declared(extension.name):
         return
     # "the supporting party MUST either revert to core protocol behavior or reject the request"
     data = {"requiredCapabilities": ClientCapabilities(extensions={extension.name: {}})}
@@ -86,7 +80,7 @@ def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
                 return finish(value, revision, stamp, kind)
             if form is None or not form.within(revision):
                 raise LocalError(f"{admitted.method}: revision {revision.date} has no result {kind!r}")
-            if not (form.for_call(admitted) if form.for_call is not None else has_declared(admitted, extension)):
+            if not (form.for_call(admitted) if form.for_call is not None else admitted.has_declared(extension.name)):
                 raise LocalError(f"{admitted.method}: this client takes no result {kind!r}: it has not declared so")
             return finish(form.convert(value), revision, stamp)
 

@@ -23,7 +23,7 @@ from ..protocol.encoding import decode
 from ..protocol.extension import Topic
 from ..session.changes import TopicEvent
 from .extending import ServerExtensions, TopicGrant
-from .outcomes import demand, has_declared
+from .outcomes import demand
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -88,7 +88,7 @@ class Topics:
     def of_session(self, session: SessionState) -> list[Topic]:
         """Return the topics of which a session is notified: its client has declared their extensions."""
         of_topic = self._extensions.declarations.of_topic
-        return [one for one in self._of_sessions if has_declared(session, of_topic(one.name))]
+        return [one for one in self._of_sessions if session.capabilities.declares(of_topic(one.name).name)]
 
     async def granted_to_session(self, topics: list[Topic], caller: Caller) -> GrantedTopics:
         """Return what a session is granted of these topics. Raises RpcError if a `grant` does."""
