@@ -19,7 +19,7 @@ from dragoman.jsonrpc.leniency import Leniency
 from dragoman.jsonrpc.options import ALIKE, Rule, nearest, rules_of
 from dragoman.mcp import Client, HttpOptions, Server
 from dragoman.mcp.client import blocking
-from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from dragoman.mcp.server.options import PromptOptions, ResourceOptions, ToolOptions
 from dragoman.rpc.channel_peer import ChannelPeer
 from dragoman.rpc.method import RunOptions
 from dragoman.rpc.runner import Runner

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.ends import Usage
+from dragoman.cli.exit_status import Usage
 from dragoman.cli.options import trace_to
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.limits import SERVER

@@ -36,9 +36,9 @@ from msgspec import NODEFAULT, Struct, field
 from msgspec.structs import fields
 
 from .addresses import address_of, network_of
+from .channel_errors import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
 from .credentials import AUTH, Auth
 from .doors import public_dir
-from .endings import Broken, ChannelError, Closed, Ended, EndedUnread, Reason, again
 from .jsonrpc.budget import Budget
 from .jsonrpc.call_limit import CallLimit
 from .jsonrpc.codec import AnyAnswer, decode, fail

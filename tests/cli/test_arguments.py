@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 
 from dragoman.cli.arguments import params_of
-from dragoman.cli.ends import Usage, ending_of, readable
+from dragoman.cli.exit_status import Usage, ending_of, readable
 from dragoman.cli.options import AccessOptions, WireOptions, limits_of
 from dragoman.cli.progress import read_progress
 from dragoman.cli.reach import target_of

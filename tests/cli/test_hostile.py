@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.cli.ends import Usage
+from dragoman.cli.exit_status import Usage
 from dragoman.cli.fields import arguments_of
 from dragoman.cli.mcp.listing import tool_signature
 from dragoman.cli.terminal import compact, show_error

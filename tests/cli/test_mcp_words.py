@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from dragoman.cli.ends import Usage
+from dragoman.cli.exit_status import Usage
 from dragoman.cli.fields import Misfit, arguments_of, choices_of, value_of
 from dragoman.cli.mcp.asking import Asker
 from dragoman.cli.serving.hosts import HostServer, find

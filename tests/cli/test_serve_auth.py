@@ -17,7 +17,7 @@ from dragoman import RpcError, connect
 from dragoman.auth import Bearer, Introspection
 from dragoman.auth.testing import LocalIssuer
 from dragoman.channel import Handshake
-from dragoman.cli.ends import Usage
+from dragoman.cli.exit_status import Usage
 from dragoman.cli.options import WireOptions
 from dragoman.cli.serving.check import faults_of
 from dragoman.cli.serving.settings import ServeOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import Service
-from dragoman.cli.ends import Usage
+from dragoman.cli.exit_status import Usage
 from dragoman.cli.serving.announce import line_to_try
 from dragoman.cli.target import folder_of, load
 

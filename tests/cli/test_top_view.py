@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dragoman.cli.ends import Usage
+from dragoman.cli.exit_status import Usage
 from dragoman.cli.probing.keys import parse_keys
 from dragoman.cli.probing.top import url_of
 from dragoman.cli.probing.top_view import View

@@ -18,8 +18,8 @@ from msgspec import inspect as types
 
 from dragoman import serve
 from dragoman.mcp import Completion, Context, Server
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.methods import METHODS, Row
-from dragoman.mcp.protocol.options import HttpOptions
 from dragoman.mcp.protocol.revisions import REVISIONS, Revision
 
 META = "io.modelcontextprotocol/"

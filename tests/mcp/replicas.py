@@ -14,7 +14,7 @@ import pytest
 from dragoman.bus import Bus
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Guard, Options
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_11, Revision
 from dragoman.mcp.server.server import Server
 from tests.behind import behind

@@ -18,7 +18,7 @@ import psutil
 from dragoman import Context as RpcContext
 from dragoman import RpcError, Service, serve
 from dragoman.mcp import Context, Server
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.telemetry import Metrics
 
 SESSION_IDLE = 8.0

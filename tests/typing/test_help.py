@@ -15,7 +15,7 @@ import pytest
 from dragoman import Service, connect, http_app, serve
 from dragoman.mcp import Client, Server
 from dragoman.mcp.client.options import VersionedOptions
-from dragoman.mcp.server.registering import PromptOptions, ResourceOptions, ToolOptions
+from dragoman.mcp.server.options import PromptOptions, ResourceOptions, ToolOptions
 from dragoman.rpc.method import CallOptions, MethodOptions, RunOptions
 
 api, app = Service("api"), Server("app")

@@ -7,7 +7,7 @@ Rules of this package:
   imported nowhere else in dragoman.
 - Only the module of the command on the command line is imported, and `--version` imports nothing.
 - Results go to stdout, everything else to stderr; tables, colour and progress are for terminals only.
-- Exit status: `ends.py`. A failure is reported in one sentence, never with a traceback.
+- Exit status: `exit_status.py`. A failure is reported in one sentence, never with a traceback.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from ..net.scheme import SCHEMES, has_host
 from ..net.urls import Url, is_standard, mask_url, parse, scheme_of
 from ..rpc.outbound import IS_MCP
 from ..rpc.peer import Peer
-from .ends import suggest_name
+from .exit_status import suggest_name
 from .options import AccessOptions
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 
 from .. import __version__
 from ..jsonrpc.errors import LocalError
-from . import ends
+from . import exit_status
 from .advice import find_misspelt_variables
 from .arguments import unread
 from .exchange import show_exchange
@@ -130,7 +130,7 @@ def run(arguments: Sequence[str]) -> int:
         command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
         return _report_misuse(fault, arguments)
-    except (ends.Usage, LocalError, ImportError) as fault:  # options that exclude each other, a missing extra
+    except (exit_status.Usage, LocalError, ImportError) as fault:  # options that exclude each other, a missing extra
         return _report_failure(fault, Output(json=_wants_json(arguments)))
     output = _output(bound)
     colour(output.color)  # it may stand in the file of `serve`
@@ -150,14 +150,14 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_output()
-        return ends.PIPE_CLOSED
+        return exit_status.PIPE_CLOSED
     except SystemExit as end:  # rich raises it when the pipe is closed
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        return ends.PIPE_CLOSED
+        return exit_status.PIPE_CLOSED
     except Exception as fault:
         return _report_failure(fault, output)
-    return status if isinstance(status, int) else ends.FINE
+    return status if isinstance(status, int) else exit_status.FINE
 
 
 def _other_sources(arguments: Sequence[str]) -> Sequence[Callable[..., Any]]:
@@ -185,7 +185,7 @@ def _report_misuse(fault: CycloptsError, arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     where = f"dragoman {name} --help" if name else "dragoman --help"
     text = f"{_unknown_command(arguments[0]) if _is_unknown_command(arguments) else _sentence(fault, name)} ({where} shows how)"
-    return _report_ending(ends.Ending(ends.WRONG_USAGE, "usage", text), _wants_json(arguments))
+    return _report_ending(exit_status.Ending(exit_status.WRONG_USAGE, "usage", text), _wants_json(arguments))
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
@@ -215,24 +215,26 @@ def _is_unknown_command(arguments: Sequence[str]) -> bool:
 
 def _unknown_command(name: str) -> str:
     """The message for an unknown command; cyclopts would import every command for it."""
-    return f"there is no command {name!r}; {ends.suggest_name(name, COMMANDS, 'there are ' + ', '.join(COMMANDS))}"
+    return (
+        f"there is no command {name!r}; {exit_status.suggest_name(name, COMMANDS, 'there are ' + ', '.join(COMMANDS))}"
+    )
 
 
 def _report_failure(fault: Exception, output: Output) -> int:
     """A command raised: print one sentence, with --verbose the traceback too."""
-    ending = ends.ending_of(fault)
+    ending = exit_status.ending_of(fault)
     if output.verbose:
         traceback.print_exception(fault)
-    elif ending.status == ends.OUR_FAULT:
-        ending = ends.Ending(
+    elif ending.status == exit_status.OUR_FAULT:
+        ending = exit_status.Ending(
             ending.status, ending.kind, f"a fault of dragoman itself: {ending.text} (--verbose shows where)"
         )
     return _report_ending(ending, output.json)
 
 
-def _report_ending(ending: ends.Ending, json: bool) -> int:
+def _report_ending(ending: exit_status.Ending, json: bool) -> int:
     """Tell how the command ends, if that can be written; its exit status."""
-    unwritten = ending.status == ends.NOT_WRITTEN
+    unwritten = ending.status == exit_status.NOT_WRITTEN
     try:
         show_ending(ending, json and not unwritten)
     except (OSError, SystemExit):  # no one reads it any more, or the disk is full; rich makes it a SystemExit

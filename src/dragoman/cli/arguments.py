@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ..jsonrpc.errors import RpcError
-from .ends import Usage
+from .exit_status import Usage
 
 NAMED = re.compile(r"([A-Za-z_$][\w.$-]*)=(.*)", re.DOTALL)
 

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from cyclopts.completion.detect import ShellDetectionError, detect_shell
 
 from .app import build
-from .ends import FINE, Usage
+from .exit_status import FINE, Usage
 from .proposing import proposals
 from .terminal import say
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from .arguments import NAMED, dotted
-from .ends import Usage, suggest_name
+from .exit_status import Usage, suggest_name
 
 BOOLEANS = {"true": True, "yes": True, "y": True, "on": True, "false": False, "no": False, "n": False, "off": False}
 DEEPEST = 20

@@ -20,7 +20,7 @@ from cyclopts import Group, Parameter
 from ..jsonrpc.limits import CLIENT, Limits
 from ..private_files import open_private
 from .arguments import utf8
-from .ends import Usage, suggest_name
+from .exit_status import Usage, suggest_name
 from .terminal import compact, say
 
 LINK_GROUP = Group("Connection", sort_key=20)

@@ -21,7 +21,7 @@ from ..channel import ChannelError
 from ..jsonrpc.options import alike
 from ..net.commands import cause_of
 from ..net.scheme import SCHEMES
-from .ends import Usage, suggest_name
+from .exit_status import Usage, suggest_name
 from .terminal import clean
 
 FILE = re.compile(r"(.+\.py)(?::([A-Za-z_][\w.]*))?")

@@ -17,8 +17,8 @@ from ..net.urls import is_standard, scheme_of
 from ..rpc.peer import Peer
 from .advice import about_mcp, add_advice
 from .auth.on_demand import on_demand
-from .ends import Usage
 from .exchange import exchange
+from .exit_status import Usage
 from .options import LinkOptions, WireOptions
 from .programs import child_lines, environment, serve_command
 from .progress import Bar

@@ -20,7 +20,7 @@ from typing import TypeAlias, TypeGuard
 from ..channel import Servable, Serves, servable
 from ..jsonrpc.options import nearest_name
 from ..rpc.service import Service
-from .ends import Usage, suggest_name
+from .exit_status import Usage, suggest_name
 from .programs import suggest_file
 
 Target: TypeAlias = Service | Servable | Serves

@@ -17,7 +17,7 @@ from rich.highlighter import JSONHighlighter
 from rich.text import Text
 
 from ..jsonrpc.errors import RpcError
-from .ends import Ending, readable
+from .exit_status import Ending, readable
 
 out: Console = Console(highlight=False, markup=False, emoji=False)
 err: Console = Console(stderr=True, highlight=False, markup=False, emoji=False)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .protocol.errors import ResourceNotFound, ToolError
     from .protocol.extension import Extension, ResultType, StatefulForm, Topic
     from .protocol.foreign import ForeignContent
+    from .protocol.http_options import HttpOptions
     from .protocol.methods import Row
-    from .protocol.options import HttpOptions
     from .protocol.params import (
         CallToolResult,
         CompleteResult,
@@ -83,7 +83,7 @@ else:
             "protocol.extension": "Extension ResultType StatefulForm Topic",
             "protocol.foreign": "ForeignContent",
             "protocol.methods": "Row",
-            "protocol.options": "HttpOptions",
+            "protocol.http_options": "HttpOptions",
             "protocol.params": """
                 CallToolResult CompleteResult Completion CreateMessageRequestParams CreateMessageResult
                 DiscoverResult ElicitRequestParams ElicitResult GetPromptResult InputRequiredResult

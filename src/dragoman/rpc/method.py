@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ..channel import LIMITS, Identity
+from ..channel import Identity
 from ..jsonrpc.errors import LocalError, RpcError
-from ..jsonrpc.leniency import CHOSEN, STRICT, Leniency
+from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.options import (
     CALL_TIME,
     CALLABLE,
     FLAG,
-    NAME,
     NONE,
     NOT_GIVEN,
     TEXT,
@@ -166,22 +165,6 @@ RUNNING: Final = {
 """The rules of the options that say how a function runs."""
 ERROR: Final = Rule(lambda value: isinstance(value, type) and issubclass(value, RpcError), "a subclass of RpcError")
 AUTH: Final = Rule(_verifies, "a verifier of tokens, such as dragoman.auth.Bearer(issuer, resource=...)") | NONE
-SERVICE: Final = {
-    "name": NAME,
-    "version": TEXT,
-    "title": TEXT | NONE,
-    "description": TEXT | NONE,
-    "limits": LIMITS,
-    "middleware": many(CALLABLE),
-    "lifespan": CALLABLE | NONE,
-    "lenient": CHOSEN,
-    "debug": FLAG,
-    "discover": FLAG,
-    "errors": many(ERROR),
-    "servers": many(TEXT),
-    "auth": AUTH,
-}
-"""The rules of the options of a Service; those of `Leniency` are checked there."""
 DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLABLE | NONE}
 """The rules of the options that say who may call."""
 _SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}

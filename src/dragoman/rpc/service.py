@@ -20,7 +20,7 @@ from weakref import WeakSet
 import msgspec
 from msgspec import UNSET, Raw
 
-from ..channel import Caller
+from ..channel import LIMITS, Caller
 from ..jsonrpc.codec import (
     AnyAnswer,
     FailedAnswer,
@@ -33,10 +33,10 @@ from ..jsonrpc.codec import (
     text_of,
 )
 from ..jsonrpc.errors import LocalError, Refusal, RpcError
-from ..jsonrpc.leniency import STRICT, Leniency, chosen
+from ..jsonrpc.leniency import CHOSEN, STRICT, Leniency, chosen
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
-from ..jsonrpc.options import CALLABLE, NONE, TEXT, check, many, nearest, strict
+from ..jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, check, many, nearest, strict
 from ..jsonrpc.scanner import HOLDABLE, odd
 from ..observer import OBSERVER, Observer
 from ..running import run_app
@@ -56,7 +56,7 @@ from .including import (
     make_instance,
     marked,
 )
-from .method import SERVICE, LongResult, Method, MethodHandler, MethodOptions, declared, living, method_of
+from .method import AUTH, ERROR, LongResult, Method, MethodHandler, MethodOptions, declared, living, method_of
 from .middleware import Call, Middleware, Next, chain
 from .observing import MessageEndpoint, ServiceWatch
 from .responses import Debug, ErrorAnswers
@@ -77,6 +77,23 @@ logger: logging.Logger = logging.getLogger("dragoman")
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
+
+SERVICE: Final = {
+    "name": NAME,
+    "version": TEXT,
+    "title": TEXT | NONE,
+    "description": TEXT | NONE,
+    "limits": LIMITS,
+    "middleware": many(CALLABLE),
+    "lifespan": CALLABLE | NONE,
+    "lenient": CHOSEN,
+    "debug": FLAG,
+    "discover": FLAG,
+    "errors": many(ERROR),
+    "servers": many(TEXT),
+    "auth": AUTH,
+}
+"""The rules of the options of a Service; those of `Leniency` are checked there."""
 
 
 class Service(Routed):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import NEWEST, R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.behind import behind
 

@@ -15,7 +15,7 @@ import pytest
 from dragoman.channel import Options
 from dragoman.jsonrpc.budget import Budget
 from dragoman.jsonrpc.limits import Limits
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_11, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.server.server import Server

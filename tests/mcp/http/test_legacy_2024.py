@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2024_11
 from tests.behind import behind
 from tests.transports.ends import until

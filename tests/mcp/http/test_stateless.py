@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from dragoman.channel import Options
 from dragoman.jsonrpc.limits import Limits
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import NEWEST, R2025_06, R2025_11, R2026_07
 from tests.behind import behind
 from tests.transports.ends import until

@@ -29,7 +29,7 @@ from dragoman.mcp import (
     ToolError,
 )
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.server.registering import (
+from dragoman.mcp.server.options import (
     PROMPT,
     RESOURCE,
     TOOL,

@@ -29,7 +29,7 @@ from dragoman.jsonrpc.errors import CallRefused, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, ElicitUrl, Server, TextContent
 from dragoman.mcp.asking.ask import AskParked
 from dragoman.mcp.protocol.extension import Extension
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.params import InputRequest
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from dragoman.mcp.server.extending import ServerExtension

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman import LocalError, serve
 from dragoman.bus import open_bus
-from dragoman.endings import Ended
+from dragoman.channel_errors import Ended
 from dragoman.mcp import Client, Server
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
 from tests.behind import behind

@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.bus import Bus, BusLost
 from dragoman.bus.memory import MemoryBus
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session import session as session_room

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.bus.memory import MemoryBus
 from dragoman.mcp.protocol.admission import SessionState
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import REVISIONS
 from dragoman.mcp.protocol.types import ClientCapabilities, ElicitationCapability, Implementation
 from dragoman.mcp.session import record as records

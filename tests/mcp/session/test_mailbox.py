@@ -11,7 +11,7 @@ import pytest
 
 from dragoman.channel import Broken, Caller, Identity
 from dragoman.jsonrpc.codec import AnyAnswer, text_of
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.server.server import Server
 from tests.behind import behind
 from tests.transports.ends import until

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.session.log import KeptLogs, MemoryLog
 from dragoman.rpc.deadlines import GRAIN, DeadlineClock
 from tests.behind import behind

@@ -13,7 +13,7 @@ import pytest
 from dragoman.bus import Bus, Subscription
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.server.server import Server

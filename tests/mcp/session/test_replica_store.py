@@ -12,7 +12,7 @@ import pytest
 from dragoman.bus import BusLost
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Options
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_11
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session import shared

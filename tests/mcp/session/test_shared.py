@@ -14,7 +14,7 @@ import pytest
 
 from dragoman.bus import Bus, BusLost
 from dragoman.bus.memory import MemoryBus
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.session import shared
 from tests.behind import behind
 from tests.transports.ends import PATIENCE, until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.mcp.protocol.options import HttpOptions
+from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, Revision
 from dragoman.mcp.server.context import Context
 from dragoman.mcp.session.log import MemoryLog

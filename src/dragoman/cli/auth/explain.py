@@ -21,7 +21,7 @@ from ...auth.client.world import World
 from ...auth.errors import AuthError
 from ...auth.fetch import By, Fetched, Fetcher
 from ...net.urls import parse
-from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
+from ..exit_status import ANSWERED_WITH_ERROR, FINE, Usage
 from ..faults import Diagnosis, diagnose_challenge, diagnose_reply
 from ..options import OUTPUT, AccessOptions, Output
 from ..terminal import clean, show_rows

@@ -21,7 +21,7 @@ from ...auth.fetch import Fetcher
 from ...auth.metadata import canonical
 from ...channel import ChannelError
 from ...net.urls import parse
-from ..ends import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
+from ..exit_status import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
 from ..options import OUTPUT, AccessOptions, Output
 from ..terminal import clean, out, say, show_ending, show_rows
 

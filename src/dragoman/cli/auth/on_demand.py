@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ends import Usage
+from ..exit_status import Usage
 from ..progress import pause_bars
 
 if TYPE_CHECKING:

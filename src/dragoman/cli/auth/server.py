@@ -14,7 +14,7 @@ from rich.text import Text
 from ...auth.server import AuthorizationServer, Client, User, check_issuer
 from ...jsonrpc.errors import LocalError
 from ...serving import serve
-from ..ends import FINE, Usage
+from ..exit_status import FINE, Usage
 from ..options import OUTPUT, Output, server_tls
 from ..terminal import compact, say, show_rows
 

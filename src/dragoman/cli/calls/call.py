@@ -12,7 +12,7 @@ from msgspec import Raw, UnsetType
 from ...jsonrpc.errors import InvalidParams, MethodNotFound
 from ..advice import about_method
 from ..arguments import about_dotted, params_of
-from ..ends import FINE
+from ..exit_status import FINE
 from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions
 from ..progress import Bar
 from ..reach import connect_peer

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from ...jsonrpc.check import Problem, problems
-from ..ends import ANSWERED_WITH_ERROR, FINE, Usage, suggest_name
+from ..exit_status import ANSWERED_WITH_ERROR, FINE, Usage, suggest_name
 from ..options import OUTPUT, Output
 from ..terminal import clean, compact, count_of, err, out
 

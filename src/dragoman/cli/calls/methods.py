@@ -13,7 +13,7 @@ from rich.text import Text
 from ...jsonrpc.errors import BadAnswer, MethodNotFound
 from ...rpc.peer import Peer
 from ..content import LEFT_OUT, first_line, show_detail, show_entries, signature_row
-from ..ends import FINE, NoAnswer
+from ..exit_status import FINE, NoAnswer
 from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions
 from ..reach import connect_peer
 from ..terminal import clean, count_of, err, escape_json, out

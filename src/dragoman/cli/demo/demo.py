@@ -22,7 +22,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..ends import ANSWERED_WITH_ERROR, FINE, ending_of
+from ..exit_status import ANSWERED_WITH_ERROR, FINE, ending_of
 from ..options import OUTPUT, Output
 from ..progress import read_progress
 from ..terminal import clean, compact, out

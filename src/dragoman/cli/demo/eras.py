@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from ...mcp import Server
 from ...mcp.protocol.revisions import NEWEST, NEWEST_STATEFUL, Revision
 from ...serving import serve
-from ..ends import ending_of
+from ..exit_status import ending_of
 from .calculator import subtract
 
 PATIENCE = 30.0

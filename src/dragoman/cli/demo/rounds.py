@@ -26,7 +26,7 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.peer import Peer
 from ...rpc.service import Service
 from ...serving import serve
-from ..ends import ending_of
+from ..exit_status import ending_of
 from .calculator import api
 
 CALLS = 50

@@ -20,7 +20,7 @@ from ...jsonrpc.framing import FramingName
 from ...net.scheme import SCHEMES, has_host
 from ...net.urls import Url, mask_url, parse, printable, scheme_of
 from ...schemes import known
-from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
+from ..exit_status import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..faults import BROKERS, diagnose_silence
 from ..options import LINK_GROUP, OUTPUT, WIRE, AccessOptions, LinkOptions, Output, WireOptions
 from ..reach import target_of

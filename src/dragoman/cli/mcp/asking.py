@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct
 from rich.text import Text
 
 from ...mcp.protocol.params import ElicitRequestParams, ElicitResult
-from ..ends import Usage
+from ..exit_status import Usage
 from ..fields import Misfit, choices_of, kinds_of, resolve_schema, value_of
 from ..terminal import clean, compact, err
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from ...jsonrpc.errors import MethodNotFound, RpcError
 from ...mcp import Client
 from ..advice import suggest
-from ..ends import FINE, Usage
+from ..exit_status import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import clean, err, out
 from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, list_or_empty, plain, server_and_rest, with_client

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...mcp import Client
-from ..ends import FINE
+from ..exit_status import FINE
 from ..options import OUTPUT, Output
 from ..progress import Bar
 from ..terminal import clean, out

@@ -11,7 +11,7 @@ from rich.text import Text
 from ...mcp import Client
 from ..calls.methods import kind
 from ..content import LEFT_OUT, EntryRow, first_line, show_detail, show_entries, signature_row
-from ..ends import FINE
+from ..exit_status import FINE
 from ..fields import resolve_schema
 from ..options import Output
 from ..serving.hosts import HostServer

@@ -32,8 +32,8 @@ from ...net.urls import parse
 from ..advice import add_advice
 from ..arguments import utf8
 from ..auth.on_demand import on_demand
-from ..ends import Usage
 from ..exchange import exchange
+from ..exit_status import Usage
 from ..options import ACCESS, LINK_GROUP, AccessOptions
 from ..programs import child_lines, environment
 from ..progress import Bar

@@ -13,7 +13,7 @@ from ...mcp import Client, GetPromptResult
 from ..advice import about_name, list_offered, probing
 from ..arguments import NAMED
 from ..content import block_text
-from ..ends import FINE, Usage, suggest_name
+from ..exit_status import FINE, Usage, suggest_name
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
 from .listing import list_command

@@ -12,7 +12,7 @@ from ...jsonrpc.errors import RpcError
 from ...mcp import Client, ReadResourceResult
 from ..advice import about_name, probing
 from ..content import blob_of, contents_text
-from ..ends import FINE, Usage
+from ..exit_status import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import out
 from .listing import KINDS, list_all, list_command

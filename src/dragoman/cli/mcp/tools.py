@@ -14,7 +14,7 @@ from ...mcp import CallToolResult, Client, Tool
 from ..advice import about_name, list_offered, probing, suggest
 from ..arguments import params_of
 from ..content import block_text, show_result
-from ..ends import ANSWERED_WITH_ERROR, FINE, Usage
+from ..exit_status import ANSWERED_WITH_ERROR, FINE, Usage
 from ..fields import arguments_of
 from ..options import OUTPUT, Output
 from ..progress import Bar

@@ -23,7 +23,7 @@ from cyclopts import App
 from rich.text import Text
 
 from ... import __version__
-from ..ends import FINE, Usage
+from ..exit_status import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import out
 from .files import Kind, files

@@ -27,7 +27,7 @@ from ...mcp.protocol.revisions import NEWEST_STATEFUL
 from ..advice import of_mcp
 from ..arguments import params_of
 from ..calls.call import Params
-from ..ends import ANSWERED_WITH_ERROR, FINE, NO_ANSWER, Usage
+from ..exit_status import ANSWERED_WITH_ERROR, FINE, NO_ANSWER, Usage
 from ..mcp.mcp_server import McpOptions, server_and_rest, server_at
 from ..mcp.tools import arguments_for
 from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions

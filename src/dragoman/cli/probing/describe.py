@@ -12,7 +12,7 @@ from msgspec import Raw
 from ...mcp import Client
 from ..advice import suggest
 from ..calls.methods import description, document_of, show_method, show_methods
-from ..ends import FINE, Usage
+from ..exit_status import FINE, Usage
 from ..mcp.discover import ServerAbout, about_of, show_server
 from ..mcp.listing import KINDS, list_all, show_lists
 from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, plain, server_and_rest

@@ -19,7 +19,7 @@ from rich.text import Text
 from ...mcp import Client
 from ...net.urls import parse
 from ...rpc.peer import Peer
-from ..ends import FINE, NoAnswer, Usage
+from ..exit_status import FINE, NoAnswer, Usage
 from ..mcp.mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, server_and_rest
 from ..options import OUTPUT, Output
 from ..serving.hosts import HostServer

@@ -16,7 +16,7 @@ from ...connecting import connect
 from ...jsonrpc.errors import BadAnswer, MethodNotFound, RpcError
 from ...rpc.peer import Peer
 from ..arguments import address_of
-from ..ends import FINE, Usage
+from ..exit_status import FINE, Usage
 from ..options import OUTPUT, Output
 from ..serving.admin import NO_SECRET
 from ..terminal import out

@@ -23,7 +23,7 @@ from ...serving import serve as listen
 from ...telemetry.gathering import Source
 from ...telemetry.overview import Overview
 from ..arguments import address_of
-from ..ends import Usage
+from ..exit_status import Usage
 from ..lines import tell
 
 _WRITE: Final = "write the path of a Unix socket, as in run/admin.sock, or an address on loopback, as in 127.0.0.1:9091"

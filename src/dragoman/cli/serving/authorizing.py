@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...jsonrpc.errors import LocalError
 from ...net.urls import printable
-from ..ends import Usage
+from ..exit_status import Usage
 
 if TYPE_CHECKING:
     from ...access import Verifiers

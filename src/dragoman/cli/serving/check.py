@@ -13,7 +13,7 @@ from ...net.urls import parse, printable, scheme_of
 from ...schemes import known
 from ...store.opening import form_of
 from ...workers.worker import check_count
-from .. import ends
+from .. import exit_status
 from ..options import Output, WireOptions
 from ..target import load
 from ..terminal import say
@@ -35,7 +35,7 @@ def check(target: str | None, urls: tuple[str, ...], options: ServeOptions, wire
             say(sentence, "red")
     else:
         print(f"in order: {', '.join(served_urls)}")
-    return ends.WRONG_USAGE if faults else ends.FINE
+    return exit_status.WRONG_USAGE if faults else exit_status.FINE
 
 
 def _faults(
@@ -47,7 +47,7 @@ def _faults(
     def collect(what: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return what(*arguments)
-        except (ends.Usage, LocalError) as fault:
+        except (exit_status.Usage, LocalError) as fault:
             faults.append(str(fault))
 
     found = collect(complete_options, target, urls, data)
@@ -84,7 +84,7 @@ def faults_of(options: ServeOptions, wire: WireOptions) -> list[str]:
     for look in looks:
         try:
             look()
-        except (ends.Usage, LocalError) as fault:
+        except (exit_status.Usage, LocalError) as fault:
             faults.append(str(fault))
     return faults
 
@@ -93,12 +93,12 @@ def _check_url(url: str, secure: bool) -> None:
     scheme = known(url)
     parse(url)
     if SCHEMES[scheme].plain and SCHEMES[scheme].socket and not secure:
-        raise ends.Usage(f"{url} needs a certificate: --tls-cert FILE, in the file tls-cert")
+        raise exit_status.Usage(f"{url} needs a certificate: --tls-cert FILE, in the file tls-cert")
 
 
 def _bus(url: str) -> None:
     known = [name for name, row in SCHEMES.items() if row.open_bus]
     if scheme_of(url) not in known:
-        raise ends.Usage(
-            f"--bus {printable(url)}: {ends.suggest_name(scheme_of(url), known, 'there are ' + ', '.join(known))}"
+        raise exit_status.Usage(
+            f"--bus {printable(url)}: {exit_status.suggest_name(scheme_of(url), known, 'there are ' + ', '.join(known))}"
         )

@@ -24,7 +24,7 @@ import msgspec
 from cyclopts.config import Dict, Env
 
 from ..arguments import unread
-from ..ends import Usage, suggest_name
+from ..exit_status import Usage, suggest_name
 
 PREFIX = "DRAGOMAN_SERVE_"
 LONGEST = 1 << 20

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from ..ends import Usage, suggest_name
+from ..exit_status import Usage, suggest_name
 
 FILES = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """Where to look, in the current folder: the first file that has the name is used."""

@@ -9,7 +9,7 @@ from ...channel import Options
 from ...schemes import listen
 from ...telemetry.page import PATH, MetricsPage
 from ..arguments import address_of
-from ..ends import Usage
+from ..exit_status import Usage
 from ..lines import tell
 
 

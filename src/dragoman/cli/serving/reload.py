@@ -26,7 +26,7 @@ from typing import Final
 
 from ...jsonrpc.errors import installing
 from ...net.activation import activation
-from ..ends import Usage
+from ..exit_status import Usage
 from ..lines import tell
 
 VARIABLE: Final = "DRAGOMAN_RELOADING"

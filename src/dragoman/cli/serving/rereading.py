@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from cyclopts import App, CycloptsError
 
 from ...net.service_manager import notify, notify_reloading
-from ..ends import Usage
+from ..exit_status import Usage
 from ..lines import tell
 from ..options import Output, WireOptions
 from .check import faults_of

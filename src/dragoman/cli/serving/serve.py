@@ -37,7 +37,7 @@ from ...telemetry.gathering import OwnSource, report
 from ...telemetry.metrics import Metrics
 from ...transports.stream.stdio import keep
 from ...workers.worker import VARIABLE
-from ..ends import FINE, Usage, check_files
+from ..exit_status import FINE, Usage, check_files
 from ..lines import lines, tell
 from ..options import OUTPUT, WIRE, Output, WireOptions, trace_to
 from ..target import Target, folder_of, load

@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter
 from ...jsonrpc.limits import SERVER, Limits
 from ...net.scheme import SCHEMES
 from ...net.urls import printable, scheme_of
-from ..ends import Usage
+from ..exit_status import Usage
 from ..options import Output, WireOptions, server_tls
 from ..programs import FILE
 from . import config

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...jsonrpc.errors import LocalError
 from ...net.urls import parse
-from ..ends import Usage
+from ..exit_status import Usage
 from ..target import Target
 
 if TYPE_CHECKING:

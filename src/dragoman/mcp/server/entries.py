@@ -23,7 +23,7 @@ from ..protocol.types import (
 from ..protocol.uri import normal
 from ..protocol.uri_template import Template, is_template, parse
 from .listing import Entry
-from .registering import DEFAULTS, PROMPT, RESOURCE, TOOL, entry_options
+from .options import DEFAULTS, PROMPT, RESOURCE, TOOL, entry_options
 from .schema import description as described
 from .surroundings import Surroundings
 from .text_methods import completion_method, prompt_method, resource_method

@@ -25,8 +25,8 @@ from ..protocol.revisions import Revision
 from .context import Context
 from .errors import failures
 from .handlers import handler_of, method_for
+from .options import PROMPT, RESOURCE, TOOL
 from .outcomes import result_writer
-from .registering import PROMPT, RESOURCE, TOOL
 
 if TYPE_CHECKING:
     from .home import ServerHome

@@ -32,8 +32,8 @@ from .context import Context
 from .errors import failures, tool_failures
 from .handlers import handler_of, method_for
 from .listing import LISTED, Entry, Listed
+from .options import PROMPT, entry_options
 from .outcomes import ResultWriter
-from .registering import PROMPT, entry_options
 from .surroundings import Surroundings
 
 ForeignFunction: TypeAlias = Callable[[Raw, Context], Any]

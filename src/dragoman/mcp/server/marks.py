@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from ...jsonrpc.errors import LocalError
 from ...rpc.including import mark
-from .registering import PromptOptions, ResourceOptions, ToolOptions
+from .options import PromptOptions, ResourceOptions, ToolOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 

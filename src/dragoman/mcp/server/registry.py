@@ -41,7 +41,7 @@ from .foreign import ForeignFunction, ForeignOptions, foreign_entry
 from .including import included_entry, joined_uri, marked_entries
 from .listing import LISTED, LISTINGS, Adding, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry
-from .registering import PromptOptions, ResourceOptions, ToolOptions
+from .options import PromptOptions, ResourceOptions, ToolOptions
 from .surroundings import Surroundings
 from .table import Lookup
 

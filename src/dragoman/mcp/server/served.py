@@ -21,7 +21,7 @@ from ...secret import SECRET
 from ..asking.request_state import StateSeal
 from ..protocol.admission import Admitted, Offer
 from ..protocol.dialect import MCP
-from ..protocol.options import HttpOptions
+from ..protocol.http_options import HttpOptions
 from ..session.mailbox import MailboxSessions
 from .extending import ServerExtensions
 from .home import ServingServer

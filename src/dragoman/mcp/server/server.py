@@ -31,7 +31,7 @@ from ..asking.request_state import StateSeal
 from ..protocol.admission import Admitted
 from ..protocol.dialect import MCP
 from ..protocol.extension import Extension
-from ..protocol.options import ArgumentErrors, HttpOptions
+from ..protocol.http_options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope, CallToolResult
 from ..protocol.results import stamp
 from ..protocol.revisions import Revision
@@ -41,8 +41,7 @@ from . import builtin
 from .calling import ANYONE, list_all, request
 from .extending import ServerExtension, ServerExtensions, extension_method
 from .home import ServerHome
-from .outcomes import demand, outcomes, write_values
-from .registering import (
+from .options import (
     METHOD,
     SERVER_OPTIONS,
     EntryKind,
@@ -53,6 +52,7 @@ from .registering import (
     info_of,
     server_options,
 )
+from .outcomes import demand, outcomes, write_values
 from .registry import Capabilities, Entry, Registry
 from .router import Router
 from .served import Replicas, ServedServer

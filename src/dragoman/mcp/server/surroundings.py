@@ -20,8 +20,8 @@ from ...rpc.service import Service
 from ..asking.request_state import StateSeal
 from ..protocol.results import Stamp
 from ..protocol.uri_template import Template
+from .options import ServerOptions
 from .outcomes import ResultWriter
-from .registering import ServerOptions
 
 
 def same_uri(uri: str) -> str:

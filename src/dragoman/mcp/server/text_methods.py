@@ -22,7 +22,7 @@ from ..protocol.uri_template import Template
 from .content import check_readable, contents, messages
 from .errors import failures
 from .handlers import bind_function, context_maker, handler_of, method_of, restrict_result
-from .registering import ResourceOptions
+from .options import ResourceOptions
 
 MOST_COMPLETIONS: Final = 100
 """server/utilities/completion: "Maximum 100 items per response"."""

@@ -21,9 +21,9 @@ from ..protocol.admission import Admitted
 from ..protocol.headers import HeaderParam
 from .errors import FailureHandler, MalformedCall, tool_failures
 from .handlers import ArgumentReader, bind_function, context_maker, handler_of, method_of, restrict_result, rpc_context
+from .options import ToolOptions
 from .outcomes import ResultWriter, answers_of
 from .output import ToolOutput, result_encoder, tool_output
-from .registering import ToolOptions
 from .schema import Schema, input_schema, marks
 from .surroundings import Surroundings
 

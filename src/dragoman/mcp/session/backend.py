@@ -10,7 +10,7 @@ from ...rpc.channel_peer import ChannelPeer
 from ...rpc.runner import Runner
 from ...rpc.service import Service
 from ..protocol.admission import Offer
-from ..protocol.options import HttpOptions
+from ..protocol.http_options import HttpOptions
 from .changes import ChangeHub
 
 if TYPE_CHECKING:

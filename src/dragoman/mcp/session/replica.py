@@ -28,7 +28,7 @@ from ...jsonrpc.errors import InternalError
 from ...jsonrpc.messages import Batch, Failure, Malformed, Notification, Request, Result, Single
 from ...rpc.observing import nothing
 from ..protocol import dialect
-from ..protocol.options import HttpOptions
+from ..protocol.http_options import HttpOptions
 from . import record as records
 from .home import HomeStream
 from .log import StreamLog

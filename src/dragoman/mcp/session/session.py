@@ -41,7 +41,7 @@ from ...rpc.runner import Runner
 from ..protocol.admission import SessionState
 from ..protocol.dialect import MCP
 from ..protocol.headers import session_name
-from ..protocol.options import HttpOptions
+from ..protocol.http_options import HttpOptions
 from ..protocol.revisions import Revision
 from .batches import take_batch
 from .changes import ChangeHub

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..protocol.options import HttpOptions
+from ..protocol.http_options import HttpOptions
 from .log import LogEntry, Position, parse_number
 from .shared import Replica
 

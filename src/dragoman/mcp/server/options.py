@@ -39,7 +39,7 @@ from ...rpc.method import DEFAULTS as METHOD_DEFAULTS
 from ..protocol.admission import EVERYTHING, Offer, offer
 from ..protocol.encoding import decode, encode
 from ..protocol.entry_versions import VERSION
-from ..protocol.options import ArgumentErrors, HttpOptions
+from ..protocol.http_options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope
 from ..protocol.revisions import NEWEST, Revision
 from ..protocol.types import Annotations, Icon, Implementation, ToolAnnotations
