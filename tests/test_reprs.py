@@ -42,6 +42,7 @@ SHOWN_BY_THEIR_KIND = {
     *("Answers", "Clock", "IssuerClock"),  # of tests
     *("AuthorizationServer", "MetricsPage", "TracedBus"),  # of servers
     *("SyncBatch", "SyncNotifications"),  # of one block
+    "AskParked",  # of one call
 }
 """Classes whose objects have nothing to say but their class."""
 

@@ -265,6 +265,7 @@ class AskParked:
     def rounds(
         self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
     ) -> Rounds:
+        """Return the rounds of asking these questions, for `ask`. Raises CannotAsk where the client cannot be asked."""
         admitted = context._admitted
         if not admitted.revision.server_calls:
             may_ask(admitted)
@@ -295,6 +296,7 @@ class AskParked:
         return [found[key] for key in asked]
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
+        """End the call until the user has opened these URLs. Raises CannotAsk where the revision has no error for it."""
         if context._admitted.revision.url_elicitation_error:
             _BY_CALL.require_url(context, questions)
         method = context._admitted.method
@@ -303,6 +305,7 @@ class AskParked:
         )
 
     def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
+        """Raise CannotAsk: the call is not made again."""
         raise CannotAsk(f"{admitted.method}: a call that waits for its answers asks by `await ctx.ask(...)`")
 
 

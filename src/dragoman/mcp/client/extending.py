@@ -26,9 +26,11 @@ class OutgoingCall(Struct, frozen=True, kw_only=True):
     """A call that the client is about to make."""
 
     method: str
+    """Its method, such as "tools/call"."""
     name: str | None
     """The name of the tool or prompt, the URI of the resource, or the value of an extension's `Row.named`."""
     revision: Revision
+    """The revision in which it is made."""
     capabilities: ServerCapabilities
     """What the server declared that it can do."""
     tool: Tool | None = None
@@ -39,8 +41,9 @@ class PendingResult(Struct, frozen=True, kw_only=True):
     """A call that ended in a result of an extension, which is to become the result of the method."""
 
     method: str
+    """Its method, such as "tools/call"."""
     name: str | None = None
-    """As in `OutgoingCall`."""
+    """The name or URI that the call is about, as in `OutgoingCall`."""
     result: Struct
     """The result, of the type that the extension declares; of its stateful form in stateful revisions."""
     client: ExtensionClient
@@ -58,6 +61,9 @@ class ClientExtension:
 
     declares: Extension
     """The declaration for both ends."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self.declares.name}>"
 
     @property
     def answers(self) -> Mapping[str, ExtensionFunction]:

@@ -24,7 +24,10 @@ from .types import ServerCapabilities
 
 if TYPE_CHECKING:
     from .admission import Admitted
+else:
+    Admitted = Any  # start-up: annotations resolve at run time, to no more than this
 
+ResultStruct: TypeAlias = type[Struct]
 Stage: TypeAlias = Literal["experimental", "beta", "stable"]
 """How settled the specification of an extension is (SEP-3392)."""
 STAGES: Final = ("experimental", "beta", "stable")
@@ -39,7 +42,7 @@ _LISTENED: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChan
 class StatefulForm(Struct, frozen=True, kw_only=True):
     """How a result of an extension is written in stateful revisions, which have no `resultType`."""
 
-    type: type[Struct]
+    type: ResultStruct
     """The Struct of this form."""
     member: str
     """The member by which a client recognises it, which the method's usual result does not have."""
@@ -48,7 +51,9 @@ class StatefulForm(Struct, frozen=True, kw_only=True):
     for_call: Callable[[Admitted], bool] | None = None
     """Whether the client of a call takes it; None: each client that has declared the extension."""
     since: Revision = R2025_06
+    """The first revision with this form."""
     until: Revision = R2025_11
+    """The last one."""
 
     def within(self, revision: Revision) -> bool:
         """Return whether this is the form of the result in `revision`."""
@@ -58,7 +63,7 @@ class StatefulForm(Struct, frozen=True, kw_only=True):
 class ResultType(Struct, frozen=True, kw_only=True):
     """A result that an extension adds, by its value of `resultType`."""
 
-    type: type[Struct]
+    type: ResultStruct
     """The Struct that functions return, as stateless revisions write it."""
     stateful: StatefulForm | None = None
     """Its form in stateful revisions; None: they do not have this result."""

@@ -31,6 +31,8 @@ from .outcomes import result_writer
 if TYPE_CHECKING:
     from .home import ServerHome
     from .listing import Entry
+else:
+    ServerHome = Entry = Any  # start-up: annotations resolve at run time, to no more than this
 
 
 class TopicGrant(Struct, frozen=True):
@@ -48,6 +50,9 @@ class ServerExtension:
 
     declares: Extension
     """The declaration for both ends."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self.declares.name}>"
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ...store.contract import Engine
     from ..asking.ask import Asker
     from ..session.shared import Replica
+else:
+    Bus = Service = Engine = Asker = Replica = Any  # start-up: annotations resolve at run time, to no more than this
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
