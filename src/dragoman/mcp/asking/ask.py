@@ -296,7 +296,7 @@ class AskParked:
         return [found[key] for key in asked]
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
-        """End the call until the user has opened these URLs. Raises CannotAsk where the revision has no error for it."""
+        """End the call until the user has opened these URLs. Raises CannotAsk if the revision has no error for it."""
         if context._admitted.revision.url_elicitation_error:
             _BY_CALL.require_url(context, questions)
         method = context._admitted.method
