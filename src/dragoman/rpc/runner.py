@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -26,10 +25,11 @@ from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal, no_way
 from ..jsonrpc.limits import Limits
 from ..jsonrpc.messages import Batch, Failure, Malformed, Message, Notification, Request, Result
 from .binding.results import to_json
+from .concurrency import ConcurrencyLimit, MethodKey
 from .context import Context
 from .deadlines import DeadlineClock
 from .dispatch import HERE, MessageOrigin, MethodHost, begin
-from .method import Method, MethodHandler
+from .method import Method
 from .observing import Arrival, Deliver, nothing, numbers, speak
 from .thread_pool import ThreadPool
 
@@ -51,37 +51,6 @@ else:
 PATIENCE = 0.5
 """The part of a drain during which a channel takes new calls because older ones are still in flight on it."""
 _ASKING = (Request, Notification, Batch)
-
-
-MethodKey: TypeAlias = tuple[str, MethodHandler]
-"""The key of a method and its copies, such as those that calls get while the lifespan begins."""
-
-
-class ConcurrencyLimit:
-    """The slots of one method with a concurrency of its own, kept while one of them is taken."""
-
-    __slots__ = ("_all", "_key", "_size", "free", "queue")
-
-    def __init__(self, size: int, key: MethodKey, all: dict[MethodKey, ConcurrencyLimit]) -> None:
-        self._key = key
-        self._all = all
-        self._size = size
-        self.free: int = size
-        self.queue: deque[asyncio.Future[None]] = deque()
-
-    def take(self) -> None:
-        self.free -= 1
-        self._all[self._key] = self
-
-    def leave(self) -> None:
-        while self.queue:
-            turn = self.queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self.free += 1
-        if self.free == self._size:
-            self._all.pop(self._key, None)
 
 
 class CallAcceptor(Protocol):

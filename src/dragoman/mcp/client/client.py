@@ -169,6 +169,13 @@ class Client:
         router = NotificationRouter(
             self._cache, known, subscriptions, urls, on_log, on_notification, leniency, self._extensions.those.methods
         )
+        self._assemble(router, urls, rounds)
+        self._default_plan = PLAIN_CALL if timeout is None else WITH_PROGRESS
+        """The plan of a call without options."""
+
+    def _assemble(self, router: NotificationRouter, urls: UrlElicitations, rounds: int) -> None:
+        """Make the part that makes calls, and link the parts that receive messages."""
+        session = self._session
         used = ClientFunctions(
             session=session,
             request=self.request,
@@ -180,7 +187,7 @@ class Client:
             session,
             self._answering,
             urls,
-            known,
+            self._tools,
             self._extensions,
             rounds,
             self._refresh,
@@ -193,8 +200,6 @@ class Client:
         session.renewed = self._renewed
         session.lost = self._lost
         session.reauthorized = self._cache.clear
-        self._default_plan = PLAIN_CALL if timeout is None else WITH_PROGRESS
-        """The plan of a call without options."""
 
     def __repr__(self) -> str:
         return f"<mcp.Client {self._named}>"
