@@ -350,6 +350,79 @@ async def test_it_has_the_slot_of_its_method_that_its_request_had() -> None:
         assert first.done
 
 
+@kinds
+async def test_one_that_begins_after_its_request_waits_for_a_slot_of_its_own(kind: str) -> None:
+    """The slot that its request had may be another call's by then."""
+    kept: list[tuple[Call, Next]] = []
+
+    class Later(Running):
+        async def around(self, call: Call, next: Next) -> Any:
+            kept.append((call, next))
+            return await next(call)
+
+    running = Later()
+    app, now, most = made(running), 0, 0
+    guard = threading.Lock()
+
+    def enter(by: int) -> None:
+        nonlocal now, most
+        with guard:
+            now += by
+            most = max(most, now)
+
+    @app.tool(concurrency=1)
+    async def alone() -> None:
+        enter(1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        enter(-1)
+
+    @app.tool(concurrency=1)
+    def alone_plain() -> None:
+        enter(1)
+        time.sleep(0.02)
+        enter(-1)
+
+    async with town(app, R2026_07) as calls:
+        await calls.call("alone" if kind == "async" else "alone_plain", {})
+        await calls.ask("ping")  # its work has ended by then
+        later = [running.home.run_detached(*kept[0]) for _ in range(3)]
+        for one in later:
+            await one.result
+    assert most == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"about": None}, "about is text, not None"),
+        ({"timeout": "1"}, "timeout is a number of seconds above 0, or None, or left out, not '1'"),
+        ({"timeout": -1}, "timeout is a number"),
+        ({"timeout": float("nan")}, "timeout is a number"),
+        ({"caller": "Ada"}, "caller is a Caller, or None, not 'Ada'"),
+    ],
+)
+async def test_wrong_options_leave_nothing_behind(option: dict[str, Any], words: str) -> None:
+    class Wrong(Running):
+        async def around(self, call: Call, next: Next) -> Any:
+            if call.method == "tools/call":
+                with pytest.raises(LocalError, match=words):
+                    self.home.run_detached(call, next, **option)
+            return await next(call)
+
+    app = made(Wrong())
+    app.observe(Told())
+
+    @app.tool(concurrency=1)
+    async def alone() -> str:
+        return "done"
+
+    async with town(app, R2026_07) as calls:
+        for _ in range(2):  # its slot is free again
+            assert (await calls.call("alone"))["content"][0]["text"] == "done"
+        assert behind(app).call_limit.in_flight == 0
+
+
 @both
 async def test_neither_the_end_of_its_request_nor_of_its_channel_ends_it(revision: Revision) -> None:
     running = Running(wait=True)
