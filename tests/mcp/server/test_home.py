@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from dragoman import Limits, serve
+from dragoman.bus import BusLost
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Caller
 from dragoman.jsonrpc.errors import CallRefused, LocalError, RpcError
@@ -930,6 +931,93 @@ async def test_work_that_fails_is_begun_again(
     assert pauses[2] > pauses[1] > pauses[0] >= 0.01
     assert caplog.text.count(f"'sweep' of {NAME} failed") == 3
     assert len(tries) == 4, "work that returns is over"
+
+
+async def test_work_that_is_cancelled_by_itself_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task for which it waits was cancelled, and not the work."""
+    monkeypatch.setattr("dragoman.mcp.server.home.FIRST_PAUSE", 0.01)
+    running, tries, done = Running(), [], asyncio.Event()
+
+    async def work() -> None:
+        tries.append(1)
+        if len(tries) > 1:
+            done.set()
+        other = asyncio.ensure_future(asyncio.Event().wait())
+        other.cancel()
+        await other
+
+    running.works["sweep"] = work
+    async with Client(Server("led", extensions=[running])):
+        await asyncio.wait_for(done.wait(), 20)
+    assert f"'sweep' of {NAME} failed; it begins again" in caplog.text
+
+
+async def test_work_that_fails_when_it_is_stopped_does_not_begin_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dragoman.mcp.server.home.FIRST_PAUSE", 0.01)
+    running, tries, begun = Running(), [], asyncio.Event()
+
+    async def work() -> None:
+        tries.append(1)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("cannot put it away")
+
+    running.works["sweep"] = work
+    async with Client(Server("led", extensions=[running])):
+        await asyncio.wait_for(begun.wait(), 20)
+    assert tries == [1]
+    assert f"'sweep' of {NAME} failed when it was stopped" in caplog.text
+    assert "does not stop" not in caplog.text
+
+
+class Stuck:
+    """A store whose deletions wait, and which renews nothing."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.go = store, asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        raise BusLost("nothing is renewed")
+
+    async def delete(self, key: str) -> bool:
+        await self.go.wait()
+        found: bool = await self._store.delete(key)
+        return found
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_lease_that_was_lost_is_left_to_its_next_holder() -> None:
+    buses = [MemoryBus("late") for _ in range(2)]
+    servers = [Server("led", keys=KEYS) for _ in buses]
+    async with AsyncExitStack() as stack:
+        for app, bus in zip(servers, buses, strict=True):
+            await stack.enter_async_context(serve(app, urls="tcp://127.0.0.1:0", bus=bus))
+        replicas = [behind(app).shared for app in servers]
+        assert replicas[0] is not None
+        assert replicas[1] is not None
+        first, second = (lease.Lease(one, "sweep") for one in replicas if one is not None)
+        await first.take()
+        stuck: Any = Stuck(replicas[0].store)
+        replicas[0].store = stuck
+        await asyncio.wait_for(first.keep(), 20)
+        giving = asyncio.ensure_future(first.give_up())
+        await asyncio.wait_for(second.take(), 20)
+        stuck.go.set()
+        await giving
+        keeping = asyncio.ensure_future(second.keep())
+        assert await asyncio.wait({keeping}, timeout=0.3) == (set(), {keeping}), "it is still the second's"
+        keeping.cancel()
+    for bus in buses:
+        await bus.close()
 
 
 async def test_what_cannot_be_led_is_said_at_once() -> None:
