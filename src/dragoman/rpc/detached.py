@@ -26,6 +26,7 @@ from ..channel import Caller
 from ..jsonrpc.codec import AnyAnswer, FailedAnswer
 from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal
 from ..jsonrpc.messages import Notification, Request
+from ..jsonrpc.options import NONE, NOT_GIVEN, TEXT, TIME, Rule, check, instance
 from ..repeats import Repeats
 from .dispatch import MessageOrigin
 from .method import Method
@@ -36,6 +37,11 @@ repeats: Repeats = Repeats(logging.getLogger("dragoman"))
 
 CANCELLED: Final = Refusal("cancelled", "Request cancelled")
 _NOTHING: Final = object()
+_OPTIONS: Final[dict[str, Rule]] = {
+    "caller": instance(Caller, "a Caller") | NONE,
+    "timeout": TIME | NONE | NOT_GIVEN,
+    "about": TEXT,
+}
 
 
 class DetachedCall:
@@ -95,8 +101,10 @@ def detach(
     returns. `raw`: the params as JSON text; `caller`: None for that of the request; `timeout`: UNSET for that of the
     method; `about`: for observers.
 
-    Raises CallRefused if too many calls are in flight, LocalError for a call that came without a loop.
+    Raises CallRefused if too many calls are in flight, LocalError for a call that came without a loop, and for wrong
+    options.
     """
+    check(f"{call.method} goes on", _OPTIONS, {"caller": caller, "timeout": timeout, "about": about})
     site = call.context._site
     if not isinstance(site, InboundCall):
         raise LocalError(f"{call.method}: a call that runs in place ends with its request, and cannot go on beyond it")

@@ -258,8 +258,9 @@ class InboundCall:
     def _gone(self) -> None:
         self.runner.runs.discard(self)
         self._task = None
-        if self._slots is not None:
-            self._slots.leave()
+        slots = self.take_slot()  # which a detached call cannot take any more
+        if slots is not None:
+            slots.leave()
         if not self._freed:
             self._freed = True
             self.acceptor.release(self)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from dragoman import serve
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
@@ -423,6 +423,29 @@ async def test_a_client_notifies(revision: Revision, wire: str) -> None:
                 await client.request("com.example/fetch", params)
 
 
+class InOrder(Struct, array_like=True):
+    id: str
+
+
+@eras
+async def test_params_that_are_no_object_are_not_sent(revision: Revision) -> None:
+    server, wrong = speaks(revision), [5, "x", [], [1], InOrder("x"), Raw(b"[1]"), Raw(b"{"), Raw(b'{"id":"\xff"}')]
+    async with Client(server, revision=revision, extensions=[Jobs()]) as client:
+        sent = len(server.heard)
+        for params in wrong:
+            for send, method in (
+                (client.request, "com.example/cancel"),
+                (client.request_raw, "com.example/cancel"),
+                (client.notify, "notifications/com.example/seen"),
+            ):
+                with pytest.raises(LocalError, match=f"the params of {method} are "):
+                    await send(method, params)  # type: ignore[operator]
+        assert len(server.heard) == sent
+        await client.notify("notifications/com.example/seen", Raw(b' { } '))  # type: ignore[arg-type]
+        await server.until("notifications/com.example/seen")
+    assert server.of("notifications/com.example/seen")[0].get("params", {}).keys() <= {"_meta"}
+
+
 async def test_a_notification_over_http_has_its_headers() -> None:
     """basic/transports/streamable-http, Request Metadata."""
 
@@ -544,6 +567,32 @@ async def test_what_is_no_stateful_form_of_a_result(revision: Revision, value: A
                 await client.call_tool("t")
         else:
             assert (await client.call_tool("t")).text == text
+
+
+@eras
+async def test_results_of_an_extension_are_not_settled_without_end(revision: Revision) -> None:
+    """A server answers each request of `settle` with one more."""
+
+    async def asks(pending: PendingResult) -> Any:
+        return await pending.client.request("com.example/fetch", Job("x"))
+
+    server = speaks(revision, lambda message: [started(revision)])
+    async with Client(server, revision=revision, extensions=[Jobs(asks)]) as client:
+        for _ in range(2):
+            with pytest.raises(BadAnswer, match="a result of an extension again, while 8 others are settled"):
+                await client.call_tool("t")
+    assert len(server.of("com.example/fetch")) == 16
+
+
+@eras
+async def test_what_settles_returns_text_that_is_no_utf_8(revision: Revision) -> None:
+    async def broken(pending: PendingResult) -> Any:
+        return Raw(b'{"content":[{"type":"text","text":"\xff"}]}')
+
+    server = speaks(revision, lambda message: [started(revision)])
+    async with Client(server, revision=revision, extensions=[Jobs(broken)]) as client:
+        with pytest.raises(BadAnswer, match="the result does not fit"):
+            await client.call_tool("t")
 
 
 def works(revision: Revision) -> Scripted:

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from dragoman import Limits, serve
+from dragoman.bus import BusLost
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Caller
 from dragoman.jsonrpc.errors import CallRefused, LocalError, RpcError
@@ -348,6 +349,79 @@ async def test_it_has_the_slot_of_its_method_that_its_request_had() -> None:
         assert [(await one)["content"][0]["text"] for one in asking] == ["0", "1", "2"]
         assert order == [0, 0, 1, 1, 2, 2]
         assert first.done
+
+
+@kinds
+async def test_one_that_begins_after_its_request_waits_for_a_slot_of_its_own(kind: str) -> None:
+    """The slot that its request had may be another call's by then."""
+    kept: list[tuple[Call, Next]] = []
+
+    class Later(Running):
+        async def around(self, call: Call, next: Next) -> Any:
+            kept.append((call, next))
+            return await next(call)
+
+    running = Later()
+    app, now, most = made(running), 0, 0
+    guard = threading.Lock()
+
+    def enter(by: int) -> None:
+        nonlocal now, most
+        with guard:
+            now += by
+            most = max(most, now)
+
+    @app.tool(concurrency=1)
+    async def alone() -> None:
+        enter(1)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        enter(-1)
+
+    @app.tool(concurrency=1)
+    def alone_plain() -> None:
+        enter(1)
+        time.sleep(0.02)
+        enter(-1)
+
+    async with town(app, R2026_07) as calls:
+        await calls.call("alone" if kind == "async" else "alone_plain", {})
+        await calls.ask("ping")  # its work has ended by then
+        later = [running.home.run_detached(*kept[0]) for _ in range(3)]
+        for one in later:
+            await one.result
+    assert most == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"about": None}, "about is text, not None"),
+        ({"timeout": "1"}, "timeout is a number of seconds above 0, or None, or left out, not '1'"),
+        ({"timeout": -1}, "timeout is a number"),
+        ({"timeout": float("nan")}, "timeout is a number"),
+        ({"caller": "Ada"}, "caller is a Caller, or None, not 'Ada'"),
+    ],
+)
+async def test_wrong_options_leave_nothing_behind(option: dict[str, Any], words: str) -> None:
+    class Wrong(Running):
+        async def around(self, call: Call, next: Next) -> Any:
+            if call.method == "tools/call":
+                with pytest.raises(LocalError, match=words):
+                    self.home.run_detached(call, next, **option)
+            return await next(call)
+
+    app = made(Wrong())
+    app.observe(Told())
+
+    @app.tool(concurrency=1)
+    async def alone() -> str:
+        return "done"
+
+    async with town(app, R2026_07) as calls:
+        for _ in range(2):  # its slot is free again
+            assert (await calls.call("alone"))["content"][0]["text"] == "done"
+        assert behind(app).call_limit.in_flight == 0
 
 
 @both
@@ -857,6 +931,93 @@ async def test_work_that_fails_is_begun_again(
     assert pauses[2] > pauses[1] > pauses[0] >= 0.01
     assert caplog.text.count(f"'sweep' of {NAME} failed") == 3
     assert len(tries) == 4, "work that returns is over"
+
+
+async def test_work_that_is_cancelled_by_itself_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A task for which it waits was cancelled, and not the work."""
+    monkeypatch.setattr("dragoman.mcp.server.home.FIRST_PAUSE", 0.01)
+    running, tries, done = Running(), [], asyncio.Event()
+
+    async def work() -> None:
+        tries.append(1)
+        if len(tries) > 1:
+            done.set()
+        other = asyncio.ensure_future(asyncio.Event().wait())
+        other.cancel()
+        await other
+
+    running.works["sweep"] = work
+    async with Client(Server("led", extensions=[running])):
+        await asyncio.wait_for(done.wait(), 20)
+    assert f"'sweep' of {NAME} failed; it begins again" in caplog.text
+
+
+async def test_work_that_fails_when_it_is_stopped_does_not_begin_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dragoman.mcp.server.home.FIRST_PAUSE", 0.01)
+    running, tries, begun = Running(), [], asyncio.Event()
+
+    async def work() -> None:
+        tries.append(1)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("cannot put it away")
+
+    running.works["sweep"] = work
+    async with Client(Server("led", extensions=[running])):
+        await asyncio.wait_for(begun.wait(), 20)
+    assert tries == [1]
+    assert f"'sweep' of {NAME} failed when it was stopped" in caplog.text
+    assert "does not stop" not in caplog.text
+
+
+class Stuck:
+    """A store whose deletions wait, and which renews nothing."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.go = store, asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def touch(self, key: str, ttl: float) -> bool:
+        raise BusLost("nothing is renewed")
+
+    async def delete(self, key: str) -> bool:
+        await self.go.wait()
+        found: bool = await self._store.delete(key)
+        return found
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_lease_that_was_lost_is_left_to_its_next_holder() -> None:
+    buses = [MemoryBus("late") for _ in range(2)]
+    servers = [Server("led", keys=KEYS) for _ in buses]
+    async with AsyncExitStack() as stack:
+        for app, bus in zip(servers, buses, strict=True):
+            await stack.enter_async_context(serve(app, urls="tcp://127.0.0.1:0", bus=bus))
+        replicas = [behind(app).shared for app in servers]
+        assert replicas[0] is not None
+        assert replicas[1] is not None
+        first, second = (lease.Lease(one, "sweep") for one in replicas if one is not None)
+        await first.take()
+        stuck: Any = Stuck(replicas[0].store)
+        replicas[0].store = stuck
+        await asyncio.wait_for(first.keep(), 20)
+        giving = asyncio.ensure_future(first.give_up())
+        await asyncio.wait_for(second.take(), 20)
+        stuck.go.set()
+        await giving
+        keeping = asyncio.ensure_future(second.keep())
+        assert await asyncio.wait({keeping}, timeout=0.3) == (set(), {keeping}), "it is still the second's"
+        keeping.cancel()
+    for bus in buses:
+        await bus.close()
 
 
 async def test_what_cannot_be_led_is_said_at_once() -> None:

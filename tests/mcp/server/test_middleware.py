@@ -90,6 +90,19 @@ async def test_a_result_of_ones_own(revision: Revision) -> None:
         assert (await calls.call("plain"))["content"] == [{"type": "text", "text": "closed"}]
 
 
+@every
+@pytest.mark.parametrize("value", [None, 5, "x", ["x"], b"{}"], ids=repr)
+async def test_what_is_no_result_is_not_sent(revision: Revision, value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def forgets(call: Call, next: Next) -> Any:
+        found = await next(call)
+        return value if call.method == "tools/call" else found
+
+    async with calling(shop(forgets), revision) as calls:
+        error = (await calls.unchecked("tools/call", name="plain"))["error"]
+    assert error["code"] == -32603
+    assert "is no result: middleware returns what `await next(call)` returned" in caplog.text
+
+
 async def test_what_is_not_looked_at_is_passed_on_as_text() -> None:
     seen: list[Any] = []
 

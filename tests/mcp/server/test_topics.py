@@ -341,6 +341,14 @@ async def test_the_bounds_of_subscriptions_hold_for_topics() -> None:
         assert hub.measures()["subscribers"] == 2
 
 
+async def test_a_granted_value_is_bounded() -> None:
+    """No channel could carry its acknowledgment."""
+    app = jobs(Plain(lambda value: TopicGrant("x" * 300_000, frozenset({"a"}))))
+    async with refused(app, "memory", jobIds=["a"]) as error:
+        assert error["data"] == {"limit": "subscription_size", "allowed": 262_144, "received": 300_002}
+    assert not behind(app).subscriptions._by_key
+
+
 # -- what is sent ---------------------------------------------------------------------------------
 
 

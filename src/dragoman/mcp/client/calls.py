@@ -7,6 +7,7 @@ Rules:
   a URL first, the call is made again after the URL was opened.
 - A result of an extension is settled by the extension, within the call's total time. Stateless revisions name its type,
   stateful ones show it by a member.
+- What is requested in order to settle a result may end in a result of an extension, too, `NESTED` levels deep.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -39,6 +41,11 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
 TOOL = "tools/call"
+NESTED: Final = 8
+"""Results of extensions at most that are settled within each other: a server could answer each request of `settle` with
+one more, without end."""
+_nested: ContextVar[int] = ContextVar("dragoman.settling", default=0)
+"""How many results are being settled around this code."""
 
 
 class _Tool(Struct, omit_defaults=True):
@@ -279,8 +286,11 @@ class ClientCalls:
         return None
 
     async def _settled_by(self, settler: ClientExtension, call: _Call[Any], result: Struct) -> Raw:
-        """Return the result that an extension makes of one of its results. Raises what `settle` raises, and CallTimeout
-        at the end of the call's `total`."""
+        """Return the result that an extension makes of one of its results. Raises what `settle` raises, CallTimeout at
+        the end of the call's `total`, and BadAnswer for a result that is nested too deep."""
+        nested = _nested.get()
+        if nested >= NESTED:
+            raise BadAnswer(f"{call.method}: a result of an extension again, while {nested} others are settled")
         plan, token = call.plan, call.tokens[-1] if call.tokens else None
         left = None if plan.total is None else max(call.began + plan.total - monotonic(), 0.001)
         pending = PendingResult(
@@ -293,6 +303,7 @@ class ClientCalls:
         )
         if token is not None and plan.on_progress is not None:
             self._settled[token] = plan.on_progress
+        depth = _nested.set(nested + 1)
         try:
             with self._session.settling(plan):
                 async with asyncio.timeout(left) as clock:
@@ -302,6 +313,7 @@ class ClientCalls:
                 raise
             raise CallTimeout(f"{call.method}: no result within {plan.total} s in all") from None
         finally:
+            _nested.reset(depth)
             if token is not None:
                 self._settled.pop(token, None)
         return Raw(to_json(fit(found, self._session.era.revision)))

@@ -351,7 +351,7 @@ class Client:
         row = self._extensions.those.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
             raise self._unknown("method", method)
-        body, meta = _split_meta(params, options.get("meta"))
+        body, meta = _split_meta(method, params, options.get("meta"))
         name = None if row.named is None else _named(method, row.named, body)
         return row, body, name, self._plan(caller, {**options, "meta": meta}, RequestOptions)
 
@@ -371,7 +371,7 @@ class Client:
             or self._extensions.those.of_method(method) is None
         ):
             raise self._unknown("notification", method)
-        body, meta = _split_meta(params, None)
+        body, meta = _split_meta(method, params, None)
         await self._session.notify(method, body, meta)
 
     def _unknown(self, what: str, method: str) -> LocalError:
@@ -500,7 +500,7 @@ class Client:
 
         Raises RpcError where the server answers with an error, CallTimeout, BadAnswer for an answer that does not fit,
         ChannelError when the channel is lost, and LocalError before the client is entered."""
-        body, meta = _split_meta(params or {}, None)
+        body, meta = _split_meta(method, params or {}, None)
         return _anything(
             await self._session.call(method, body, plan=self._plan("call", {"timeout": timeout, "meta": meta}))
         )
@@ -662,11 +662,21 @@ def _size(found: ReadResourceResult) -> int:
     return sum(map(len, texts))
 
 
-def _split_meta(params: Struct | Mapping[str, Any] | Raw | None, meta: Mapping[str, Any] | None) -> tuple[bytes, Any]:
+def _split_meta(
+    method: str, params: Struct | Mapping[str, Any] | Raw | None, meta: Mapping[str, Any] | None
+) -> tuple[bytes, Any]:
     """Return the params of a call as JSON text without their `_meta`, and the members of that joined with `meta`: the
-    revision adds others, and a message may have `_meta` only once. Raises LocalError for a `_meta` that is no
-    object."""
+    revision adds others, and a message may have `_meta` only once. Raises LocalError for params, and a `_meta`, that
+    are no object."""
     body = b"{}" if params is None else to_json(params)
+    if isinstance(params, Raw):
+        try:
+            bytes(params).decode()  # msgspec does not check the members that it keeps as text
+            body = to_json(_members(body))  # without spaces around the members, since others are added
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise LocalError(f"the params of {method} are the JSON text of an object: {error}") from None
+    elif not body.startswith(b"{"):
+        raise LocalError(f"the params of {method} are an object: a mapping or a Struct, and not {params!r:.100}")
     if b'"_meta"' not in body:
         return body, meta
     members = _members(body)

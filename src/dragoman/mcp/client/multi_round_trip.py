@@ -73,7 +73,7 @@ def read(method: str, raw: Raw, kind: type[T]) -> T:
     fit."""
     try:
         return lenient.decode(raw, kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         known = salvage(method, raw, kind)
         if known is not None:
             return known

@@ -193,14 +193,21 @@ class ServerHome:
             await asyncio.wait([working])  # it does not run twice here, either
 
     async def _persist(self, name: str, work: Work) -> None:
-        """Run the work until it returns; again whenever it fails."""
+        """Run the work until it returns or is stopped; again whenever it fails."""
+        task = asyncio.current_task()
+        assert task is not None
         pause = FIRST_PAUSE
         while True:
             began = self._loop.time()
             try:
                 await work()
                 return
-            except Exception:
+            except (Exception, asyncio.CancelledError) as error:
+                if task.cancelling():  # it is stopped, and must not begin again
+                    if isinstance(error, asyncio.CancelledError):
+                        raise
+                    logger.exception("%s: %r of %s failed when it was stopped", self.name, name, self.extension)
+                    return
                 if self._loop.time() - began > LAST_PAUSE:  # it went well for long
                     pause = FIRST_PAUSE
                 logger.exception("%s: %r of %s failed; it begins again in %d s", self.name, name, self.extension, pause)

@@ -8,11 +8,11 @@ Rules (2026-07-28's basic/index, "ResultType"; basic/versioning, "Extension Nego
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from ...jsonrpc.errors import LocalError, RpcError
 from ...rpc.method import LongResult
@@ -95,12 +95,20 @@ def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
 
 def write_values(stamp: Stamp) -> Middleware:
     """Return the outermost middleware, which writes a value that the others return in place of JSON text for the
-    caller's revision: a result of the method's own type, or one of `outcomes`."""
+    caller's revision: a result of the method's own type, or one of `outcomes`. It raises LocalError for the result of a
+    request that is no object, such as the None of middleware that returns nothing."""
 
     async def write_result(call: Call, next: Next) -> Any:
         value = await next(call)
-        if not isinstance(value, Struct) or isinstance(value, LongResult):
+        if type(value) is Raw or isinstance(value, LongResult):
             return value
+        if not isinstance(value, Struct):
+            if call.id is UNSET or isinstance(value, Mapping):
+                return value
+            raise LocalError(
+                f"{call.method}: {value!r:.100} is no result: middleware returns what `await next(call)` returned, or "
+                "another result"
+            )
         admitted: Admitted = call.params
         other = admitted.surroundings.outcomes.get(type(value))
         return finish(value, admitted.revision, stamp, COMPLETE) if other is None else other(value, admitted)

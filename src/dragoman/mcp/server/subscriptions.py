@@ -346,10 +346,11 @@ class Subscriptions:
 
     def _begin(self, listener: _Listener, granted: SubscriptionFilter, topics: GrantedTopics) -> None:
         """Acknowledge what is granted, and notify of it from now on, unless the server has ended the call meanwhile.
-        Raises RpcError for too many URIs and keys."""
+        Raises RpcError for too many URIs and keys, and for too large values of topics."""
         uris = () if granted.resource_subscriptions is UNSET else granted.resource_subscriptions
         self._check_number(len(uris), len(topics.keys))
         self._check_size(_length(uris, topics.keys))
+        self._check_size(sum(map(len, topics.members.values())))
         if listener.over.done():
             return
         kinds: dict[ChangeKind, Any] = {

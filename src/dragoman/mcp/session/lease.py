@@ -65,7 +65,12 @@ class Lease:
         return await self._replica.touch(self._key, LIFE)
 
     async def give_up(self) -> None:
-        """Let another replica take it at once, if this one holds it still."""
-        with suppress(BusLost):
-            if await self._replica.get(self._key) == self._mine:
-                await self._replica.delete(self._key)
+        """Let another replica take it at once, if this one holds it still. Returns within `BEAT` seconds: a lease that
+        cannot be deleted in time expires."""
+        left = min(self._until - time.monotonic(), BEAT)
+        if left <= 0:  # by the time of the delete it may be another's
+            return
+        with suppress(TimeoutError, BusLost):
+            async with asyncio.timeout(left):
+                if await self._replica.get(self._key) == self._mine:
+                    await self._replica.delete(self._key)
