@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Raw
 
 from ..channel import LIMITS, Broken, Caller, Channel, ChannelError, Closed, Ended, Outgoing, again
-from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, fail, key, read
+from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, failed_answer, key, read
 from ..jsonrpc.conversation import nameless
 from ..jsonrpc.errors import INVALID_REQUEST, LSP, BadAnswer, Dialect, Refusal, RpcError
 from ..jsonrpc.framing import NO_HEADER
@@ -351,7 +351,7 @@ class ChannelPeer(Peer):
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
                 null = None if self._dialect.null_id else UNSET  # its own id would settle the first call at the caller
-                deliver(fail(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
+                deliver(failed_answer(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
         if is_notification:
@@ -691,7 +691,7 @@ class ChannelPeer(Peer):
             logger.debug("%s was gone before it was notified of the end", self.caller.remote)
 
     def ended(self, why: ChannelError) -> None:
-        """The channel is over: drop unanswered calls, and fail our own calls that used it."""
+        """The channel is over: drop unsent_failure calls, and fail our own calls that used it."""
         conversation = self._conversation
         if conversation.followed and isinstance(why, Closed):
             why = Ended("the far end closed the channel").because("hung_up")

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, field
 from msgspec.structs import replace
 
-from ..jsonrpc.codec import AnyAnswer, FailedAnswer, fail, join, requests, text_of, unanswered
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer, failed_answer, join, requests, text_of, unsent_failure
 from ..jsonrpc.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -80,7 +80,7 @@ class ErrorAnswers(Struct, frozen=True):
             near = nearest_name(message.method, known()) if len(message.method) <= _NAME else ""
             meant = f"; did you mean {near}?" if near else ""
             data = self._reason(f"there is no method {message.method!r}{meant}")
-        return fail(message.id, RpcError.of(METHOD_NOT_FOUND, "Method not found", data), message.version)
+        return failed_answer(message.id, RpcError.of(METHOD_NOT_FOUND, "Method not found", data), message.version)
 
     def malformed(self, message: Malformed, dialect: Dialect | None = None) -> FailedAnswer:
         """The answer to a malformed message; without a text for a response, which is never answered."""
@@ -92,13 +92,13 @@ class ErrorAnswers(Struct, frozen=True):
         else:
             error = RpcError.of(INVALID_REQUEST, "Invalid Request", self._reason(message.reason))
         if not message.answerable:
-            return unanswered(error, message.refusal)
-        return fail(_sendable(message.id, dialect), error, message.version, refusal=message.refusal)
+            return unsent_failure(error, message.refusal)
+        return failed_answer(_sendable(message.id, dialect), error, message.version, refusal=message.refusal)
 
     def no_batch(self, dialect: Dialect | None = None) -> FailedAnswer:
         """-32600: this dialect has no batches."""
         error = RpcError.of(INVALID_REQUEST, "Invalid Request: one message at a time; this protocol has no batches")
-        return fail(_sendable(NULL, dialect or self.dialect), error, refusal=Refusal("unfit", "no batches"))
+        return failed_answer(_sendable(NULL, dialect or self.dialect), error, refusal=Refusal("unfit", "no batches"))
 
     def oversized(self, size: int) -> FailedAnswer:
         """The answer to a message above `limits.message_size`, which was not read."""
@@ -107,16 +107,16 @@ class ErrorAnswers(Struct, frozen=True):
 
     def _error(self, error: RpcError, version: Version = "2.0", refusal: Refusal | None = None) -> FailedAnswer:
         """An error for a request whose id could not be read."""
-        return fail(None if self.dialect.null_id else UNSET, error, version, refusal=refusal)
+        return failed_answer(None if self.dialect.null_id else UNSET, error, version, refusal=refusal)
 
     def refused(self, message: Message, refusal: Refusal, dialect: Dialect | None = None) -> FailedAnswer:
         """The answer to a message of which nothing is begun."""
         error = (dialect or self.dialect).error(refusal)
         if isinstance(message, Notification):
-            return unanswered(error, refusal)
+            return unsent_failure(error, refusal)
         if isinstance(message, Request):
-            return fail(message.id, error, message.version, refusal=refusal)
-        return fail(NULL, error, refusal=refusal)
+            return failed_answer(message.id, error, message.version, refusal=refusal)
+        return failed_answer(NULL, error, refusal=refusal)
 
     def failed(
         self,
@@ -145,21 +145,21 @@ class ErrorAnswers(Struct, frozen=True):
             error = self._masked(message.method, error)
         if type(message) is Notification:
             logger.debug("notification %r failed: %s", message.method, error)
-            return unanswered(error, refusal)
+            return unsent_failure(error, refusal)
         id = NULL if error.code == PARSE_ERROR and not error.remote else message.id
         id = _sendable(id, dialect or self.dialect)
         try:
             data = sendable_data(error)
             if data is not error.data:
                 error = RpcError.of(error.code, error.message, data)
-            answer = fail(id, error, message.version, refusal=refusal, ended=ended)
+            answer = failed_answer(id, error, message.version, refusal=refusal, ended=ended)
             fitted = self.fitting(message, answer.text or b"")
             if type(fitted) is FailedAnswer:  # a shorter error, which refuses as the long one did
                 answer = replace(fitted, refusal=refusal, ended=ended)
             return answer
         except LocalError as fault:
             masked = self._masked(message.method, fault)
-            return fail(id, masked, message.version, refusal=refusal, ended=ended)
+            return failed_answer(id, masked, message.version, refusal=refusal, ended=ended)
 
     def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> AnyAnswer:
         """The answer to a message for which our own code raised; None if none is owed."""
@@ -214,7 +214,7 @@ class ErrorAnswers(Struct, frozen=True):
             refusal = too_large("depth", limits.depth, None, "levels")
         else:
             return answer
-        return fail(message.id, self.dialect.error(refusal), message.version)
+        return failed_answer(message.id, self.dialect.error(refusal), message.version)
 
     def batch(self, answers: Sequence[bytes], size: int) -> bytes | FailedAnswer:
         """Answers as one batch of `size` bytes, or one error when that is above `limits.response_size`."""
