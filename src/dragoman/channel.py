@@ -41,7 +41,7 @@ from .credentials import AUTH, Auth
 from .doors import public_dir
 from .jsonrpc.budget import Budget
 from .jsonrpc.call_limit import CallLimit
-from .jsonrpc.codec import AnyAnswer, decode, fail
+from .jsonrpc.codec import AnyAnswer, decode, failed_answer
 from .jsonrpc.errors import InternalError, LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import Limits
@@ -461,7 +461,7 @@ def exchanged(served: Servable, x: Exchange) -> None:
         log.error("%s: an exchange raised, reference %s", served.name, reference, exc_info=error)
         message = decode(x.request)
         id = message.id if isinstance(message, Request) else NULL
-        answer = fail(id, InternalError(data={"reference": reference}))
+        answer = failed_answer(id, InternalError(data={"reference": reference}))
         x.respond(None if isinstance(message, Notification) else answer)
 
 

@@ -2,14 +2,14 @@
 
 Rules:
 
-- An observer is called on the way of the call itself, so it must be quick; of a script's `Service.answer`, in the
-  thread that calls it.
-- One that raises is logged once and is still called: it fails no call.
+- An observer is called while the call itself waits for it, so it must be quick. For a script's `Service.answer` it is
+  called in the thread of that.
+- One that raises is logged once and is still called; no call fails by it.
 - What is turned away before there is a message for a service is a `Rejection`, reported once. An observer that was
   given to `serve` or `http_app` receives all of them; one of `observe()` those of its service alone.
 - Every `Observation` has one beginning (`came_in` or `outbound`), at most one `started` and exactly one `ended`, which
   comes before the answer is sent, or before its caller gets it.
-- Where there are no observers nothing of this runs.
+- Without observers nothing of this runs.
 """
 
 from __future__ import annotations
@@ -56,17 +56,18 @@ RejectionKind: TypeAlias = Literal[
 
 
 class Observation(Struct, eq=False, kw_only=True):
-    """One message on its way, and what became of it. An observer may keep it as a key, and changes nothing of it."""
+    """One message on its way, and what became of it. An observer may keep it, also as a key of a dict, and must not
+    change it."""
 
     direction: Direction
     """"in": the far end sent it; "out": this end did."""
     kind: Kind
-    """A request, a notification, or, on the way in only: a "response" that no call waits for, and what is not a message
-    ("malformed"). A "batch" is reported besides its elements, before the first and after the last of them. Two are no
-    messages: the work of a call that goes on beyond its request ("detached"), and a long-lived stream that the far end
-    has opened, on which messages are sent to it ("stream")."""
+    """A "request" or "notification"; a "batch", which is reported besides its elements, before the first and after the
+    last of them; on the way in only a "response" that no call waits for, and what is not a message ("malformed"). Two
+    kinds are no messages: the work of a call that goes on beyond its request ("detached"), and a long-lived stream that
+    the far end has opened, on which messages are sent to it ("stream")."""
     service: str
-    """The name of what serves it, or of what the calling end serves."""
+    """The name of the service that it is for; on the way out that of the service at this end."""
     protocol: str
     """What both ends add to JSON-RPC 2.0, the name of a `Dialect`: "plain", "lsp", "mcp"."""
     caller: Caller
@@ -74,10 +75,10 @@ class Observation(Struct, eq=False, kw_only=True):
     channel: int
     """The number of its channel, or of its exchange, in this process."""
     method: str = ""
-    """Empty for a batch, a response, and what is not a message."""
+    """Its method; empty for a batch, a response, and what is not a message."""
     target: str = ""
-    """Of what came in: the name, as registered, of the entry that the method found by its params (of MCP: a tool, a
-    prompt, a resource), once that is known; empty where the method itself does the work, and where there is none."""
+    """Of what came in: the registered name of the entry that its params name (in MCP a tool, a prompt, a resource),
+    once that is found; empty where the method has no entries, and where none was found."""
     id: Any = UNSET
     """The request's id: int, str, or Raw for others; UNSET where there is none."""
     params: Any = UNSET
@@ -86,15 +87,15 @@ class Observation(Struct, eq=False, kw_only=True):
     """The whole text; empty for an element of a batch that came in, for what a wire dropped, and, on the way out,
     until it has started."""
     batch: Observation | None = None
-    """The batch that it is an element of."""
+    """The batch that it is an element of; None: it is in none."""
     parent: Observation | None = None
-    """The request whose work it goes on with ("detached"), or the call whose handler sent it; None: there is none."""
+    """The request whose work goes on ("detached"), or the call whose handler sent this message; None: there is none."""
     session: str = ""
     """The name of the MCP session over HTTP that it belongs to, the same in every process; not its id, which is a
     secret. "" without one."""
     about: str = ""
-    """What a long-lived one is about, in a few words that the far end may have chosen: the id of its task
-    ("detached"), what it carries ("stream"), the members of the filter of `subscriptions/listen`. "" for others."""
+    """What a long-lived one is for, in a few words that the far end may have chosen: the id of its task ("detached"),
+    what it carries ("stream"), the members of the filter of `subscriptions/listen`. "" for others."""
     methods: Sequence[str] = ()
     """Of a batch: the methods of its calls and notifications, in their order; on the way out, once it has started."""
     calls: int = 0
@@ -110,19 +111,20 @@ class Observation(Struct, eq=False, kw_only=True):
     ended: float | None = None
     """When it ended; None while it goes on."""
     outcome: Outcome | None = None
-    """None while it goes on. "result" and "error": it was answered so (a batch: "result"); "refused": we did not take
-    it on (busy, draining, too large, no message); "notified": no answer is owed; "cancelled": its caller withdrew it;
-    "timed_out"; "lost": the far end or the channel went away; "failed": nothing that makes sense answered it, or it
-    could not be sent; "ignored": a response that no call waits for; "dropped": a notification that was not taken on, or
-    not sent."""
+    """None while it goes on. "result" and "error": it was answered so (a batch: "result"); "refused": this end did not
+    begin it (busy, draining, too large, no message); "notified": no answer is owed; "cancelled": its caller withdrew
+    it; "timed_out": its time was up; "lost": the far end or the channel went away; "failed": its answer made no sense,
+    or it could not be sent; "ignored": a response that no call waits for; "dropped": a notification that was not begun,
+    or not sent."""
     code: int | None = None
-    """The code of the error that answered it."""
+    """The code of the error that answered it; None: no error did."""
     reason: str = ""
     """Why it was refused, lost, dropped, or failed: words for a log, not for the far end."""
     error: BaseException | None = None
-    """What its handler raised; on the way out, what is raised at its caller."""
+    """What its handler raised; on the way out, what its caller gets raised."""
     answer: bytes | None = None
-    """The text of its answer. On the way out, for an element of a batch: the answer to the whole batch."""
+    """The text of its answer; None: there is none. On the way out, for an element of a batch: the answer to the whole
+    batch."""
     trace_id: int = 0
     """The trace that it belongs to, as W3C's `traceparent` numbers it; `Traces` sets it. 0: none is known."""
     stop: Callable[[Refusal], None] | None = None
@@ -136,11 +138,11 @@ class Observation(Struct, eq=False, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """How long it took in all; None while it goes on."""
+        """Seconds from `began` until it ended; None while it goes on."""
         return None if self.ended is None else self.ended - self.began
 
     def meta(self) -> Mapping[str, Any]:
-        """`_meta` of the params of what came in (`traceparent`, `progressToken`); empty where there is none."""
+        """Return `_meta` of the params of what came in (`traceparent`, `progressToken`); empty where there is none."""
         if not isinstance(self.params, Raw):
             return {}
         try:
@@ -158,10 +160,10 @@ _members = msgspec.json.Decoder(_Members).decode
 
 
 class Additions(Struct, frozen=True, kw_only=True):
-    """What an observer adds to a message that goes out."""
+    """The members and headers that an observer adds to a message that goes out."""
 
     meta: Mapping[str, Any] = {}
-    """Members of `params._meta`; added where the protocol knows that (MCP) and the params have names."""
+    """Members of `params._meta`; added if the protocol has that member (MCP) and the params are an object."""
     headers: Mapping[str, str] = {}
     """Header fields of the message that carries a call, where its wire has some (HTTP, brokers). A name that the call
     has already stays as it is."""
@@ -177,33 +179,33 @@ class Rejection(Struct, frozen=True, kw_only=True):
     reason: str
     """In words, for a log; it may quote the caller."""
     place: str
-    """Where: the listener's URL; of HTTP the path, empty if it was not read."""
+    """Where: the listener's URL; over HTTP the path, empty if it was not read."""
     caller: Caller
-    """The far end; without an identity, and of HTTP without header fields."""
+    """The far end, without an identity; over HTTP without header fields."""
     size: int = 0
-    """Its bytes, or those that it announced, as far as that is known."""
+    """Its bytes, or those that it announced; 0 if that is not known."""
     status: int | None = None
-    """The HTTP status that answered it."""
+    """The HTTP status that answered it; None on other wires."""
 
 
 class Observer(Protocol):
     """Receives what becomes of every message. All of it is synchronous; see the module's rules."""
 
     def came_in(self, seen: Observation) -> Context | None:
-        """It came in. A `contextvars.Context` (`copy_context()`, with what is set in it) is what the handler runs in;
-        each of several observers is called within that of the one before."""
+        """Called when something came in. May return a `contextvars.Context` (`copy_context()`, with variables set in
+        it), in which the handler then runs; each of several observers is called within that of the one before."""
 
     def outbound(self, seen: Observation) -> Additions | None:
-        """It is about to go out: its text is not made yet."""
+        """Called when something is about to go out, before its text is made. May return what to add to it."""
 
     def started(self, seen: Observation) -> None:
-        """Its handler runs now; on the way out: its text is there, and is sent next."""
+        """Called before its handler runs; on the way out, when its text is made and before it is sent."""
 
     def ended(self, seen: Observation) -> None:
-        """It is over, as `seen.outcome` says."""
+        """Called when it is over; `seen.outcome` says how it ended."""
 
     def rejected(self, seen: Rejection) -> None:
-        """A wire has turned something away before a service saw it."""
+        """Called when a wire has turned something away before a service saw it."""
 
 
 @runtime_checkable
@@ -211,7 +213,7 @@ class Observable(Protocol):
     """What can be served or called, and has observers: a `Service`, an MCP `Server`."""
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Report all that comes in and goes out to an observer from now on; returns the function that ends it."""
+        """Report all that comes in and goes out to an observer from now on, and return the function that ends that."""
 
 
 @runtime_checkable
@@ -219,8 +221,8 @@ class Measured(Protocol):
     """What has numbers for metrics: a served object, a listener, a bus."""
 
     def measures(self) -> Mapping[str, float]:
-        """Numbers by name, as they are now. A name that ends in "_total" is a counter,
-        which never falls; any other is a gauge, whose sum over several processes makes sense."""
+        """Return numbers by name, as they are now. A name that ends in "_total" is a counter, which never falls; any
+        other is a gauge, whose sum over several processes makes sense."""
 
 
 @runtime_checkable
@@ -229,7 +231,7 @@ class ReadsMeasures(Protocol):
     served, of brokers' listeners and of the bus."""
 
     def read_measures(self, measures: Callable[[], Mapping[str, float]], **labels: str) -> Callable[[], None]:
-        """Read these numbers, under these labels, from now on; returns the function that ends it."""
+        """Read these numbers, under these labels, from now on, and return the function that ends that."""
 
 
 @runtime_checkable
@@ -237,15 +239,15 @@ class SeesRemovals(Protocol):
     """An observer that also receives removals: `telemetry.Metrics`, which keeps labels for what is registered."""
 
     def removed(self, service: str, method: str, target: str = "") -> None:
-        """A method of a service was removed, or (`target`) an entry that it finds by its params: a tool, a prompt, a
-        resource, of which there is no version any more. From any thread."""
+        """Called, from any thread, when a method of a service was removed, or with a `target` the last version of an
+        entry that the method finds by its params (a tool, a prompt, a resource)."""
 
 
 def read_measures(
     observers: Sequence[Observer], sources: Iterable[tuple[object, Mapping[str, str]]]
 ) -> Callable[[], None]:
-    """Give the observers that read numbers all sources that have some, with their labels; returns the function that
-    ends it."""
+    """Let the observers that read numbers read those of all sources that have some, under their labels, and return the
+    function that ends that."""
     readers = [one for one in observers if isinstance(one, ReadsMeasures)]
     stops = [
         reader.read_measures(source.measures, **labels)

@@ -199,8 +199,8 @@ async def test_how_far_subscribers_are_behind() -> None:
     ):
         await until(lambda: now(metrics, "subscribers", service="notes") == (1,))
         (listener,) = behind(server).subscriptions._listeners
-        say: Callable[[Any], bool] = listener.reader.say
-        listener.reader.say = lambda event: taken and say(event)
+        send: Callable[[Any], bool] = listener.reader.send
+        listener.reader.send = lambda event: taken and send(event)
         server.notify_resource_updated("note://one")
         await until(lambda: now(metrics, *lag, service="notes") == (1, 1, 0))
         taken = True

@@ -24,7 +24,7 @@ from ..jsonrpc.options import nearest_name
 from ..net.commands import command_name
 from ..net.scheme import SCHEMES, has_host
 from ..net.urls import Url, is_standard, mask_url, parse, scheme_of
-from ..rpc.outbound import IS_MCP
+from ..rpc.outbound import MCP_NOTE
 from ..rpc.peer import Peer
 from .exit_status import suggest_name
 from .options import AccessOptions
@@ -245,7 +245,7 @@ def about_mcp(error: Exception, url: str) -> None:
     """Note on the error of a call that it went to an MCP server, if the path or the error's code says so."""
     if of_mcp(url) or (isinstance(error, RpcError) and error.code in OF_MCP):
         notes = getattr(error, "__notes__", [])
-        notes[:] = [note for note in notes if note != IS_MCP]
+        notes[:] = [note for note in notes if note != MCP_NOTE]
         place = shlex.quote(url)
         error.add_note(
             f"this looks like MCP: dragoman tools {place} lists what it can do, dragoman tool {place} NAME does it"

@@ -506,16 +506,18 @@ def _listed(params: Any) -> Any:
 
 
 def result(id: Any, value: Any, version: Version = "2.0") -> bytes:
-    """The response to a request that succeeded. `value`: any JSON value, or Raw."""
+    """Return the text of the response to a request that succeeded. `value`: any JSON value, or Raw."""
     return _encode(ResultMessage(value, id)) if version == "2.0" else encode(Result(value, id, version))
 
 
 def failure(id: Any, error: RpcError, version: Version = "2.0") -> bytes:
-    """The response to a request that failed. Raises LocalError when `error.data` cannot be written as JSON."""
+    """Return the text of the response to a request that failed. Raises LocalError when `error.data` cannot be written
+    as JSON."""
     return encode(Failure(_error_member(error), id, version))
 
 
 def _error_member(error: RpcError) -> ErrorObject:
+    """Return an error as the member `error` of a response."""
     return ErrorObject(error.code, error.message, UNSET if error.data is None else error.data)
 
 
@@ -524,19 +526,21 @@ class FailedAnswer(Struct, frozen=True, eq=False):
     """An answer that is an error: its text, and what the text says, so that nobody has to decode it."""
 
     text: bytes | None
-    """The error as `failure` writes it; None: the caller waits for no answer (a notification)."""
+    """The text as `failure` writes it; None: nothing is sent, because no answer is owed (to a notification)."""
     error: ErrorObject
+    """The error in the text, or what the text would say."""
     refusal: Refusal | None = None
-    """Why nothing of the call was begun, if this is our own refusal."""
+    """Our reason for which nothing of the call was begun; None: it was begun, or a far end refused it."""
     ended: Refusal | None = None
-    """Why the call was ended while it ran, if it was."""
+    """Our reason for which the call was ended while it ran; None: it ended by itself, or was not begun."""
 
 
 AnyAnswer: TypeAlias = bytes | FailedAnswer | None
-"""The text of a result, or of the answers to a batch; an error; None when no answer is owed."""
+"""An answer on its way to a wire: the text of a result or of the answers to a batch; an error; or None when no answer
+is owed."""
 
 
-def fail(
+def failed_answer(
     id: Any,
     error: RpcError,
     version: Version = "2.0",
@@ -544,29 +548,31 @@ def fail(
     refusal: Refusal | None = None,
     ended: Refusal | None = None,
 ) -> FailedAnswer:
-    """Return the answer to a request that failed. `refusal`, `ended`: as in FailedAnswer. Raises LocalError when
-    `error.data` cannot be written as JSON."""
+    """Return the answer to a request that failed, with the text of `failure`. `refusal`, `ended`: as in FailedAnswer.
+    Raises LocalError when `error.data` cannot be written as JSON."""
     inner = _error_member(error)
     return FailedAnswer(encode(Failure(inner, id, version)), inner, refusal, ended)
 
 
-def unanswered(error: RpcError, refusal: Refusal | None) -> FailedAnswer:
-    """Return the failure of a notification, or of what must not be answered: its caller receives nothing."""
+def unsent_failure(error: RpcError, refusal: Refusal | None) -> FailedAnswer:
+    """Return the failure of a notification, or of what must not be answered, without a text: observers learn of it, and
+    its caller gets nothing."""
     return FailedAnswer(None, _error_member(error), refusal)
 
 
 def text_of(answer: AnyAnswer) -> bytes | None:
-    """Return the text of an answer; None where no answer is owed."""
+    """Return the text of an answer; None when no answer is owed."""
     return answer.text if type(answer) is FailedAnswer else answer
 
 
 def join(answers: Iterable[bytes]) -> bytes:
-    """Encoded messages joined to a batch."""
+    """Return encoded messages joined to a batch."""
     return b"[" + b",".join(answers) + b"]"
 
 
 def key(id: Any) -> Any:
-    """A hashable value that is equal for equal ids: keyed by type and value, so 1 is not "1" but is 1.0."""
+    """Return a hashable value that is equal for equal ids, compared by kind and value: that of 1 equals that of 1.0,
+    and not that of "1"."""
     if isinstance(id, Raw):
         try:
             value = _anything(id)

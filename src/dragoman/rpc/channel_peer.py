@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import UNSET, Raw
 
 from ..channel import LIMITS, Broken, Caller, Channel, ChannelError, Closed, Ended, Outgoing, again
-from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, fail, key, read
+from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, PlainMessage, failed_answer, key, read
 from ..jsonrpc.conversation import nameless
 from ..jsonrpc.errors import INVALID_REQUEST, LSP, BadAnswer, Dialect, Refusal, RpcError
 from ..jsonrpc.framing import NO_HEADER
@@ -31,7 +31,7 @@ from .dispatch import MessageOrigin
 from .method import ERROR, Method
 from .middleware import Middleware
 from .observing import Arrival, Deliver, Speak, nothing, numbers
-from .outbound import IS_MCP, Note, Notes, OutboundCall, fail_only, of_mcp
+from .outbound import MCP_NOTE, Note, Notes, OutboundCall, fail_only, is_mcp_error
 from .peer import Peer
 from .runner import InboundCall, Runner
 
@@ -42,9 +42,9 @@ logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
 
 UNREAD = 10_000
-"""Answers that a far end may be sent while it reads none; then its channel is broken."""
-GUESSED = frozenset(("tcp", "tls", "unix", "stdio"))
-"""The wires on which another protocol may be at the far end: bytes that nothing has framed before us."""
+"""Answers that may wait for a far end that reads none; with more its channel is broken off."""
+UNFRAMED = frozenset(("tcp", "tls", "unix", "stdio"))
+"""The schemes of wires on which the far end may speak another protocol, because nothing has framed its bytes before."""
 
 PEER: Final = {
     "limits": LIMITS | NONE,
@@ -59,13 +59,13 @@ PEER: Final = {
 
 
 class ChannelPeer(Peer):
-    """The `Peer` that `connect` makes, and serving for each channel; in `dir` a Peer and nothing more.
+    """The `Peer` that `connect` makes, and serving for each channel; `dir` shows only what a `Peer` has.
 
     It is the `Receiver` of its channel, which `attach` gives it, and the `MessageAcceptor` of what comes in on it.
-    `timeout`: seconds for a call that names none; None: for ever. `v1`: it writes JSON-RPC 1.0. `middleware` is around
-    each of its calls. `lenient`: what is taken beyond the specification.
+    `timeout`: seconds for a call that names none; None: the limits' `call_timeout`. `v1`: it writes JSON-RPC 1.0.
+    `middleware` is around each of its calls. `lenient`: which deviations from the specification are accepted.
     After an outage the calls of `idempotent` methods are sent again. `on_state` receives "connected", "lost" and
-    "closed". `redialling` is for connecting again.
+    "closed". `redialling` is the task that connects again.
     """
 
     __slots__ = (
@@ -99,39 +99,39 @@ class ChannelPeer(Peer):
         self.idempotent: frozenset[str] = frozenset()
         self.on_state: OnState | None = None
         self.state: Any = None
-        """For the maker of this peer: the state of a protocol on top."""
+        """The state of a protocol on top, which the maker of this peer sets."""
         self.redialling: asyncio.Task[Any] | None = None
         self.dropped: int = 0
-        """Progress notifications that were not sent because the far end reads too slowly."""
+        """Notifications that were not sent because the far end reads too slowly (`send_droppable`)."""
         self.refusing: Refusal = _DRAINING
         """The refusal of calls that come while it drains."""
         self.mute: bool = False
-        """No incoming message is answered: for a protocol in which this end only sends requests."""
+        """Whether no incoming message is answered: for a protocol in which this end only sends requests."""
         self.alone: bool = False
-        """No other peer uses this one's runner, which is released with the peer."""
+        """Whether no other peer uses this one's runner, which is then released with the peer."""
         self.parting: bool = False
         """Whether it closes because its server drains."""
         self._errors = ErrorRegistry(errors) if errors else UNDECLARED
-        self._ending: asyncio.Task[None] | None = None  # closing, once draining is over
-        self._idle: asyncio.Future[None] | None = None
-        self._older: OlderCalls | None = None
-        self._tasks: set[asyncio.Task[Any]] | None = None
-        self._pumping = False
-        self._unread = 0
+        self._ending: asyncio.Task[None] | None = None  # closes the channel, once draining is over
+        self._idle: asyncio.Future[None] | None = None  # see `idle`
+        self._older: OlderCalls | None = None  # see `part`
+        self._tasks: set[asyncio.Task[Any]] | None = None  # those of `later`
+        self._pumping = False  # whether `_pump` runs, which starting a call may call again
+        self._unread = 0  # answers that were sent while the channel was not writable
         self._malformed_in_a_row = 0
-        self._understood = False  # a message has come on this channel: it speaks JSON-RPC
+        self._understood = False  # whether a message has come on this channel, so that it speaks JSON-RPC
 
     def __dir__(self) -> list[str]:
         return dir(Peer)
 
     acknowledges = True
-    """On a channel nothing waits for a notification."""
+    """The answers to a batch do not wait for its notifications."""
 
     # -- the channel's Receiver
 
     def received(self, raw: bytes, call: Outgoing | None = None) -> None:
-        """A complete message has come, in the exchange of `call` where it came in one. Raises nothing: a fault of ours
-        becomes the answer."""
+        """Take a complete message that has come. `call`: the call in whose exchange it came; None: it came on the
+        channel. Raises nothing: an exception of our own code becomes the answer."""
         service = self._runner.service
         wire = None
         try:
@@ -168,20 +168,20 @@ class ChannelPeer(Peer):
         raw: bytes = b"",
         batch: Arrival | None = None,
     ) -> None:
-        """A message that did not come on the channel: `deliver` takes its answer (None: there is none), `reply_stream`
-        what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an element. Raises
-        nothing, as `received`."""
+        """Take a message that did not come on the channel. `deliver` gets its answer (None: there is none),
+        `reply_stream` what its call sends ahead of that. For observers: `raw`, its text; `batch`, of which it is an
+        element. Raises nothing, as `received`."""
         origin = MessageOrigin(caller, self, reply_stream)
         self._runner.service._dispatcher.dispatch(message, self, origin, deliver, raw, batch)
 
     def resumed(self) -> None:
-        """The wire takes more: start waiting calls."""
+        """Start waiting calls, because the wire takes more."""
         self._unread = 0
         self._pump()
 
     def finished(self) -> None:
-        """The far end sends nothing more: our calls get no answer, but we still owe answers."""
-        if self._online is not None:  # it moves: they wait for the next channel
+        """Fail our calls, because the far end sends nothing more; its own calls are still answered."""
+        if self._online is not None:  # the far end moves to another channel, and our calls wait for that
             return
         self._conversation.half_closed = True
         if self._notes is not None:
@@ -189,16 +189,18 @@ class ChannelPeer(Peer):
         for pending in self._conversation.abandon():
             why = f"the far end closed its sending side before it answered{self._meanwhile(pending)}"
             pending.fail(Ended(why).because("hung_up"))
-        self.end_standing(None)  # they could not be cancelled any more
-        self._settled()
+        self.end_standing(None)  # the far end cannot cancel them any more
+        self._check_idle()
 
     # -- what is not a message
 
     def _unreadable(self, malformed: Malformed, raw: bytes) -> None:
-        """A malformed message has come. Two peers that answer each other's errors with errors would do so for ever."""
+        """Refuse a malformed message that came on the channel. Break the channel off if the far end seems to speak
+        another protocol, or after `limits.malformed_in_a_row` such messages: two peers that answer each other's errors
+        with errors would do so for ever."""
         channel = self._channel
         if nameless(malformed.id) and malformed.spoils is None:
-            guessing = self.alone and not self._understood and self.caller.scheme in GUESSED
+            guessing = self.alone and not self._understood and self.caller.scheme in UNFRAMED
             if (
                 guessing
                 and channel is not None
@@ -224,12 +226,12 @@ class ChannelPeer(Peer):
         self.refused(malformed, raw)
 
     def refused(self, malformed: Malformed, raw: bytes = b"") -> None:
-        """Answer what is not a message, where that can be; a senseless response fails its call at once."""
+        """Answer what is not a message, if it can be answered; a senseless response fails its call at once."""
         answer = None
         if not self.malformed(malformed, raw):
             expected = malformed.kind == "too_large" or malformed.reason == NO_HEADER
             if expected and self.alone and nameless(malformed.id):
-                # to the end that dialled it is an answer in all likelihood
+                # the end that dialled has most likely got an answer
                 fail_only(self._conversation, BadAnswer(malformed.reason), self._remote)
             answer = self._runner.service._answers.malformed(malformed, self._dialect)
         if (watch := self._watch) is not None:
@@ -239,8 +241,8 @@ class ChannelPeer(Peer):
         self.answer(answer)
 
     def _fail_answered(self, id: Any, malformed: Malformed) -> bool:
-        """Fail the call that an unreadable response with this id was for, or those of a batch; False if it was for
-        none."""
+        """Fail the call that an unreadable response with this id was for, or those of a batch; return False if it was
+        for none."""
         conversation = self._conversation
         if malformed.batch:
             found = conversation.resolve_batch(id)
@@ -252,7 +254,7 @@ class ChannelPeer(Peer):
         return bool(found)
 
     def malformed(self, malformed: Malformed, raw: bytes = b"") -> bool:
-        """A malformed message has come. True when it is handled; False if it must be answered."""
+        """Handle a malformed message that is not answered, and return True; return False if it must be answered."""
         if self._fail_answered(malformed.spoils, malformed):
             return True
         if malformed.answerable:
@@ -275,8 +277,8 @@ class ChannelPeer(Peer):
     # -- what came in the exchange of one call
 
     def _replied(self, message: Message, call: Outgoing, raw: bytes) -> None:
-        """Take what the exchange of a call brought: its answers belong to this call alone, and no fault of it to
-        another."""
+        """Take a message that came in the exchange of a call. Answers in it are for this call alone, and a fault in it
+        ends no other call."""
         service, kind = self._runner.service, type(message)
         elements = message.messages if isinstance(message, Batch) else (message,)
         kept = tuple(one for one in elements if self._of_exchange(one, call, raw))
@@ -287,7 +289,8 @@ class ChannelPeer(Peer):
         service._dispatcher.dispatch(message, self, self.origin, self.answer, raw)
 
     def _of_exchange(self, message: Single, call: Outgoing, raw: bytes) -> bool:
-        """Whether a message of an exchange is dispatched as one of a channel is."""
+        """Return whether to dispatch a message that came in the exchange of a call as one that came on the channel. Any
+        other is handled here, and False returned."""
         if isinstance(message, Result | Failure):
             if not call.awaits(message.id):
                 words = "an answer came that is not this call's"
@@ -312,7 +315,7 @@ class ChannelPeer(Peer):
     # -- calls and notifications
 
     def takes_inline(self, message: Request | Notification) -> bool:
-        """Whether a method that never waits may run in place now."""
+        """Return whether a method that never waits may run in place now."""
         channel = self._channel
         if channel is None or not channel.writable or self._conversation.draining:
             return False
@@ -332,7 +335,7 @@ class ChannelPeer(Peer):
         if is_notification:
             answers = deliver.work_alone() if type(deliver) is Arrival else nothing
         call = InboundCall(self._runner, method, message, self, origin, answers, size, id)
-        # a conversation drains by itself, later than the exchanges of its server
+        # each conversation has its own drain, later than that of its server's exchanges
         refusal = call_limit.enter(origin.already_accepted or not conversation.draining, size)
         if refusal is None:
             try:
@@ -351,7 +354,7 @@ class ChannelPeer(Peer):
             if verdict == "duplicate":
                 reason = {"reason": "a call with this id is in flight", "id": message.id}  # type: ignore[union-attr]
                 null = None if self._dialect.null_id else UNSET  # its own id would settle the first call at the caller
-                deliver(fail(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
+                deliver(failed_answer(null, RpcError.of(INVALID_REQUEST, "Invalid Request", reason), message.version))
                 return
             refusal = self._full() if verdict == "busy" else self.refusing
         if is_notification:
@@ -363,6 +366,7 @@ class ChannelPeer(Peer):
         deliver(call.refused(refusal))
 
     def _full(self) -> Refusal:
+        """Return the refusal of a call for which this channel has no room."""
         limits = self._limits
         data = {
             "limit": "calls_per_channel",
@@ -374,13 +378,14 @@ class ChannelPeer(Peer):
         return Refusal("busy", text, data)
 
     def consumes(self, message: Notification) -> bool:
-        """A notification has come. True if it belongs to the protocol (a cancel, progress) and goes to no method."""
+        """Handle a notification of the protocol itself (a cancel, progress), and return True; pass any other to the
+        iterators of `notifications`, and return False: a method may take it."""
         dialect, conversation = self._dialect, self._conversation
         if message.method == dialect.cancel and (run := conversation.cancelled(message, dialect)) is not None:
             if logger.isEnabledFor(logging.DEBUG):
                 logger.debug("a call of %s was cancelled by it: %.300r", self._remote, bytes(message.params))
             self._end(run, _CANCELLED if dialect.cancelled_answer else None)
-            self._settled()
+            self._check_idle()
             return True
         if message.method == dialect.progress and (reported := conversation.progressed(message, dialect)) is not None:
             pending, value = reported
@@ -394,19 +399,19 @@ class ChannelPeer(Peer):
         return False
 
     def settle(self, call: InboundCall) -> None:
-        """A call has its answer, which is delivered next."""
+        """Note that a call has its answer, which is delivered next."""
         if call.key is not None:
             self._conversation.settle(call.key, call)
 
     def release(self, call: InboundCall) -> None:
-        """A call's work has ended, or is not counted: its slot is free."""
+        """Free the slot of a call whose work has ended, or is not counted."""
         self._runner.call_limit.leave(call.size)
         conversation = self._conversation
         conversation.release()
         if conversation.waiting:
             self._pump()
         if self._idle is not None or conversation.half_closed or self._older is not None:
-            self._settled()
+            self._check_idle()
 
     def _pump(self) -> None:
         """Start waiting calls while there are slots and the wire takes their answers."""
@@ -418,12 +423,13 @@ class ChannelPeer(Peer):
             run.start()
         self._pumping = False
 
-    def _settled(self) -> None:
-        """An answer was settled, or work has ended."""
+    def _check_idle(self) -> None:
+        """Check, after an answer or the end of work, whether nothing is owed any more, whether the older calls have
+        ended, and whether the channel can be closed."""
         if self._idle is not None and not self._idle.done() and self._conversation.idle:
             self._idle.set_result(None)
         if self._older is not None:
-            self._older.look(self)
+            self._older.check(self)
         if self._channel is not None and self._conversation.leaves():
             self.later(self._channel.close())
 
@@ -432,37 +438,38 @@ class ChannelPeer(Peer):
         conversation = self._conversation
         for run in (*conversation.waiting, *conversation.inbound.values()):
             self._end(run, refusal)
-        self._settled()
+        self._check_idle()
 
     def end_standing(self, refusal: Refusal | None) -> None:
-        """End the calls that have no end of their own; None: with no answer."""
+        """End the long-lived calls (subscriptions) with this refusal; None: without an answer."""
         for run in [run for run in self._conversation.inbound.values() if run.method.stream]:
             self._end(run, refusal)
 
     def begin_again(self, of: Callable[[Request | Notification], bool], refusal: Refusal) -> None:
-        """The far end begins anew on the same channel: its calls in flight for whose message `of` is true are refused,
-        and ours, which it has forgotten, fail."""
+        """Refuse the far end's calls in flight for whose message `of` returns True, and fail ours, because the far end
+        begins anew on the same channel and has forgotten them."""
         conversation = self._conversation
         for run in (*conversation.waiting, *conversation.inbound.values()):
             if of(run.message) and not run.is_here:
                 self._end(run, refusal)
         for pending in conversation.abandon():
             pending.fail(Ended("the far end began anew on this channel before it answered").because("hung_up"))
-        self._settled()
+        self._check_idle()
 
     def _end(self, run: InboundCall, refusal: Refusal | None) -> None:
+        """End a call that waits or runs, with this refusal; None: without an answer."""
         if self._conversation.withdraw(run):
             self._runner.call_limit.leave(run.size)
         run.end(refusal)
 
     def batched(self, origin: MessageOrigin) -> MessageOrigin:
-        """The origin of the elements of a batch, which were accepted with it."""
+        """Return the origin of the elements of a batch, which are accepted with it."""
         return MessageOrigin(origin.caller, self, origin.reply_stream, not self._conversation.draining)
 
     # -- answers to our calls
 
     def responded(self, message: Result | Failure) -> None:
-        """A response has come. An exception that it causes ends its call."""
+        """Take a response, and end its call by it. An exception of our own code ends the call, too."""
         pending = self._conversation.resolve(message.id)
         try:
             if type(message) is Result:
@@ -476,8 +483,8 @@ class ChannelPeer(Peer):
             error = self._errors.raised_by(message)
             if pending is not None:
                 if not self._put_back(pending, message.error):
-                    if self.alone and self.caller.scheme in ("http", "https") and of_mcp(error):
-                        error.add_note(IS_MCP)
+                    if self.alone and self.caller.scheme in ("http", "https") and is_mcp_error(error):
+                        error.add_note(MCP_NOTE)
                     pending.fail(error)
             elif nameless(message.id):
                 self._note(Note(f"an error without an id came: {error}", error), logging.WARNING)
@@ -487,7 +494,7 @@ class ChannelPeer(Peer):
             pending.fail(error)
 
     def _note(self, note: Note, level: int = logging.DEBUG) -> None:
-        """Keep what came that may be about a call in flight, and names none."""
+        """Keep a message that names no call but may be about one in flight. `level`: of its line in the log."""
         if self._notes is None:
             self._notes = Notes(self._conversation, self._loop)
         self._notes.keep(note, level, self._remote)
@@ -500,11 +507,13 @@ class ChannelPeer(Peer):
         return self._channel.caller.remote if self._channel is not None else "a lost channel"
 
     def answer(self, answer: AnyAnswer, /, *, count: int = 1) -> None:
-        """Send an answer, if there is one and a far end; `count`: the number of a batch's answers in it."""
+        """Send an answer, if there is one and the channel carries answers. `count`: the number of a batch's answers in
+        it."""
         channel = self._channel
         if type(answer) is FailedAnswer:
             answer = answer.text
-        if answer is None or channel is None or self.mute or not channel.duplex:  # there the far end only answers
+        # where the channel is not duplex, the far end only answers
+        if answer is None or channel is None or self.mute or not channel.duplex:
             return
         if not channel.writable:
             self._unread += count
@@ -524,7 +533,8 @@ class ChannelPeer(Peer):
             deliver(answer)
 
     def send_progress(self, id: Any, value: Any) -> bool:
-        """Report the progress of a call to the far end; dropped, and counted, while it reads too slowly."""
+        """Report the progress of a call to the far end, and return whether it was sent. It is dropped, and counted,
+        while the far end reads too slowly."""
         dialect = self._dialect
         if dialect.progress is None or dialect.progress_value is None:
             return False
@@ -532,13 +542,15 @@ class ChannelPeer(Peer):
         return self.send_droppable(to_json(CallMessage(dialect.progress, params)), dialect.progress)
 
     def send_droppable(self, raw: bytes, method: str) -> bool:
-        """Send a notification that the far end can do without; dropped, and counted, while it reads too slowly."""
-        sent = self._sent(raw)
+        """Send a notification that the far end can do without, and return whether it was sent. It is dropped, and
+        counted, while the far end reads too slowly. `method`: for observers."""
+        sent = self._send_if_writable(raw)
         if (watch := self._watch) is not None:
             watch.notified(self, method, raw, sent)
         return sent
 
-    def _sent(self, raw: bytes) -> bool:
+    def _send_if_writable(self, raw: bytes) -> bool:
+        """Send a message if the channel takes it now, and return whether it did; count one that it does not take."""
         channel = self._channel
         if channel is None or not channel.duplex:
             return False
@@ -556,11 +568,11 @@ class ChannelPeer(Peer):
 
     @property
     def closing(self) -> bool:
-        """Whether we are closing it."""
+        """Whether this end is closing it."""
         return self._conversation.closing
 
     def attach(self, channel: Channel) -> None:
-        """Use a channel, also for the calls that wait for one."""
+        """Use a channel from now on, and send the calls that waited for one."""
         self._why = None
         self._outside = channel.caller.scheme != "memory"
         self._runner.peers.add(self)
@@ -573,9 +585,9 @@ class ChannelPeer(Peer):
         if self._notes is not None:
             self._notes.clear()
         if self._runner.call_limit.draining:
-            self.later(self.part(set(), 0))  # it was on its way in
+            self.later(self.part(set(), 0))  # its server began to drain while it was being accepted
         channel.open(self)
-        self._say("connected", None)
+        self._report_state("connected", None)
         if self._online is not None:
             self._online.set_result(None)
             self._online = None
@@ -583,14 +595,14 @@ class ChannelPeer(Peer):
                 pending.untaken = False
                 try:
                     self._transmit(pending.message, pending)
-                except ChannelError:  # over already: its end is on its way
+                except ChannelError:  # the channel is over already, and `ended` is called next
                     return
 
     def idle(self) -> asyncio.Future[None]:
-        """Done when no answer is owed and no call runs."""
+        """Return a future that is done when no answer is owed and no call runs."""
         if self._idle is None or self._idle.done():
             self._idle = self._loop.create_future()
-        self._settled()
+        self._check_idle()
         return self._idle
 
     def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -609,9 +621,9 @@ class ChannelPeer(Peer):
     async def part(self, older: set[InboundCall], patience: float) -> None:
         """Close once this conversation is idle, without waiting for other channels: its server drains.
 
-        While calls of before (`older`) are in flight, at most `patience` seconds, new ones are taken too: to the far
-        end it is one channel still. After that they are refused, which does not last, as all that is in flight was sent
-        by one who waits for nothing older."""
+        While the `older` calls are in flight, for at most `patience` seconds, new calls are taken too, because the far
+        end would otherwise get refusals for as long as the older ones run. After that new calls are refused, and the
+        channel is closed as soon as those in flight have ended."""
         conversation = self._conversation
         self.parting = True
         self.end_standing(self.refusing)
@@ -632,14 +644,15 @@ class ChannelPeer(Peer):
         return self.refusing is LAPSED
 
     def lapse(self) -> None:
-        """The far end's admission has expired: end what stands (subscriptions), then `close`."""
+        """End the subscriptions and close, because the far end's admission has expired."""
         self.refusing = LAPSED
         self.drain()
         self.end_standing(LAPSED)
         self.later(self._close(None))
 
     async def close(self, drain: float | None = None) -> None:
-        """Refuse new calls, let those that came in end within `drain` seconds, send what is queued, close."""
+        """Refuse new calls, let those that came in end within `drain` seconds (None: the limits' `drain_timeout`), send
+        what is queued, and close. Inside a handler that this peer runs, closing only begins."""
         self.drain()
         if any(run.is_here for run in self._runner.runs if run.peer is self):
             self.later(self._close(drain))
@@ -647,10 +660,10 @@ class ChannelPeer(Peer):
             await self._close(drain)
 
     async def _close(self, drain: float | None) -> None:
-        """If several tasks close at once, each waits for its own time, and the first whose time is up ends the waiting
-        for all."""
+        """Close as `close` does, and wait for the end. If several tasks close at once with times of their own, the
+        shortest time counts for all."""
         if self._tasks is not None and (task := asyncio.current_task()) is not None:
-            self._tasks.discard(task)  # what waits for the end is not waited for by it
+            self._tasks.discard(task)  # this task waits for the end, which must not wait for this task
         self._conversation.closing = True
         if self.redialling is not None:
             self.redialling.cancel()
@@ -659,11 +672,14 @@ class ChannelPeer(Peer):
         seconds = self._limits.drain_timeout if drain is None else drain
         if self._ending is None and self._channel is not None and not self._conversation.idle and seconds:
             await asyncio.wait([self.idle()], timeout=seconds)
-        if self._ending is None or (self._ending.done() and self._channel is not None):  # it got another channel since
-            self._ending = self._loop.create_task(self._closed(waited))
+        # after one closing it may have got another channel
+        if self._ending is None or (self._ending.done() and self._channel is not None):
+            self._ending = self._loop.create_task(self._finish_closing(waited))
         await asyncio.shield(self._ending)
 
-    async def _closed(self, waited: bool) -> None:
+    async def _finish_closing(self, waited: bool) -> None:
+        """Refuse what is still in flight, fail our own calls, and close the channel. `waited`: whether it had none, and
+        was waiting for one."""
         channel = self._channel
         if channel is not None:
             self.turn_away(LAPSED if self.lapsed else UNDONE)
@@ -683,15 +699,16 @@ class ChannelPeer(Peer):
             self._runner.release()
 
     def _notify_closing(self, channel: Channel, method: str) -> None:
-        """All calls that were taken are answered: what the far end has sent since is not taken, and may be sent to
-        another."""
+        """Notify the far end that the channel is closing: all calls that were taken are answered, and what it has sent
+        since was not taken, so it may send that to another."""
         try:
             channel.send(to_json(CallMessage(method, {})))
         except ChannelError:
             logger.debug("%s was gone before it was notified of the end", self.caller.remote)
 
     def ended(self, why: ChannelError) -> None:
-        """The channel is over: drop unanswered calls, and fail our own calls that used it."""
+        """Drop the calls that came in and fail our own, because the channel is over. Those of ours that may be sent
+        again wait for another channel, if one will come."""
         conversation = self._conversation
         if conversation.followed and isinstance(why, Closed):
             why = Ended("the far end closed the channel").because("hung_up")
@@ -709,7 +726,7 @@ class ChannelPeer(Peer):
         back = self._on_lost is not None and not isinstance(why, Closed) and self._on_lost(why)
         if back and not moving:
             self._online = self._loop.create_future()
-        self._say("lost" if back else "closed", why)
+        self._report_state("lost" if back else "closed", why)
         for pending in list(conversation.outbound.values()):
             if not (back and (moving or pending.untaken or pending.method in self.idempotent)):
                 conversation.forget(pending.id)
@@ -718,10 +735,10 @@ class ChannelPeer(Peer):
             self._runner.peers.discard(self)
             for listener in tuple(self._listeners):
                 listener.end(self.ending)
-        self._settled()
+        self._check_idle()
 
     def _move(self) -> None:
-        """The far end has answered all that it took and takes nothing more: go on with the next channel."""
+        """Go on with the next channel, because the far end has answered all that it took, and takes nothing more."""
         if self._on_lost is None or self._online is not None or self._channel is None:
             return
         self._online = self._loop.create_future()  # what was not answered waits for the next channel
@@ -729,7 +746,8 @@ class ChannelPeer(Peer):
         self.later(self._channel.close())
 
     def _put_back(self, pending: OutboundCall, error: ErrorObject) -> bool:
-        """Whether a call that was refused waits for another channel."""
+        """Let a call wait for another channel, if the far end refused it because it is closing; return whether it
+        waits."""
         if self._on_lost is None or not self._says_draining(error):
             return False
         pending.untaken = True
@@ -737,30 +755,31 @@ class ChannelPeer(Peer):
         return True
 
     def _says_draining(self, error: ErrorObject) -> bool:
-        """Whether the error is dragoman's for a call that was not begun, since its server is closing."""
+        """Return whether an error is that of dragoman for a call that was not begun because its server is closing."""
         if error.code != self._dialect.codes["draining"] or not isinstance(error.data, Raw):
             return False
         return error.message.startswith("Draining") and b'"retry_after"' in bytes(error.data)
 
     def _ending_of(self, pending: OutboundCall, why: ChannelError) -> ChannelError:
-        """Why a call gets no answer, with what came that may have been one."""
+        """Return the error of a call that gets no answer, with what came meanwhile that may have been one."""
         words = self._meanwhile(pending)
         return type(why)(f"{why}{words}").because(why.reason) if words and type(why) in (Ended, Broken) else again(why)
 
     def given_up(self, why: ChannelError) -> None:
-        """No other channel will come."""
+        """Fail the calls that wait for another channel, and end: no other will come."""
         self._give_up(why)
         self.ended(why)
 
     def _give_up(self, why: ChannelError) -> None:
-        """Fail the calls that wait for another channel."""
+        """Let nothing wait for another channel any more."""
         self._on_lost = None
         online, self._online = self._online, None
         if online is not None and not online.done():
             online.set_exception(why)
             online.exception()
 
-    def _say(self, state: State, why: ChannelError | None) -> None:
+    def _report_state(self, state: State, why: ChannelError | None) -> None:
+        """Call `on_state`; what it raises is logged."""
         if self.on_state is None:
             return
         try:
@@ -778,8 +797,8 @@ class OlderCalls:
         self.calls: set[InboundCall] = calls
         self.over: asyncio.Future[None] = over
 
-    def look(self, peer: ChannelPeer) -> None:
-        """Whether they have ended by now, or the channel is idle."""
+    def check(self, peer: ChannelPeer) -> None:
+        """Settle `over` if they have ended by now, or the channel is idle."""
         runs, waiting = peer._runner.runs, peer._conversation.waiting
         self.calls = {call for call in self.calls if call in runs or call in waiting}
         if not self.over.done() and (not self.calls or peer._conversation.idle):
@@ -787,7 +806,7 @@ class OlderCalls:
 
 
 def _shown(raw: bytes) -> str:
-    """The beginning of a far end's text, as one line that is safe to print."""
+    """Return the beginning of a far end's text, as one line that is safe to print."""
     return repr(raw[:100])[1:] + ("..." if len(raw) > 100 else "")
 
 

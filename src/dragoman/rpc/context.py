@@ -49,53 +49,53 @@ class Site(Protocol):
 
     @property
     def peer(self) -> Any:
-        """The `Peer` the call came in on, None where the wire carries no calls back."""
+        """The `Peer` the call came in on; None where the wire carries no calls back."""
 
     @property
     def reply_stream(self) -> Callable[[bytes], bool] | None:
-        """Carries messages ahead of the answer, if the wire has such a stream for each call."""
+        """Sends a message ahead of the answer, on a stream of this call; None: the wire has no such streams."""
 
     @property
     def cancelled(self) -> bool:
-        """The caller has cancelled, gone away, or time is up."""
+        """Whether the caller has cancelled or gone away, or time is up."""
 
     def progress(self, message: Request | Notification, value: Any) -> bool:
-        """Report the call's progress; False when that was dropped or is not possible on this wire."""
+        """Report the call's progress; return False if that was dropped, or is not possible on this wire."""
 
     def speak(self, raw: bytes, method: str) -> bool:
-        """Send a message ahead of the answer, to the origin of the call; False when it was dropped."""
+        """Send a message ahead of the answer, to the origin of the call; return False if it was dropped."""
 
     def ask(self, context: Context, method: str, params: Any, result: Any, timeout: Any) -> Any:
-        """Call the caller back: awaitable on the loop, blocking in a thread."""
+        """Call the caller back, and return the result: on the loop an awaitable of it; in a thread this blocks."""
 
     def ask_all(self, context: Context, calls: Sequence[tuple[str, Any]], result: Any, timeout: Any) -> Any:
-        """Several calls back at once: as `ask`, for all their results."""
+        """Call the caller back several times at once, and return the results in order, as `ask` does."""
 
     def ask_elsewhere(self, context: Context, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """The result of a coroutine function that gets answers for the call by another way than its own: awaitable on
-        the loop, blocking in a thread. The call's time-out is paused meanwhile."""
+        """Return the result of `work()`, which gets answers to the call's questions by other requests: on the loop an
+        awaitable of it; in a thread this blocks. The call's time-out is paused meanwhile."""
 
     def notify(self, context: Context, method: str, params: Any) -> Any:
-        """Notify the caller: awaitable on the loop, blocking in a thread."""
+        """Notify the caller: on the loop this returns an awaitable; in a thread it blocks."""
 
     def left(self) -> float | None:
-        """Seconds until the call's deadline."""
+        """Return the seconds until the call's deadline; None without one."""
 
     def renew(self) -> None:
-        """Begin the call's time again: it goes on. From a thread too."""
+        """Begin the call's time-out again, also from a thread."""
 
     def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Awaitable[Any]:
-        """Run a plain function where it may block."""
+        """Run a plain function in a thread, where it may block."""
 
     def wait(self, work: Any) -> Any:
-        """The result of a coroutine, for a plain function; it goes on though the call ends meanwhile."""
+        """Return the result of a coroutine, for a plain function. The coroutine goes on if the call ends meanwhile."""
 
     @property
     def state(self) -> Any:
         """What the lifespan of the method's service yielded; None without one."""
 
     def held(self, life: Any) -> Mapping[Any, Any]:
-        """The values of a lifespan on the loop of the call."""
+        """Return the values of a lifespan on the loop of the call."""
 
 
 class Done:
@@ -120,8 +120,8 @@ class Context(Generic[State]):
     __slots__ = ("_log", "_site", "_where", "message", "values")
 
     _context_of = "a Service's methods", "from dragoman import Context"
-    """Which functions take it, and how it is imported; for the error text of `bind` about a context in the wrong
-    kind of function."""
+    """The kind of functions that take it, and how it is imported: for the error of `bind` about a function of another
+    kind."""
 
     def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
         self.message: Request | Notification = message
@@ -130,7 +130,7 @@ class Context(Generic[State]):
         self._where: str = where
         """"async", "thread" or "inline"."""
         self.values: dict[str, Any] = {}
-        """For middleware: a dict of values for the handler."""
+        """Values by name that middleware sets for the handler."""
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
     def __repr__(self) -> str:
@@ -155,8 +155,8 @@ class Context(Generic[State]):
     @property
     def store(self) -> CallStore:
         """The store of this caller, across calls: by its identity, otherwise by its connection. Raises LocalError
-        for an anonymous caller on a wire of exchanges (HTTP), who receives that the call is forbidden, and in an inline
-        function, which must not wait."""
+        for an anonymous caller on a wire of exchanges (HTTP), whose call is then answered as forbidden, and in an
+        inline function, which must not wait."""
         return store_of(self)
 
     @property
@@ -218,8 +218,8 @@ class Context(Generic[State]):
 
     def speak(self, raw: bytes, method: str = "") -> bool:
         """Send a whole message, as JSON text, ahead of this call's answer, on the stream of the call: for protocols
-        built on JSON-RPC. `method`: its own, for observers. False when the wire cannot, or drops it because the caller
-        reads too slowly."""
+        built on JSON-RPC. `method`: that of the message, for observers. Returns False when the wire cannot carry it, or
+        drops it because the caller reads too slowly."""
         return self._site.speak(raw, method)
 
     def call(
@@ -237,38 +237,41 @@ class Context(Generic[State]):
     def call_all(
         self, calls: Sequence[tuple[str, Any]], *, result: Any = Any, timeout: float | UnsetType | None = UNSET
     ) -> Any:
-        """`call` for several (method, params) at once: their results in order. The first error ends them all."""
+        """Call several methods of the caller at once, each given as (method, params), and return their results in
+        order. The first error cancels the others. Otherwise as `call`."""
         self._may_wait()
         return self._site.ask_all(self, calls, result, timeout)
 
     def notify(self, method: str, params: Any = UNSET) -> Awaitable[None]:
         """Notify the caller on the channel this call came on. Awaited in `async def`; blocks in a plain function.
 
-        On a wire that carries no calls back it goes ahead of this call's answer. Raises LocalError where nothing does
-        or the caller reads too slowly for more, and in an inline function, which must not wait.
+        On a wire that carries no calls back it is sent ahead of this call's answer. Raises LocalError where that cannot
+        be, or the caller reads too slowly for more, and in an inline function, which must not wait.
         """
         self._may_wait()
         sent: Awaitable[None] = self._site.notify(self, method, params)
         return sent
 
     def _may_wait(self) -> None:
+        """Raise LocalError in an inline function."""
         if self._where == "inline":
             raise LocalError(f"{self.method}: an inline function must not wait; register it without inline=True")
 
 
 _connections: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""Names for the peers whose anonymous callers store something."""
+"""Random names of the peers whose anonymous callers store something."""
 
 
 @functools.cache
-def _process(number: int) -> str:
-    """A name for this process beside others that share a store; `number`: its own, which a fork changes."""
+def _process_name(number: int) -> str:
+    """Return a random name of this process, unlike those of others that share a store. `number`: its process id, so
+    that a fork gets another name."""
     return os.urandom(16).hex()
 
 
 def store_of(context: Context[Any], session: str = "") -> CallStore:
     """Return the store of a call's caller, for `Context.store`. `session`: the name of a session that outlives
-    connections; "" without one."""
+    connections; "" without one. Raises LocalError as `Context.store` does."""
     from ..allowance import owner_of as sharer_of  # noqa: PLC0415  (the store is paid for only by what uses it)
     from ..store.calls import CallStore, owner_of  # noqa: PLC0415  (as above)
     from .binding.results import to_json  # noqa: PLC0415  (as above)
@@ -281,7 +284,7 @@ def store_of(context: Context[Any], session: str = "") -> CallStore:
         if context.peer is not None:
             session = _connections.setdefault(context.peer, os.urandom(16).hex())
         elif context.caller.scheme == "memory":  # a client of this process, whose channel has a name of its own
-            session = f"{_process(os.getpid())} {context.caller.remote}"
+            session = f"{_process_name(os.getpid())} {context.caller.remote}"
         else:
             raise UnfitCaller(
                 f"{context.method}: ctx.store belongs to a caller, and this one is anonymous and has no session: this "

@@ -1,13 +1,15 @@
-"""Runs the rest of a call beyond its request: an `InboundCall` that neither its request nor its channel ends.
+"""Runs the rest of a call beyond its request: an `InboundCall` that goes on after its request was answered, and after
+its channel was lost.
 
 Rules:
 
-- It is a call in flight until it ends: in `limits.calls` and `limits.calls_size`, and besides in
-  `limits.detached_calls`, in fair shares of its caller's owner.
-- It has the slot of its method that its request had: what waits for it in that request waits for no second slot.
-- Its time-out, its threads and what its Context can do are those of any call. What it sends outside its request goes to
-  the channel on which that came; on a wire without one nothing is sent.
-- A drain lets it go on as long as other calls in flight, and then ends it.
+- It is a call in flight until it ends: it counts in `limits.calls` and `limits.calls_size`, and also in
+  `limits.detached_calls`, which callers share fairly.
+- It takes over the slot that its request has of the method's `concurrency`. So a request that waits for its detached
+  call needs no second slot.
+- Its time-out, its threads and what its Context can do are those of any call. What it sends to the caller goes to the
+  channel on which the request came; on a wire without channels nothing is sent.
+- A drain waits for it as for other calls in flight, and then ends it.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ repeats: Repeats = Repeats(logging.getLogger("dragoman"))
 
 CANCELLED: Final = Refusal("cancelled", "Request cancelled")
 _NOTHING: Final = object()
+"""Stands for a result that is not there yet."""
 _OPTIONS: Final[dict[str, Rule]] = {
     "caller": instance(Caller, "a Caller") | NONE,
     "timeout": TIME | NONE | NOT_GIVEN,
@@ -45,7 +48,7 @@ _OPTIONS: Final[dict[str, Rule]] = {
 
 
 class DetachedCall:
-    """A call whose work goes on beyond its request. It is used on the event loop of that."""
+    """A call whose work goes on beyond its request. Use it on the event loop of the request."""
 
     __slots__ = ("_run",)
 
@@ -62,10 +65,10 @@ class DetachedCall:
 
     @property
     def result(self) -> Awaitable[Any]:
-        """Awaits its end: what `next` returned, or the exception that it raised. If it was ended, CallRefused with a
-        `refusal` of the kind "cancelled", "timed_out", "draining", or "busy" where its method has no slot for it. One
-        who stops waiting does not stop the call."""
-        return _End(self._run.future)
+        """An awaitable of what `next` returns. It raises what `next` raises, and CallRefused if the call was ended: the
+        kind of its `refusal` is "cancelled", "timed_out", "draining", or "busy" if its method had no slot for it. To
+        cancel the waiting does not end the call."""
+        return _Uncancellable(self._run.future)
 
     def cancel(self) -> None:
         """End it: `result` raises CallRefused at once, and its work is stopped as far as possible. No effect once it
@@ -73,8 +76,8 @@ class DetachedCall:
         self._run.end(CANCELLED)
 
 
-class _End:
-    """Awaits a future, and leaves it alone if the waiting is cancelled."""
+class _Uncancellable:
+    """An awaitable of a future's result; the future is not cancelled with the waiting."""
 
     __slots__ = ("_future",)
 
@@ -98,11 +101,11 @@ def detach(
     about: str,
 ) -> DetachedRun:
     """Run `next` with this call and these `params`, beyond the request of the call. Nothing of it runs before this
-    returns. `raw`: the params as JSON text; `caller`: None for that of the request; `timeout`: UNSET for that of the
-    method; `about`: for observers.
+    returns. `raw`: the params as JSON text; `caller`: None for that of the request; `timeout`: seconds, None for ever,
+    UNSET for that of the method; `about`: what it is about, for observers, who get the first 256 characters.
 
-    Raises CallRefused if too many calls are in flight, LocalError for a call that came without a loop, and for wrong
-    options.
+    Raises CallRefused if too many calls are in flight, LocalError for a call that runs in place, without an event loop,
+    and for wrong options.
     """
     check(f"{call.method} goes on", _OPTIONS, {"caller": caller, "timeout": timeout, "about": about})
     site = call.context._site
@@ -112,7 +115,7 @@ def detach(
     acceptor = _Acceptor(site, caller)
     acceptor.enter()
     method, slots = site.method, site.take_slot()
-    if slots is not None:  # the slot is its own
+    if slots is not None:  # it has its slot already, and must not wait for one
         method = msgspec.structs.replace(method, concurrency=None)
     run = DetachedRun(site, call, next, params, method, acceptor, timeout)
     run.use_slot(slots)
@@ -126,7 +129,8 @@ def detach(
 
 
 class _Acceptor:
-    """Counts one detached call, as what has accepted it."""
+    """The `CallAcceptor` of one detached call, which counts it in the limits until it ends. For observers it has the
+    number of the request's channel and the name of its session."""
 
     __slots__ = ("_dialect", "_number", "_owner", "_runner", "_session_name", "_size", "origin")
 
@@ -143,7 +147,7 @@ class _Acceptor:
         self._size = site.size
 
     def enter(self) -> None:
-        """Count it. Raises CallRefused if there is no room."""
+        """Count the call. Raises CallRefused if there is no room for it."""
         runner = self._runner
         limits = runner.service.limits
         most = min(limits.detached_calls, max(1, limits.calls // 2))
@@ -152,16 +156,17 @@ class _Acceptor:
         if not runner.detached.take(self._owner, 0.0):
             data = {"limit": "detached_calls", "allowed": most, "retry_after": 1}
             raise CallRefused(Refusal("busy", f"Busy: detached_calls allows {most} at once, in fair shares", data))
-        # its request was accepted, perhaps before draining began
+        # its request was accepted, perhaps before a drain began, so a drain does not refuse it
         refusal = runner.call_limit.enter(already_accepted=True, size=self._size)
         if refusal is not None:
             runner.detached.give_back(self._owner)
             raise CallRefused(refusal)
 
     def settle(self, call: InboundCall) -> None:
-        """No effect: no call is kept by id."""
+        """Do nothing: no detached call is found by an id."""
 
     def release(self, call: InboundCall) -> None:
+        """Count the call no more: its work has ended."""
         if self._runner.detached is not None:
             self._runner.detached.give_back(self._owner)
         self._runner.call_limit.leave(self._size)
@@ -193,21 +198,22 @@ class DetachedRun(InboundCall):
         )
         super().__init__(site.runner, method, message, acceptor, acceptor.origin, self._ended, site.size)
         self.future: asyncio.Future[Any] = site.loop.create_future()
-        """Gets what `next` returned, or why it ended."""
+        """Gets what `next` returned, or the exception that tells why the call ended."""
         self.stopped: asyncio.Future[None] = site.loop.create_future()
-        """Done when its work has really ended."""
+        """Done when its work has ended, which may be after `future` is done: a thread cannot be stopped."""
         self._call, self._next = call, next
         self._returned: Any = _NOTHING
         self._error: BaseException | None = None
         self._refusal: Refusal | None = None
 
     def use_slot(self, slots: Any) -> None:
-        """Hold a slot of its method, which it releases at its end."""
+        """Hold a slot of its method (None: there is none), and release it at the end of the work."""
         self._slots = slots
 
     def report(self, function: Callable[..., object], *arguments: Any) -> bool:
-        """Call a function on the loop, from where the handler runs; what it raises is logged. False if it is not
-        called: too many such calls are on their way from the handler's thread, or the call has ended."""
+        """Call a function on the loop, from the thread in which the handler runs; what it raises is logged. Return
+        False if it is not called, because too many such calls are on their way from the handler's thread, or this call
+        has ended."""
         if self.method.kind != "thread":
             return self._report(function, arguments)
         return not self._answered and self._hand_over(self._report, function, arguments)
@@ -222,8 +228,9 @@ class DetachedRun(InboundCall):
         return True
 
     async def _go_on(self, inner: Call) -> Any:
+        """Run `next`, as the handler of this call. Keeps what it returns or raises."""
         call, next = self._call, self._next
-        inner.context.values.update(call.context.values)  # what middleware around it has put there
+        inner.context.values.update(call.context.values)  # which outer middleware has set
         try:
             self._returned = await next(msgspec.structs.replace(call, params=inner.params, context=inner.context))
         except BaseException as error:
@@ -237,13 +244,14 @@ class DetachedRun(InboundCall):
 
     def _gone(self) -> None:
         super()._gone()
-        # no reference cycle after the end; the params may be none that the garbage collector looks into
+        # leave no reference cycle: the params may be Structs with gc=False, which the garbage collector does not follow
         self.seen, self._error = None, None
         self.method = msgspec.structs.replace(self.method, handler=None)
         self.message = msgspec.structs.replace(self.message, params=UNSET)
         self.stopped.set_result(None)
 
     def _ended(self, answer: AnyAnswer, /) -> None:
+        """Settle `future`, in place of delivering the answer, which nobody waits for."""
         if self.future.done():
             return
         error = self._error

@@ -30,8 +30,9 @@ from .binding.signature import name_of, runs_as
 logger: logging.Logger = logging.getLogger("dragoman")
 
 Make = Callable[[Any], AbstractAsyncContextManager[Any]]
+"""Makes the context manager of a lifespan that the user gave, for its app."""
 Part = Callable[[Mapping[Any, Any]], AbstractAsyncContextManager[Any]]
-"""Makes the context manager of a part, given the values of those before."""
+"""Makes the context manager of a part, given the values of the parts before it."""
 
 _EMPTY: Final[Mapping[Any, Any]] = {}
 
@@ -43,14 +44,18 @@ class _Span(Struct, eq=False):
     waiting: asyncio.Future[None]
     """Done when every part has been entered, or one could not be."""
     change: asyncio.Event = field(default_factory=asyncio.Event)
-    """Parts were added, or it is over."""
+    """Set when parts were added, and when it is over."""
     over: bool = False
+    """Whether it has to end, or has ended."""
     ready: int = -1
-    """The number of changes that it has seen."""
+    """The number of changes (`Lifespan._changes`) of which all parts are entered; -1: it has not begun, or has
+    ended."""
     users: int = 0
+    """What has started it on this loop and has not stopped it."""
     held: dict[Any, Any] = {}
-    """The values of its parts by key; None: the state."""
+    """The values of its parts by key; under None the state."""
     task: asyncio.Task[None] | None = None
+    """The task in which its parts are entered and left."""
 
 
 class Lifespan:
@@ -61,21 +66,24 @@ class Lifespan:
         self._dependencies = dependencies
         self._own: dict[Any, Part] = {}
         self._last_parts: dict[Any, Part] = {}
-        """Those of extensions."""
+        """The parts that are entered last: those of extensions."""
         self._above: weakref.WeakSet[Lifespan] = weakref.WeakSet()
+        """The lifespans that include this one."""
         self._changes = 0
+        """How often parts were added, here or in what is included."""
         self._spans: dict[asyncio.AbstractEventLoop, _Span] = {}
         self._last: _Span | None = None
+        """The span that was used last, which is found without a look at the others."""
 
     # -- its parts
 
     def around(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-        """The context manager that the user gave; its value is the state."""
+        """Add the context manager that the user gave, as the first part; its value is the state."""
         self._own[None] = lambda held: make()
         self.changed()
 
     def add_last(self, key: Any, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-        """Add a part that is entered after all others, and left before them."""
+        """Add a part that is entered after all others, and left before them. `key`: distinguishes it from them."""
         self._last_parts[key] = lambda held: make()
         self.changed()
 
@@ -88,12 +96,13 @@ class Lifespan:
         return [one.life for one in self._dependencies.included if one.life is not None]
 
     def changed(self) -> None:
-        """Parts were added; they are entered before the next call."""
+        """Note that parts were added: they are entered before the next call, here and where this is included."""
         self._changes += 1
         for one in tuple(self._above):
             one.changed()
 
     def _parts(self) -> dict[Any, Part]:
+        """Return all parts by key, in the order in which they are entered."""
         found = dict(self._own)
         for function, (step, steps) in self._dependencies.held().items():
             found[function] = lambda held, step=step, steps=steps: entered(step, held, steps)
@@ -105,7 +114,7 @@ class Lifespan:
     # -- on a loop
 
     def here(self) -> _Span | None:
-        """The span of the running loop, if it has begun."""
+        """Return the span of the running loop, if all its parts are entered; else None."""
         last = self._last
         loop = asyncio.get_running_loop()
         if last is None or last.loop is not loop:
@@ -113,7 +122,8 @@ class Lifespan:
         return last if last is not None and last.ready == self._changes else None
 
     def held(self, loop: asyncio.AbstractEventLoop | None = None) -> Mapping[Any, Any]:
-        """The values of its parts on a loop: the running one, or where there is none the only one."""
+        """Return the values of its parts on a loop; by default on the running one, or where none runs on the only one
+        that has a span. Empty if it has not begun."""
         if loop is None:
             loop = asyncio._get_running_loop()
             if loop is None:
@@ -125,12 +135,13 @@ class Lifespan:
         return _EMPTY if last is None else last.held
 
     async def start(self) -> None:
-        """Count one more user on this loop; returns once it has begun. Raises what it raised."""
+        """Count one more user on this loop, and return once it has begun. Raises what one of its parts raises."""
         span = await self.begin()
         span.users += 1
 
     async def begin(self) -> _Span:
-        """The span of this loop, begun; for a call that comes before any user. Raises what it raised."""
+        """Return the span of this loop once all its parts are entered, without counting a user: a call may come before
+        there is one. Raises what one of its parts raises."""
         loop = asyncio.get_running_loop()
         while (span := self._spans.get(loop)) is None or span.ready != self._changes or span.over:
             if span is None:
@@ -149,6 +160,7 @@ class Lifespan:
         return span
 
     async def _live(self, span: _Span) -> None:
+        """Enter the parts of a span, also those that are added later, and leave them once it is over."""
         try:
             async with AsyncExitStack() as stack:
                 while not span.over:
@@ -171,7 +183,7 @@ class Lifespan:
                             span.waiting.set_result(None)
                     await span.change.wait()
         finally:
-            if not span.waiting.done():  # a caller that waits for a part that was added begins it anew
+            if not span.waiting.done():  # who still waits, for a part that was added, begins a new span
                 span.waiting.set_result(None)
             span.ready = -1
             self._spans.pop(span.loop, None)
@@ -179,14 +191,15 @@ class Lifespan:
                 self._last = None
 
     async def _enter(self, span: _Span, stack: AsyncExitStack) -> None:
+        """Enter the parts that are not entered yet, also those that were added to what is included."""
         for key, part in self._parts().items():
             if key not in span.held:
                 span.held[key] = await stack.enter_async_context(part(span.held))
-        for one in self._included():  # what was added there since
+        for one in self._included():
             await one.begin()
 
     async def stop(self) -> None:
-        """Count one user less on this loop; the last one ends it, and waits for its end."""
+        """Count one user less on this loop; the last one ends it, and waits until its parts are left."""
         span = self._spans.get(asyncio.get_running_loop())
         if span is None or span.task is None:
             return
@@ -202,6 +215,7 @@ class Lifespan:
 
 @asynccontextmanager
 async def _using(other: Lifespan) -> AsyncIterator[None]:
+    """Be a user of another lifespan, that of what is included."""
     await other.start()
     try:
         yield
@@ -210,8 +224,9 @@ async def _using(other: Lifespan) -> AsyncIterator[None]:
 
 
 def managed(lifespan: Callable[..., Any], where: str) -> Make:
-    """A lifespan as the user gave it, as what makes a context manager; a bare async generator is one too. LocalError,
-    with what to write, for what can be none."""
+    """Return a function that makes the context manager of a lifespan as the user gave it, which may be a bare async
+    generator function. Raises LocalError, with what to write, for what cannot be a lifespan. `where`: begins the
+    error's text."""
     runs = runs_as(lifespan)
     name = name_of(lifespan)
     if runs in ("generator", "coroutine"):

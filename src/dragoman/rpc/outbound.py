@@ -1,7 +1,7 @@
-"""Outgoing calls: an `OutboundCall` each, until their answer, their time-out or the end of their channel, and what the
-far end sends meanwhile that names none of them.
+"""Outgoing calls, each an `OutboundCall` until its answer, its time-out or the end of its channel; and what the far end
+sends meanwhile that names none of them.
 
-These know their conversation and their clock, and no peer: `peer` is above them."""
+They know their conversation and their clock, but no peer, because `peer` imports this module."""
 
 from __future__ import annotations
 
@@ -28,27 +28,30 @@ logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
 
 PATIENCE = 1.0
-"""Seconds in which the real answer may follow an error without an id that can be about nothing but the one call in
-flight. Section 5.1 has a far end that could not read a request answer it so; then nothing else will come."""
+"""Seconds to wait for the real answer after an error without an id that can only be about the one call in flight. A far
+end that could not read a request answers it by such an error (section 5.1), and by nothing else."""
 
 decode_any: Callable[[Raw], Any] = msgspec.json.Decoder().decode
+"""Decodes a result to plain Python values."""
 
 
 def decoder_of(result: Any) -> Callable[[Raw], Any] | None:
-    """Return the decoder for results of this type. Raises LocalError for a type that no JSON can be decoded to."""
+    """Return the decoder for results of this type; None for Raw, which is not decoded. Raises LocalError for a type
+    that no JSON can be decoded to."""
     return None if result is Raw else decode_any if result is Any else result_decoder(result)
 
 
 OutboundCalls: TypeAlias = "Conversation[Any, OutboundCall]"
 
 
-IS_MCP: Final = (
+MCP_NOTE: Final = (
     "this is an MCP server: dragoman.mcp.Client speaks to it; on the command dragoman tools and dragoman tool do"
 )
+"""The note on an error that only MCP servers send."""
 
 
-def of_mcp(error: Exception) -> bool:
-    """Whether an error that came over HTTP is one with which MCP servers alone answer: it misses a session, or has a
+def is_mcp_error(error: Exception) -> bool:
+    """Return whether an error that came over HTTP is one that only MCP servers send: it demands a session, or has a
     code of MCP."""
     if not isinstance(error, RpcError):
         return False
@@ -58,10 +61,11 @@ def of_mcp(error: Exception) -> bool:
 _SESSION: Final = re.compile(
     r"(?i)missing\W+(?:mcp.)?session|mcp-session-id\b.*(?:missing|required)|no valid session id"
 )
+"""Matches the message of an error that demands a session."""
 
 
-def of_other_loop(method: str) -> LocalError:
-    """The error of what is sent from another event loop than that of its peer."""
+def wrong_loop(method: str) -> LocalError:
+    """Return the error for what is sent from another event loop than its peer's."""
     return LocalError(
         f"{method}: this peer belongs to another event loop, on which it was connected: connect one on this loop; from "
         "another thread use asyncio.run_coroutine_threadsafe(peer.call(...), loop) or loop.call_soon_threadsafe, or a "
@@ -74,27 +78,35 @@ def _nothing_came(call: OutboundCall) -> str:
 
 
 class OutboundCall(Struct, eq=False):
-    """One outgoing call. The `Outgoing` of its message."""
+    """One outgoing call. It is the `Outgoing` of its message."""
 
     conversation: OutboundCalls
-    """Where it is in flight, among others."""
+    """The calls in flight, of which it is one."""
     clock: DeadlineClock
     method: str
     decoder: Callable[[Raw], Any] | None
-    """None: the result is wanted as JSON text, which was checked with its answer."""
+    """Decodes its result; None: it is wanted as JSON text, which was checked with its answer."""
     timeout: float | None
+    """Seconds without an answer or progress; None: for ever."""
     on_progress: Callable[[Any], object] | None = None
+    """Gets each value of progress."""
     extra: Any = None
+    """What its caller gives to the channel alone."""
     reply_stream: Speak | None = None
+    """Sends its message, where it can, in place of the channel."""
     give_up: Callable[[OutboundCall], str] = _nothing_came
-    """Tells the far end that its answer is not waited for, and returns what came meanwhile and named no call, for the
-    text of its error; "" for nothing. Set before its time begins."""
+    """Cancels it at the far end, and returns what came meanwhile and named no call, for the text of its error; "" for
+    nothing. Set before its time begins."""
     batch: object = None
     """Equal for the calls of one batch; None: the call is in none."""
     id: int = 0
+    """Its id, once it is registered."""
     message: bytes = b""
+    """Its text, once it is registered."""
     until: float | None = None
+    """When it ends at the latest, on the loop's clock; None: progress may extend it for ever."""
     abandon: Callable[[], None] | None = None
+    """Set by the channel: called when its answer is not waited for any more."""
     seen: Departure | None = None
     """Notifies observers, where there are some."""
     untaken: bool = False
@@ -103,7 +115,7 @@ class OutboundCall(Struct, eq=False):
     """Its result, once it has succeeded."""
     _error: Exception | None = None
     _future: asyncio.Future[Any] | None = None
-    """None where the answer came at once, which needs no time-out either."""
+    """Its outcome, for one who waits; None: nobody has waited, so it has no time-out either."""
 
     @property
     def group(self) -> object:
@@ -112,13 +124,13 @@ class OutboundCall(Struct, eq=False):
 
     @property
     def left(self) -> float | None:
-        """Seconds until its time is up. Before it is awaited its whole time is left."""
-        left = self._span(self.timeout) if self._future is None else self.clock.left(self)
+        """Seconds until its time is up; None: it has no time-out. Before it is awaited its whole time is left."""
+        left = self._shortened(self.timeout) if self._future is None else self.clock.left(self)
         return None if left is None else max(left, 0.0)
 
     @property
     def future(self) -> asyncio.Future[Any]:
-        """Its outcome."""
+        """Its outcome: the result, or the error."""
         future = self._future
         if future is None:
             future = self._future = self.clock.loop.create_future()
@@ -130,7 +142,7 @@ class OutboundCall(Struct, eq=False):
 
     @property
     def settled(self) -> bool:
-        """Whether the call does not wait for an answer."""
+        """Whether the call waits for no answer any more."""
         future = self._future
         return self.result is not UNSET or self._error is not None or (future is not None and future.done())
 
@@ -140,11 +152,11 @@ class OutboundCall(Struct, eq=False):
         return isinstance(self._error, CallTimeout)
 
     def awaits(self, id: Any) -> bool:
-        """Whether an answer with this id is its own."""
+        """Return whether an answer with this id is its own."""
         return self.id == (id if type(id) is int else key(id))
 
     def settle(self, raw: Any) -> None:
-        """The result has come."""
+        """Take its result, and decode it; a result that does not fit fails it with BadAnswer."""
         decode, future = self.decoder, self._future
         if future is not None:
             self.clock.drop(self)
@@ -165,11 +177,12 @@ class OutboundCall(Struct, eq=False):
             self.seen.end("result")
 
     def failed(self, why: Exception) -> None:
-        """No result will come."""
+        """Fail it, and remove it from the calls in flight: no answer will come."""
         self.conversation.forget(self.id)
         self.fail(why)
 
     def fail(self, why: Exception) -> None:
+        """End it with an error; no effect once it has ended."""
         if isinstance(why, MethodNotFound):
             why.method = self.method
         self.clock.drop(self)
@@ -183,30 +196,31 @@ class OutboundCall(Struct, eq=False):
     # -- its time
 
     def hold(self) -> None:
-        """Its time stands still; `until` does not move."""
+        """Stop its time-out for now; `until` does not change."""
         self.clock.drop(self)
 
     def resume(self) -> None:
-        """Its time begins anew."""
+        """Begin its time-out anew."""
         if not self.settled:
             self.wait(self.timeout)
 
     def wait(self, seconds: float | None) -> None:
-        """Its time begins now: this many seconds (None: any number), but not beyond `until`."""
+        """Begin its time-out: it ends after this many seconds (None: never), and at `until` at the latest."""
         if self.until is not None:
-            seconds = self._span(seconds)
+            seconds = self._shortened(seconds)
         if seconds is not None:
             self.clock.set(self, seconds)
 
-    def _span(self, seconds: float | None) -> float | None:
+    def _shortened(self, seconds: float | None) -> float | None:
+        """Return these seconds, or those until `until` if they are fewer. None: any number."""
         if self.until is None:
             return seconds
         left = max(self.until - self.clock.now(), 0)
         return left if seconds is None else min(seconds, left)
 
     def progressed(self, value: Any, longest: float | None) -> None:
-        """The far end reports progress, which begins its time-out again, for at most `longest` seconds from the first
-        (None: any number)."""
+        """Take progress of the far end: begin the time-out again, for at most `longest` seconds from the first progress
+        (None: any number), and report the value."""
         if self.timeout is not None and self._future is not None:
             if self.until is None and longest is not None:
                 self.until = self.clock.now() + max(longest, self.timeout)
@@ -218,9 +232,10 @@ class OutboundCall(Struct, eq=False):
                 repeats.error("on_progress of %r failed", self.method, exc_info=True)
 
     def expired(self) -> None:
-        """Time is up, unless the far end has called us since, which may be about this call: users are slow.
+        """Fail it with CallTimeout, because its time is up. But begin the time-out again if a call of the far end is in
+        flight that came after this one was sent: it may be a question about this one, and users are slow.
 
-        Earlier questions do not count: their handlers may be waiting for this very call.
+        Calls that came earlier do not count, because their handlers may wait for this one.
         """
         now = self.clock.now()
         newest = next(reversed(self.conversation.inbound.values()), None)
@@ -247,27 +262,30 @@ class BatchHandle:
 
     @property
     def left(self) -> float | None:
-        """The time of one is that of all."""
+        """Seconds until their time is up, which is the same for all; None: they have no time-out."""
         return self.pendings[0].left
 
     @property
     def settled(self) -> bool:
-        """Whether none of them waits for an answer."""
+        """Whether none of them waits for an answer any more."""
         return all(pending.settled for pending in self.pendings)
 
     def awaits(self, id: Any) -> bool:
-        """Whether an answer with this id is that of one of them."""
+        """Return whether an answer with this id is that of one of them."""
         return any(pending.awaits(id) for pending in self.pendings)
 
     def failed(self, why: Exception) -> None:
+        """Fail all of them."""
         for pending in self.pendings:
             pending.failed(why)
 
     def hold(self) -> None:
+        """Stop the time-outs of all for now."""
         for pending in self.pendings:
             pending.hold()
 
     def resume(self) -> None:
+        """Begin the time-outs of all anew."""
         for pending in self.pendings:
             pending.resume()
 
@@ -276,16 +294,17 @@ class Note(Struct, frozen=True):
     """A message of the far end that names no call."""
 
     words: str
+    """What came, for the text of an error."""
     error: Exception | None = None
-    """The error, where it was one."""
+    """The error, if it was one."""
     call: Outgoing | None = None
-    """The call in whose exchange it came; it is about no other."""
+    """The call in whose exchange it came, and about which alone it can be; None: it came on the channel."""
     after: int = 0
     """The id of the last call that had been sent."""
 
 
 class Notes:
-    """What the far end sent while calls were in flight, and named none of them: the last of it is kept."""
+    """Keeps the last message of the far end that came while calls were in flight and named none of them."""
 
     __slots__ = ("_conversation", "_last", "_loop", "_remote")
 
@@ -296,8 +315,8 @@ class Notes:
         self._remote = ""
 
     def keep(self, note: Note, level: int, remote: str) -> None:
-        """Keep what may be about a call in flight: the real answer is still waited for. `level`: of its first line in
-        the log."""
+        """Keep a message that may be about a call in flight, and go on waiting for the real answer. `level`: of its
+        line in the log, if it is the first."""
         conversation = self._conversation
         waited = bool(conversation.outbound)
         logger.log(level if waited and self._last is None else logging.DEBUG, "%s: %s", remote, note.words)
@@ -309,18 +328,19 @@ class Notes:
             self._loop.call_later(PATIENCE, self._unclaimed, note)
 
     def clear(self) -> None:
-        """Forget it: another channel begins."""
+        """Forget the message: another channel begins."""
         self._last = None
 
     def about(self, pending: OutboundCall) -> str:
-        """Return what came while this call waited, for its error; "" for nothing."""
+        """Return what came while this call waited, for the text of its error; "" for nothing."""
         note = self._last
         if note is None or pending.id > note.after or not (note.call is None or note.call.awaits(pending.id)):
             return ""
         return f"; meanwhile {note.words}"
 
     def claim(self) -> None:
-        """Fail the one call, or the one batch, in flight with an error without an id: no other answer is to come."""
+        """Fail the one call, or the one batch, in flight with the error without an id that came, if one did: no other
+        answer is to come."""
         note = self._last
         if note is None or note.error is None or note.call is not None:
             return
@@ -328,7 +348,7 @@ class Notes:
             fail_only(self._conversation, note.error, self._remote)
 
     def _unclaimed(self, note: Note) -> None:
-        """Nothing else came within `PATIENCE`."""
+        """Let the error be the answer, because nothing else came within `PATIENCE`."""
         if note is self._last and not self._conversation.notified:
             self.claim()
 

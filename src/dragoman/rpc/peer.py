@@ -1,7 +1,7 @@
 """The peer: one end of a channel, by which the far end is called, with single calls, notifications and batches.
 
-What `connect` and serving make is a `ChannelPeer`, which takes calls too. This module knows neither what runs calls nor
-a service: a call's `Context`, which is below these, names the peer that it came in on."""
+What `connect` and serving make is a `ChannelPeer`, which takes calls too. This module imports neither what runs calls
+nor a service, because a call's `Context`, on which these depend, names the peer that the call came in on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .deadlines import DeadlineClock
 from .middleware import Call, Middleware, Next, chain
 from .notifications import Notifications
 from .observing import Departure, ServiceWatch, Speak
-from .outbound import BatchHandle, Notes, OutboundCall, decode_any, decoder_of, of_other_loop
+from .outbound import BatchHandle, Notes, OutboundCall, decode_any, decoder_of, wrong_loop
 from .proxy import Proxy, proxy
 
 running_loop: Final = asyncio._get_running_loop
@@ -71,13 +71,14 @@ class Peer:
         self._timeout: float | None = timeout
         """Seconds for a call that names none; None: for ever."""
         self._longest: float | None = None
-        """Most seconds from the first progress of a call of ours, which begins its time-out again; None: any number."""
+        """Seconds for which progress may extend a call of ours, counted from the first progress; None: any number."""
         self._dialect: Dialect = dialect
         """The far end's conventions for refusals, cancels and progress."""
         self._v1: bool = v1
-        """It writes JSON-RPC 1.0."""
+        """Whether it writes JSON-RPC 1.0."""
         self._middleware: tuple[Middleware, ...] = tuple(middleware)
-        self._chain = chain(self._middleware, self._unchained) if middleware else None
+        self._chain = chain(self._middleware, self._send_past_middleware) if middleware else None
+        """Makes a call or sends a notification through the middleware; None without any."""
         self._conversation: Conversation[Any, OutboundCall] = Conversation(limits)
         """The calls in flight; they belong to the peer, not to its channel."""
         self._channel: Channel | None = None
@@ -85,16 +86,17 @@ class Peer:
         self._number: int = 0
         """The number of its channel, for observers."""
         self._why: ChannelError | None = None
+        """Why the last channel is over; None while there is a channel, and before the first."""
         self._online: asyncio.Future[None] | None = None
-        """Done when it has another channel; None while calls are taken on the one it has, and where none will come."""
+        """Done when it has another channel; None while it sends on the one it has, and when no other will come."""
         self._on_lost: Callable[[ChannelError], bool] | None = None
-        """Called when a channel is lost: whether another will be attached."""
+        """Called when a channel is lost; returns whether another will be attached."""
         self._outside = False
-        """Its channel leaves the process: what comes from another loop is refused before it is sent."""
+        """Whether its channel leaves the process; then a call from another event loop is refused before it is sent."""
         self._listeners: WeakSet[Notifications] | tuple[()] = ()
         """The iterators that get the far end's notifications."""
         self._notes: Notes | None = None
-        """What came and named no call."""
+        """Keeps what came and named no call; None: nothing did."""
 
     @property
     def _session_name(self) -> str:
@@ -108,17 +110,17 @@ class Peer:
 
     @property
     def closed(self) -> bool:
-        """True when nothing more can ever be sent."""
+        """Whether nothing more can ever be sent."""
         return self._channel is None and self._why is not None and self._online is None
 
     @property
     def ending(self) -> ChannelError | None:
-        """How the channel was lost; None when we closed it, or while it lives."""
+        """Why the channel was lost; None while it lives, and after we closed it."""
         return None if isinstance(self._why, Closed) else self._why
 
     @property
     def _watch(self) -> ServiceWatch | None:
-        """Its observers, where it has some."""
+        """Notifies its observers; None without any."""
         watch: ServiceWatch | None = self._runner.service._watch
         return watch
 
@@ -219,7 +221,7 @@ class Peer:
     async def _chained(self, handler: Next, call: Call) -> Any:
         return await handler(call)
 
-    async def _unchained(self, call: Call) -> Any:
+    async def _send_past_middleware(self, call: Call) -> Any:
         """Make a call or send a notification past the middleware. Raises what `call` and `notify` raise."""
         if call.options is None or call.options is BROADCAST:
             return await self._notify(call.method, call.params, call.options is BROADCAST)
@@ -229,7 +231,7 @@ class Peer:
         return await self._call(None, call.method, call.params, *call.options)
 
     async def _watched(self, watch: ServiceWatch, method: str, *call: Any) -> Any:
-        """Make a call of which observers are notified, also where something keeps it from being sent."""
+        """Make a call, and notify observers of it, also if it cannot be sent."""
         with watch.calling(self, method) as seen:
             return await self._call(seen, method, *call)
 
@@ -245,12 +247,13 @@ class Peer:
         extra: Any,
         reply_stream: Speak | None,
     ) -> Any:
+        """Make a call, as `call` describes it. `seen`: notifies observers."""
         if timeout is UNSET:
             timeout = self._timeout
         elif type(timeout) is not float or not timeout > 0:
             check(method, {"timeout": CALL_TIME}, {"timeout": timeout})
         if self._outside and running_loop() is not self._loop:
-            raise of_other_loop(method)
+            raise wrong_loop(method)
         pending = OutboundCall(
             self._conversation,
             self._clock,
@@ -265,7 +268,9 @@ class Peer:
             pending.until = self._loop.time() + total
         channel = self._channel
         if channel is None or not channel.writable:
-            await self._ready(total if timeout is None or (total is not None and total < timeout) else timeout)
+            await self._wait_until_writable(
+                total if timeout is None or (total is not None and total < timeout) else timeout
+            )
         if seen is not None:
             pending.seen, pending.extra = seen, seen.with_headers(extra)
         self._register(pending, params)
@@ -284,11 +289,11 @@ class Peer:
             self._conversation.forget(pending.id)
             self._clock.drop(pending)
             if type(error) is RuntimeError and running_loop() is not self._loop:
-                raise of_other_loop(method) from None
+                raise wrong_loop(method) from None
             raise
 
     def _register(self, pending: OutboundCall, params: Any) -> None:
-        """Give a call its id and its text. Raises LocalError for params that are not JSON."""
+        """Give a call its id and its text. Raises LocalError for params that cannot be written as JSON."""
         pending.id = self._conversation.expect(pending)
         try:
             if callable(params):
@@ -302,16 +307,18 @@ class Peer:
             raise
 
     def _encode(self, method: str, params: Any, id: Any) -> bytes:
-        """The text of a call, or of a notification where `id` is UNSET. Raises LocalError."""
+        """Return the text of a call, or of a notification if `id` is UNSET. Raises LocalError for params that cannot be
+        written as JSON, or are too large."""
         return encode_call(method, params, id, v1=self._v1, limits=self._limits)
 
     def _transmit(self, raw: bytes, call: Any) -> None:
-        """Send the text of a call, on its reply stream where it has one. Raises ChannelError without a channel."""
+        """Send the text of a call, on its reply stream if it has one; `call`: None for a notification. Raises
+        ChannelError without a channel."""
         if call is not None and call.reply_stream is not None and call.reply_stream(raw):
             return
         channel = self._channel
         if channel is None:
-            raise self._gone()
+            raise self._channel_error()
         if call is None:
             self._conversation.notified = True
         elif self._conversation.half_closed:
@@ -323,20 +330,22 @@ class Peer:
         except ChannelError:
             if self._on_lost is None or not channel.duplex or not isinstance(call, OutboundCall):
                 raise
-            call.untaken = True  # it is over, and `ended` is called next
+            call.untaken = True  # the channel is over, and `ended` is called next
 
-    def _gone(self) -> ChannelError:
+    def _channel_error(self) -> ChannelError:
+        """Return the error of what cannot be sent, because there is no channel."""
         return again(self._why) if self._why is not None else Closed("the peer has no channel")
 
-    async def _ready(self, timeout: float | None) -> Channel:
-        """The channel, once it is connected and takes more."""
+    async def _wait_until_writable(self, timeout: float | None) -> Channel:
+        """Wait until a channel is connected and takes more, and return it. Raises CallTimeout after `timeout` seconds
+        (None: never), ChannelError if no channel will come."""
         try:
             async with asyncio.timeout(timeout):
                 while self._channel is None or not self._channel.writable or self._online is not None:
                     if self._online is not None:
                         await asyncio.shield(self._online)
                     elif self._channel is None:
-                        raise self._gone()
+                        raise self._channel_error()
                     else:
                         await self._channel.flush()
         except TimeoutError:
@@ -345,7 +354,8 @@ class Peer:
         return self._channel
 
     def _abandon(self, pending: OutboundCall) -> None:
-        """Tell the far end that the call does not wait for its answer any more."""
+        """Wait no more for the answer to a call, and cancel it at the far end if the dialect has a message for that. No
+        effect if it is not in flight."""
         if not self._conversation.forget(pending.id):
             return
         if pending.abandon is not None:
@@ -368,19 +378,19 @@ class Peer:
                 watch.notified(self, dialect.cancel, message, sent)
 
     def _stop_waiting(self, pending: OutboundCall) -> str:
-        """Tell the far end that the time of a call is up; return what came meanwhile and named no call."""
+        """Cancel a call at the far end, and return what came while it waited and named no call; "" for nothing."""
         self._abandon(pending)
         return self._meanwhile(pending)
 
     def _meanwhile(self, pending: OutboundCall) -> str:
-        """Return what came while this call waited and named no call, for its error; "" for nothing."""
+        """Return what came while this call waited and named no call, for the text of its error; "" for nothing."""
         return "" if self._notes is None else self._notes.about(pending)
 
     # -- notifications, batches and proxies
 
     async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
-        """Send a notification; returns when the wire has taken it. `broadcast`: to all workers at the address, on wires
-        that have several (brokers). Raises ChannelError, CallTimeout, LocalError."""
+        """Send a notification, and return when the wire has taken it. `broadcast`: send it to all workers at the
+        address, on wires that have several (brokers). Raises ChannelError, CallTimeout, LocalError."""
         if self._chain is not None:
             await self._chain(Call(method, params, UNSET, self, BROADCAST if broadcast else None))
         else:
@@ -389,16 +399,17 @@ class Peer:
     async def _notify(self, method: str, params: Any, broadcast: bool = False) -> None:
         watch = self._watch
         if watch is None:
-            await self._send_note(method, params, broadcast, None)
+            await self._send_notification(method, params, broadcast, None)
             return
         with watch.notifying(self, method) as seen:
-            await self._send_note(method, params, broadcast, seen)
+            await self._send_notification(method, params, broadcast, seen)
 
-    async def _send_note(self, method: str, params: Any, broadcast: bool, seen: Departure | None) -> None:
+    async def _send_notification(self, method: str, params: Any, broadcast: bool, seen: Departure | None) -> None:
+        """Send a notification, as `notify` describes it. `seen`: notifies observers."""
         if running_loop() is not self._loop:
-            raise of_other_loop(method)
+            raise wrong_loop(method)
         if self._channel is None or not self._channel.writable or self._online is not None:
-            await self._ready(self._timeout)
+            await self._wait_until_writable(self._timeout)
         if seen is None:
             raw = self._encode(method, params, UNSET)
         else:
@@ -417,10 +428,11 @@ class Peer:
             await channel.flush()
 
     def batch(self, *, timeout: float | UnsetType | None = UNSET) -> OutgoingBatch:
-        """Several calls in one message: `async with peer.batch() as batch: total = batch.call("sum", [1, 2])`.
+        """Return a batch, which sends several calls in one message:
+        `async with peer.batch() as batch: total = batch.call("sum", [1, 2])`.
 
-        It is sent at the end of the block, which waits for every answer; then `total.result()` or
-        `await total` gives the result or raises the error of that one call.
+        It is sent at the end of the block, which waits for every answer; then `total.result()` or `await total`
+        returns the result of that one call, or raises its error. `timeout`: seconds, as for `call`.
         """
         return OutgoingBatch(self, self._timeout if timeout is UNSET else timeout)
 
@@ -429,14 +441,15 @@ class Peer:
     @overload
     def proxy(self, protocol: None = None, *, prefix: str = "") -> Proxy: ...
     def proxy(self, protocol: Any = None, *, prefix: str = "") -> Any:
-        """The far end as an object: `peer.proxy(Calculator)` with a Protocol class of `async def` methods, typed
-        and checked by it; without one any attribute is a method, `peer.proxy().math.add(1, 2)` calls `math.add`."""
+        """Return the far end as an object: `peer.proxy(Calculator)` takes a Protocol class of `async def` methods, by
+        which calls are typed and checked; without one any attribute is a method: `peer.proxy().math.add(1, 2)`
+        calls `math.add`. `prefix`: begins the names of the methods that are called."""
         return proxy(self.call, protocol, prefix)
 
     def notifications(self, method: str | None = None) -> Notifications:
-        """The far end's notifications from now on, of all methods or of one, as an async iterator.
+        """Return an async iterator of the far end's notifications from now on, of all methods or of one.
 
-        It ends when the peer is closed and raises the channel's ending when it is lost.
+        It ends when the peer is closed, and raises ChannelError when the channel is lost.
         """
         if not self._listeners:
             self._listeners = WeakSet()
@@ -465,25 +478,25 @@ class BatchResult(Generic[T]):
         return self._future.__await__()
 
     def result(self) -> T:
-        """The result. Raises the call's error; LocalError before the call is over."""
+        """Return the call's result. Raises the call's error; LocalError before the call is over."""
         if not self._future.done():
             raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
         self._batch.noticed()
         return self._future.result()
 
     def exception(self) -> BaseException | None:
-        """The call's error, None if it has a result. Raises LocalError before the call is over."""
+        """Return the call's error; None if it has a result. Raises LocalError before the call is over."""
         if not self._future.done():
             raise LocalError("a batch is sent at the end of its block: its calls have no results yet")
         self._batch.noticed()
         return self._future.exception()
 
     def done(self) -> bool:
-        """Whether the call is over."""
+        """Return whether the call is over."""
         return self._future.done()
 
     def cancelled(self) -> bool:
-        """Whether the block was left by an exception, so that nothing was sent."""
+        """Return whether the block was left by an exception, so that nothing was sent."""
         return self._future.cancelled()
 
 
@@ -497,12 +510,12 @@ class OutgoingBatch:
         self._messages: list[bytes] = []
         self._pendings: list[OutboundCall] = []
         self._group = object()  # not the batch itself, which refers to its calls
-        self._tasks: list[asyncio.Task[Any]] = []
-        self._missing: set[int] = set()  # tasks that are still in their middleware, on the way out
-        self._through: asyncio.Future[None] | None = None
-        self._gone = False
+        self._tasks: list[asyncio.Task[Any]] = []  # with middleware: those of its calls and notifications
+        self._in_middleware: set[int] = set()  # indexes of tasks that have not passed their middleware yet
+        self._all_passed: asyncio.Future[None] | None = None  # done when none is in its middleware any more
+        self._sent = False
         self._seen = None if peer._watch is None else peer._watch.batching(peer)
-        self._notes: list[tuple[Departure, bytes]] = []  # its notifications, where there are observers
+        self._notifications: list[tuple[Departure, bytes]] = []  # its notifications, where there are observers
         self._block: asyncio.Task[Any] | None = None  # the task that is inside the block
         self._fault: asyncio.Future[Any] | None = None  # holds the first error, until one of the results is looked at
 
@@ -517,57 +530,62 @@ class OutgoingBatch:
     def call(self, method: str, params: Any = ..., *, result: Any = ...) -> BatchResult[Any]: ...
     def call(self, method: str, params: Any = UNSET, *, result: Any = Any) -> BatchResult[Any]:
         """Add a call; its result is available after the block. Raises LocalError outside the block."""
-        self._inside(method)
+        self._check_inside(method)
         if self._peer._middleware:
             options = (result, self._timeout, None, None, None, None)
-            return BatchResult(self, self._surrounded(Call(method, params, UNSET, self._peer, options)))
+            return BatchResult(self, self._run_middleware(Call(method, params, UNSET, self._peer, options)))
         return BatchResult(self, self._add(method, params, result).future)
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Add a notification. Raises LocalError outside the block."""
-        self._inside(method)
+        self._check_inside(method)
         if self._peer._middleware:
-            self._surrounded(Call(method, params, UNSET, self._peer))
+            self._run_middleware(Call(method, params, UNSET, self._peer))
         else:
-            self._note(method, params)
+            self._add_notification(method, params)
 
-    def _inside(self, method: str) -> None:
+    def _check_inside(self, method: str) -> None:
+        """Raise LocalError outside the block."""
         if self._block is None:
             raise LocalError(f"{method}: a batch is filled within its block: `async with peer.batch() as batch:`")
 
-    def _note(self, method: str, params: Any) -> None:
+    def _add_notification(self, method: str, params: Any) -> None:
+        """Add the text of a notification to the message."""
         peer = self._peer
         if self._seen is None or peer._watch is None:
             self._messages.append(peer._encode(method, params, UNSET))
             return
         seen = peer._watch.notifying(peer, method, self._seen.seen)
         raw = seen.encoded(peer._encode, params, UNSET)
-        self._notes.append((seen, raw))
+        self._notifications.append((seen, raw))
         self._messages.append(raw)
 
     def _add(self, method: str, params: Any, result: Any) -> OutboundCall:
+        """Add the text of a call to the message, and return the call."""
         peer, decoder = self._peer, decoder_of(result)
         pending = OutboundCall(peer._conversation, peer._clock, method, decoder, self._timeout, batch=self._group)
         if self._seen is not None and peer._watch is not None:
             pending.seen = peer._watch.calling(peer, method, self._seen.seen)
         peer._register(pending, params)
-        peer._conversation.forget(pending.id)  # until it is sent, nothing that happens to the channel concerns it
+        peer._conversation.forget(pending.id)  # what happens to the channel before it is sent does not concern it
         self._pendings.append(pending)
         self._messages.append(pending.message)
         return pending
 
-    def _surrounded(self, call: Call) -> asyncio.Task[Any]:
+    def _run_middleware(self, call: Call) -> asyncio.Task[Any]:
+        """Begin the middleware of a call or notification in a task, which adds it to the message, and return the
+        task."""
         index = len(self._tasks)
 
         async def last(call: Call) -> Any:
-            if self._gone:  # a second try
-                return await self._peer._unchained(call)
+            if self._sent:  # middleware tries again: this call goes alone
+                return await self._peer._send_past_middleware(call)
             pending = None
             if call.options is None:
-                self._note(call.method, call.params)
+                self._add_notification(call.method, call.params)
             else:
                 pending = self._add(call.method, call.params, call.options[0])
-            self._arrived(index)
+            self._passed(index)
             return None if pending is None else await pending.future
 
         async def run() -> Any:
@@ -575,21 +593,22 @@ class OutgoingBatch:
 
         task = self._peer._loop.create_task(run())
         self._tasks.append(task)
-        self._missing.add(index)
-        task.add_done_callback(lambda _: self._arrived(index))
+        self._in_middleware.add(index)
+        task.add_done_callback(lambda _: self._passed(index))
         return task
 
-    def _arrived(self, index: int) -> None:
-        self._missing.discard(index)
-        if not self._missing and self._through is not None and not self._through.done():
-            self._through.set_result(None)
+    def _passed(self, index: int) -> None:
+        """Note that a task has passed its middleware, or has ended in it."""
+        self._in_middleware.discard(index)
+        if not self._in_middleware and self._all_passed is not None and not self._all_passed.done():
+            self._all_passed.set_result(None)
 
     if not TYPE_CHECKING:
         __enter__ = __exit__ = only_async("peer.batch()", "")
 
     async def __aenter__(self) -> OutgoingBatch:
         if asyncio.get_running_loop() is not self._peer._loop:
-            raise of_other_loop("a batch")
+            raise wrong_loop("a batch")
         self._block = asyncio.current_task()
         return self
 
@@ -598,12 +617,12 @@ class OutgoingBatch:
     ) -> None:
         self._block = None
         if kind is not None:
-            await self._dropped()
+            await self._drop()
             return
         try:
-            if self._missing:
-                self._through = self._peer._loop.create_future()
-                await self._through
+            if self._in_middleware:
+                self._all_passed = self._peer._loop.create_future()
+                await self._all_passed
             if self._messages:
                 await self._send()
             if self._tasks:
@@ -613,12 +632,12 @@ class OutgoingBatch:
             for pending in self._pendings:
                 pending.fail(fault if isinstance(fault, Exception) else Closed("the batch was cancelled"))
                 pending.future.cancelled() or pending.future.exception()
-            await self._dropped()
+            await self._drop()
             raise
 
     def _gather_faults(self) -> None:
-        """A failure of a batch is logged once, not for each call: a program that has looked at any of the results
-        has seen that the wire failed, and asyncio would write a traceback for each of the others."""
+        """Keep the first failure in `_fault`, for asyncio to log it if the program looks at no result. A program that
+        looks at one of them has seen that the wire failed, and needs no traceback for each of the others."""
         futures: list[asyncio.Future[Any]] = [*self._tasks] or [pending.future for pending in self._pendings]
         faults = [fault for one in futures if not one.cancelled() and (fault := one.exception()) is not None]
         if faults:
@@ -626,16 +645,18 @@ class OutgoingBatch:
             self._fault.set_exception(faults[0])
 
     def noticed(self) -> None:
-        """The program looks at one of the results."""
+        """Note that the program looks at one of the results, so that no failure has to be logged."""
         fault, self._fault = self._fault, None
         if fault is not None:
             fault.exception()
 
-    async def _dropped(self) -> None:
+    async def _drop(self) -> None:
+        """Cancel all calls of a batch that is not sent, or failed."""
         for pending in self._pendings:
             pending.future.cancel()
         if self._seen is not None:
-            for seen in (*(seen for seen, _ in self._notes), *(one.seen for one in self._pendings), self._seen):
+            notified = (seen for seen, _ in self._notifications)
+            for seen in (*notified, *(one.seen for one in self._pendings), self._seen):
                 if seen is not None:
                     seen.end("cancelled", "its block was left")
         if not self._tasks:
@@ -647,8 +668,9 @@ class OutgoingBatch:
             task.cancelled() or task.exception()
 
     async def _send(self) -> None:
+        """Send the message, and wait for the answers to all calls."""
         peer = self._peer
-        self._gone = True
+        self._sent = True
         raw = join(self._messages)
         if len(raw) > peer._limits.response_size:
             raise LocalError(f"the batch has {len(raw)} bytes, response_size allows {peer._limits.response_size}")
@@ -657,17 +679,17 @@ class OutgoingBatch:
             out.extra = self._seen.with_headers(None)
         try:
             if peer._channel is None or not peer._channel.writable:
-                await peer._ready(self._timeout)
+                await peer._wait_until_writable(self._timeout)
             for pending in self._pendings:
                 peer._conversation.outbound[pending.id] = pending
                 pending.give_up = peer._stop_waiting
                 pending.wait(self._timeout)
             if self._seen is not None:
-                self._starts(self._seen, raw)
+                self._report_start(self._seen, raw)
             if len(self._messages) > len(self._pendings):
                 peer._conversation.notified = True
             peer._transmit(raw, out if self._pendings else None)
-            for seen, _ in self._notes:
+            for seen, _ in self._notifications:
                 seen.end("notified")
             if self._pendings:
                 await asyncio.wait([pending.future for pending in self._pendings])
@@ -680,7 +702,7 @@ class OutgoingBatch:
         except BaseException as error:
             if self._seen is not None:
                 self._seen.failed(error)
-                for seen, _ in self._notes:
+                for seen, _ in self._notifications:
                     seen.failed(error)
             for pending in self._pendings:
                 peer._abandon(pending)
@@ -688,10 +710,11 @@ class OutgoingBatch:
                 out.abandon()
             raise
 
-    def _starts(self, whole: Departure, raw: bytes) -> None:
+    def _report_start(self, whole: Departure, raw: bytes) -> None:
+        """Notify observers that the batch and its elements are sent."""
         whole.batch_goes(raw)
         for pending in self._pendings:
             if pending.seen is not None:
                 pending.seen.goes(pending.message)
-        for seen, note in self._notes:
-            seen.goes(note)
+        for seen, text in self._notifications:
+            seen.goes(text)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, field
 from msgspec.structs import replace
 
-from ..jsonrpc.codec import AnyAnswer, FailedAnswer, fail, join, requests, text_of, unanswered
+from ..jsonrpc.codec import AnyAnswer, FailedAnswer, failed_answer, join, requests, text_of, unsent_failure
 from ..jsonrpc.errors import (
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -39,12 +39,13 @@ from .declared import sendable_data
 
 logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
-_NAME = 128
+_LONGEST_NAME = 128
 """Characters of the longest name for which a near one is looked for."""
 
 
 def _sendable(id: Any, dialect: Dialect) -> Any:
-    """An error's id; UNSET, which is left out, if the id is null and this dialect has no null there."""
+    """Return the id as an error of this dialect has it. UNSET, which is left out, where the dialect has no null id and
+    the id is null or a number that is no integer."""
     if dialect.null_id or type(id) is not Raw:
         return id
     text = bytes(id)
@@ -68,8 +69,9 @@ class ErrorAnswers(Struct, frozen=True):
     def unknown(
         self, message: Request | Notification, known: Callable[[], Iterable[str]] = tuple
     ) -> FailedAnswer | None:
-        """-32601, or -32700 when the params hold a number that no double holds. `known`: the names that this caller may
-        see, of which the nearest is proposed in debug mode."""
+        """Return -32601 for an unknown method, or -32700 if the params hold a number that no double holds; None for a
+        notification. `known`: returns the names that this caller may see, of which the nearest is proposed in debug
+        mode."""
         if type(message) is Notification:
             return None
         if message.params is not UNSET and (fault := unholdable(message.params)) is not None:
@@ -77,13 +79,13 @@ class ErrorAnswers(Struct, frozen=True):
             return self._error(error, message.version)
         data = None
         if self.switch.on:
-            near = nearest_name(message.method, known()) if len(message.method) <= _NAME else ""
+            near = nearest_name(message.method, known()) if len(message.method) <= _LONGEST_NAME else ""
             meant = f"; did you mean {near}?" if near else ""
             data = self._reason(f"there is no method {message.method!r}{meant}")
-        return fail(message.id, RpcError.of(METHOD_NOT_FOUND, "Method not found", data), message.version)
+        return failed_answer(message.id, RpcError.of(METHOD_NOT_FOUND, "Method not found", data), message.version)
 
     def malformed(self, message: Malformed, dialect: Dialect | None = None) -> FailedAnswer:
-        """The answer to a malformed message; without a text for a response, which is never answered."""
+        """Return the answer to a malformed message; it has no text if the message must not be answered."""
         dialect = dialect or self.dialect
         if message.refusal is not None:
             error = dialect.error(message.refusal)
@@ -92,31 +94,31 @@ class ErrorAnswers(Struct, frozen=True):
         else:
             error = RpcError.of(INVALID_REQUEST, "Invalid Request", self._reason(message.reason))
         if not message.answerable:
-            return unanswered(error, message.refusal)
-        return fail(_sendable(message.id, dialect), error, message.version, refusal=message.refusal)
+            return unsent_failure(error, message.refusal)
+        return failed_answer(_sendable(message.id, dialect), error, message.version, refusal=message.refusal)
 
     def no_batch(self, dialect: Dialect | None = None) -> FailedAnswer:
-        """-32600: this dialect has no batches."""
+        """Return -32600, the answer to a batch in a dialect that has none."""
         error = RpcError.of(INVALID_REQUEST, "Invalid Request: one message at a time; this protocol has no batches")
-        return fail(_sendable(NULL, dialect or self.dialect), error, refusal=Refusal("unfit", "no batches"))
+        return failed_answer(_sendable(NULL, dialect or self.dialect), error, refusal=Refusal("unfit", "no batches"))
 
     def oversized(self, size: int) -> FailedAnswer:
-        """The answer to a message above `limits.message_size`, which was not read."""
+        """Return the answer to a message above `limits.message_size`, which was not read. `size`: its bytes."""
         refusal = too_large("message_size", self.limits.message_size, size)
         return self._error(self.dialect.error(refusal), refusal=refusal)
 
     def _error(self, error: RpcError, version: Version = "2.0", refusal: Refusal | None = None) -> FailedAnswer:
-        """An error for a request whose id could not be read."""
-        return fail(None if self.dialect.null_id else UNSET, error, version, refusal=refusal)
+        """Return the answer to a request whose id could not be read."""
+        return failed_answer(None if self.dialect.null_id else UNSET, error, version, refusal=refusal)
 
     def refused(self, message: Message, refusal: Refusal, dialect: Dialect | None = None) -> FailedAnswer:
-        """The answer to a message of which nothing is begun."""
+        """Return the answer to a message of which nothing is begun."""
         error = (dialect or self.dialect).error(refusal)
         if isinstance(message, Notification):
-            return unanswered(error, refusal)
+            return unsent_failure(error, refusal)
         if isinstance(message, Request):
-            return fail(message.id, error, message.version, refusal=refusal)
-        return fail(NULL, error, refusal=refusal)
+            return failed_answer(message.id, error, message.version, refusal=refusal)
+        return failed_answer(NULL, error, refusal=refusal)
 
     def failed(
         self,
@@ -125,10 +127,11 @@ class ErrorAnswers(Struct, frozen=True):
         dialect: Dialect | None = None,
         refusal: Refusal | None = None,
     ) -> FailedAnswer:
-        """The answer when a method raised. An exception other than RpcError is logged under a reference; an UnfitCaller
-        is logged, and the caller receives its `answer`. `refusal`: why nothing was begun; CallRefused brings its own.
+        """Return the answer to a call whose method raised. An exception other than RpcError is logged under a
+        reference; an UnfitCaller is logged, and the caller receives its `answer`. `refusal`: why nothing was begun;
+        CallRefused brings its own.
 
-        KeyboardInterrupt is not a failure of the method and is raised on.
+        Raises KeyboardInterrupt, which is no failure of the method.
         """
         if isinstance(error, KeyboardInterrupt):
             raise error
@@ -145,24 +148,24 @@ class ErrorAnswers(Struct, frozen=True):
             error = self._masked(message.method, error)
         if type(message) is Notification:
             logger.debug("notification %r failed: %s", message.method, error)
-            return unanswered(error, refusal)
+            return unsent_failure(error, refusal)
         id = NULL if error.code == PARSE_ERROR and not error.remote else message.id
         id = _sendable(id, dialect or self.dialect)
         try:
             data = sendable_data(error)
             if data is not error.data:
                 error = RpcError.of(error.code, error.message, data)
-            answer = fail(id, error, message.version, refusal=refusal, ended=ended)
+            answer = failed_answer(id, error, message.version, refusal=refusal, ended=ended)
             fitted = self.fitting(message, answer.text or b"")
             if type(fitted) is FailedAnswer:  # a shorter error, which refuses as the long one did
                 answer = replace(fitted, refusal=refusal, ended=ended)
             return answer
         except LocalError as fault:
             masked = self._masked(message.method, fault)
-            return fail(id, masked, message.version, refusal=refusal, ended=ended)
+            return failed_answer(id, masked, message.version, refusal=refusal, ended=ended)
 
     def fault(self, message: Message, error: Exception, dialect: Dialect | None = None) -> AnyAnswer:
-        """The answer to a message for which our own code raised; None if none is owed."""
+        """Return the answer to a message for which our own code raised; None if none is owed."""
         if isinstance(message, Batch):
             found = [self.failed(one, error, dialect).text for one in message.messages if isinstance(one, Request)]
             return join(filter(None, found)) if found else None
@@ -189,6 +192,7 @@ class ErrorAnswers(Struct, frozen=True):
             respond(found[0] if found else None)
 
     def _masked(self, method: str, error: BaseException) -> RpcError:
+        """Log an exception under a reference, and return the error that tells the caller the reference alone."""
         reference = os.urandom(6).hex()
         logger.error("method %r failed, reference %s", method, reference, exc_info=error)
         data: dict[str, Any] = {"reference": reference}
@@ -198,12 +202,12 @@ class ErrorAnswers(Struct, frozen=True):
         return InternalError(data=data)
 
     def _reason(self, reason: str) -> Any:
-        """The reason as `error.data` in debug mode; the specification's examples have none."""
+        """Return the reason as `error.data` in debug mode, else None, as in the specification's examples."""
         return {"reason": reason} if self.switch.on else None
 
     def fitting(self, message: Request, answer: bytes, *, shallow: bool = False) -> bytes | FailedAnswer:
-        """The answer, or an error when it is above `limits.response_size` or `limits.depth`. `shallow`: its depth is
-        known to be small."""
+        """Return the answer, or an error if it is above `limits.response_size` or `limits.depth`. `shallow`: its depth
+        is known to be small."""
         limits = self.limits
         size = len(answer)
         if size <= limits.response_size and size <= 2 * limits.depth:
@@ -214,10 +218,10 @@ class ErrorAnswers(Struct, frozen=True):
             refusal = too_large("depth", limits.depth, None, "levels")
         else:
             return answer
-        return fail(message.id, self.dialect.error(refusal), message.version)
+        return failed_answer(message.id, self.dialect.error(refusal), message.version)
 
     def batch(self, answers: Sequence[bytes], size: int) -> bytes | FailedAnswer:
-        """Answers as one batch of `size` bytes, or one error when that is above `limits.response_size`."""
+        """Return answers as one batch of `size` bytes, or one error if that is above `limits.response_size`."""
         if size <= self.limits.response_size:
             return join(answers)
         return self._error(self.dialect.error(too_large("response_size", self.limits.response_size, size)))

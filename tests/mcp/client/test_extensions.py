@@ -439,9 +439,9 @@ async def test_params_that_are_no_object_are_not_sent(revision: Revision) -> Non
                 (client.notify, "notifications/com.example/seen"),
             ):
                 with pytest.raises(LocalError, match=f"the params of {method} are "):
-                    await send(method, params)  # type: ignore[operator]
+                    await send(method, params)  # type: ignore[arg-type]
         assert len(server.heard) == sent
-        await client.notify("notifications/com.example/seen", Raw(b' { } '))  # type: ignore[arg-type]
+        await client.notify("notifications/com.example/seen", Raw(b" { } "))  # type: ignore[arg-type]
         await server.until("notifications/com.example/seen")
     assert server.of("notifications/com.example/seen")[0].get("params", {}).keys() <= {"_meta"}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dragoman.channel import Admitted, Denied, Exchange, Handshake, Identity, Options
-from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer, fail, text_of, unanswered
+from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer, failed_answer, text_of, unsent_failure
 from dragoman.jsonrpc.errors import Refusal, RpcError
 from dragoman.jsonrpc.limits import SERVER, Limits
 from dragoman.net.scheme import SCHEMES
@@ -487,7 +487,7 @@ RESULT = b'{"jsonrpc":"2.0","result":1,"id":1}'
 
 
 def fault(code: int, refusal: Refusal | None = None) -> FailedAnswer:
-    return fail(1, RpcError.of(code, "m"), refusal=refusal)
+    return failed_answer(1, RpcError.of(code, "m"), refusal=refusal)
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["here", "shared"])
@@ -496,7 +496,7 @@ def fault(code: int, refusal: Refusal | None = None) -> FailedAnswer:
     [
         (RESULT, True),
         (None, True),  # of a notification
-        (unanswered(RpcError.of(-32602, "m"), None), True),
+        (unsent_failure(RpcError.of(-32602, "m"), None), True),
         (fault(-32603), True),
         (fault(-32000), True),
         (fault(1001), True),
@@ -506,7 +506,7 @@ def fault(code: int, refusal: Refusal | None = None) -> FailedAnswer:
         (fault(-32602), False),
         (fault(-32600), False),
         (fault(-32700), False),
-        (fail(1, RpcError.of(-32601, "m"), "1.0"), False),
+        (failed_answer(1, RpcError.of(-32601, "m"), "1.0"), False),
         (fault(-32000, Refusal("rate_limited", "Rate limited", {})), False),
         (fault(-32000, Refusal("forbidden", "Forbidden", {})), False),
         (fault(-32000, Refusal("too_large", "Too large", {})), False),

@@ -2,8 +2,8 @@
 
 Rules:
 
-- A call may have a way of asking of its own (`Admitted.asker`), such as `AskParked`: an extension gets the questions,
-  and the handler waits for the answers. Otherwise its revision decides:
+- A call may have an asker of its own (`Admitted.asker`), such as `AskParked`: an extension gets the questions, and the
+  handler waits for the answers. Otherwise the call's revision decides:
 - Where the server may call, a question is a call to the client, and the handler waits for the answer.
 - Where it may not, the handler ends with `InputRequired` at its first question without an answer; the client
   gathers the answers and sends its request again, with the state that it got, and the handler runs again from
@@ -47,8 +47,9 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 PATIENCE = 600.0
 """Seconds for which a question waits for its answer: people are slow."""
 TRIES = 3
-"""How often a form is shown at most, if its answers do not fit, where the server calls."""
+"""How often a form is shown at most, if its answers do not fit, where the handler waits for them."""
 _RECORD = "dragoman.ask"
+"""The name of the `_Record` among the values of a call's context."""
 
 
 class QuestionContext(Protocol):
@@ -113,8 +114,8 @@ def ask(
     once: bool | None = None,
     timeout: float | None = PATIENCE,
 ) -> Any:
-    """Ask questions, all at once; returns a tuple of the answers, in order. In `async def` it is awaited; in a plain
-    function, which runs in a thread, it blocks where the server calls.
+    """Ask questions, all at once, and return a tuple of the answers, in order. In `async def` it is awaited; in a plain
+    function, which runs in a thread, it blocks while the handler waits for the answers.
 
     `timeout`: seconds, where the server calls (None: for ever). `once`: whether the client can use the state that it
     gets only once (None: as the server's option `once`); answers without that state are then ignored.
@@ -127,6 +128,7 @@ def ask(
 
 
 async def _ask(rounds: Rounds) -> tuple[Any, ...]:
+    """Return the answers after all rounds, in `async def`."""
     with _client_errors():
         try:
             asked = next(rounds)
@@ -138,6 +140,7 @@ async def _ask(rounds: Rounds) -> tuple[Any, ...]:
 
 
 def _ask_blocking(rounds: Rounds) -> tuple[Any, ...]:
+    """Return the answers after all rounds, in a plain function."""
     with _client_errors():
         try:
             found = next(rounds)
@@ -149,13 +152,13 @@ def _ask_blocking(rounds: Rounds) -> tuple[Any, ...]:
 
 
 Rounds: TypeAlias = Generator[Any, Sequence[Raw], tuple[Any, ...]]
-"""The rounds of asking: yields what asks (in `async def` an awaitable of the results; in a plain function the results,
-for which it has waited), receives the results, and returns the answers."""
+"""Asks in rounds. In each it yields the client's results: in `async def` an awaitable of them, in a plain function the
+results themselves, for which it has waited. It is sent the results, and in the end returns the answers in them."""
 
 
 @contextmanager
 def _client_errors() -> Iterator[None]:
-    """Turn an error that the client answered into QuestionFailed."""
+    """Raise an error with which the client answered as QuestionFailed."""
     try:
         yield
     except RpcError as error:
@@ -177,15 +180,15 @@ def require_url(context: QuestionContext, /, *questions: ElicitUrl) -> NoReturn:
 
 
 class Asker(Protocol):
-    """How the questions of a call reach its client."""
+    """Asks the questions of a call, in one of the ways in which they can reach its client."""
 
     def rounds(
         self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
     ) -> Rounds:
-        """Return the rounds of asking these questions; see `ask` for the options and errors."""
+        """Return the rounds that ask these questions; see `ask` for the options and errors."""
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
-        """End the call, until the user has opened these URLs."""
+        """End the call, which the client makes again after the user has opened these URLs; see `require_url`."""
 
     def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
         """Return the result with a function's own questions, its `requestState` sealed. Raises CannotAsk where the
@@ -210,7 +213,7 @@ class AskByCall:
             calls = [(questions[index].method, _params(requests[index], admitted.revision)) for index in open]
             return context.rpc.call_all(calls, result=Raw, timeout=timeout)
 
-        return (yield from _ask_again(admitted, questions, call))
+        return (yield from _ask_until_fit(admitted, questions, call))
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
         _requests(context._admitted, questions)
@@ -224,11 +227,12 @@ class AskByCall:
         raise CannotAsk(f"{admitted.method}: a client of {date} is asked by calls: `await ctx.ask(...)`")
 
 
-def _ask_again(
+def _ask_until_fit(
     admitted: Admitted, questions: Sequence[Question[Any]], ask_these: Callable[[Sequence[int]], Any]
 ) -> Rounds:
-    """Return the rounds of asking questions, those again whose answers do not fit, `TRIES` times at most. `ask_these`:
-    asks those at these positions; returns what the rounds yield."""
+    """Return the rounds that ask questions, and ask those again whose answers do not fit, each `TRIES` times at most.
+    `ask_these`: asks the questions at these positions, and returns what the rounds yield. Raises BadAnswer for an
+    answer that does not fit, if its question is not asked again."""
     answers: dict[int, Any] = {}
     open = list(range(len(questions)))
     for tries in range(1, TRIES + 1):
@@ -249,13 +253,13 @@ def _ask_again(
 
 
 Park: TypeAlias = Callable[[dict[str, InputRequest]], Awaitable[Mapping[str, Raw]]]
-"""Called on the loop with the questions by key; returns the answer to each, as JSON text, by the same keys."""
+"""Is called on the loop with the questions by key, and returns the answer to each, as JSON text, by the same keys."""
 
 
 class AskParked:
-    """Asks by a function of an extension: the handler waits until that has the answers, which may come in later
-    requests. For one call (`Admitted.asker`); no key is used twice in it. How long the answers may take is up to
-    `park`: the time-out of `ask` is for calls to the client."""
+    """Asks by `park`, a function of an extension: the handler waits until it returns the answers, which may come in
+    later requests. An object is the asker of one call (`Admitted.asker`), in which no key is used twice. `park` decides
+    how long the answers may take: the `timeout` of `ask` has no effect."""
 
     def __init__(self, park: Park) -> None:
         self._park = park
@@ -265,7 +269,7 @@ class AskParked:
     def rounds(
         self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
     ) -> Rounds:
-        """Return the rounds of asking these questions, for `ask`. Raises CannotAsk where the client cannot be asked."""
+        """Return the rounds that ask these questions by `park`. `once` and `timeout` have no effect."""
         admitted = context._admitted
         if not admitted.revision.server_calls:
             may_ask(admitted)
@@ -275,10 +279,10 @@ class AskParked:
             asked = {self._new_key(questions[index].key): requests[index] for index in open}
             return context.rpc._site.ask_elsewhere(context.rpc, lambda: self._answers(admitted, asked))
 
-        return (yield from _ask_again(admitted, questions, park))
+        return (yield from _ask_until_fit(admitted, questions, park))
 
     def _new_key(self, wanted: str | None) -> str:
-        """Return a key that no question of the call had before: the wanted one, or else one that is like it."""
+        """Return a key that no question of the call had before: the wanted one, else one with a number."""
         self._count += 1
         key = wanted or f"q{self._count}"
         while key in self._keys:
@@ -288,7 +292,8 @@ class AskParked:
         return key
 
     async def _answers(self, admitted: Admitted, asked: dict[str, InputRequest]) -> list[Raw]:
-        found = await self._park(dict(asked))  # which may take out of it what is answered
+        """Return the answers of `park`, in order. Raises LocalError if some are missing."""
+        found = await self._park(dict(asked))  # a copy: `park` may remove from it what was answered
         if missing := [key for key in asked if key not in found]:
             raise LocalError(
                 f"{admitted.method}: park returned no answer to {', '.join(missing)}: one to each question"
@@ -296,7 +301,8 @@ class AskParked:
         return [found[key] for key in asked]
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
-        """End the call until the user has opened these URLs. Raises CannotAsk if the revision has no error for it."""
+        """End the call with the error that names these URLs, in revisions that have it. Raises CannotAsk in others,
+        because a call that waits for its answers is not made again."""
         if context._admitted.revision.url_elicitation_error:
             _BY_CALL.require_url(context, questions)
         method = context._admitted.method
@@ -305,7 +311,7 @@ class AskParked:
         )
 
     def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
-        """Raise CannotAsk: the call is not made again."""
+        """Raise CannotAsk: a function whose questions are parked asks by `ctx.ask`, and not by a result."""
         raise CannotAsk(f"{admitted.method}: a call that waits for its answers asks by `await ctx.ask(...)`")
 
 
@@ -317,7 +323,7 @@ class AskByRetry:
     ) -> Rounds:
         may_ask(context._admitted)
         return _replay(context, questions, _requests(context._admitted, questions), once)
-        yield  # no calls
+        yield  # is not reached: it makes this function a generator, which asks in no rounds
 
     def require_url(self, context: QuestionContext, questions: Sequence[ElicitUrl]) -> NoReturn:
         admitted = context._admitted
@@ -325,7 +331,7 @@ class AskByRetry:
         requests = _requests(admitted, questions)
         record = context.rpc.values.get(_RECORD) or _Record(context)
         keys = [q.key or f"u{n}-{digest(q.message.encode())[:6]}" for n, q in enumerate(questions, 1)]
-        request_state = _seal(admitted).seal(record.request, admitted.principal, digests={}, known=record.used)
+        request_state = _seal_of(admitted).seal(record.request, admitted.principal, digests={}, known=record.used)
         raise InputRequired(dict(zip(keys, requests, strict=True)), request_state)
 
     def seal_result(self, result: InputRequiredResult, admitted: Admitted) -> InputRequiredResult:
@@ -340,8 +346,8 @@ class AskByRetry:
                 )
             return result
         known = {_OWN_STATE: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
-        request, _ = opened(admitted)
-        state = _seal(admitted).seal(
+        request, _ = open_state(admitted)
+        state = _seal_of(admitted).seal(
             request, admitted.principal, digests={}, known=known, once=admitted.surroundings.options.once
         )
         return msgspec.structs.replace(result, request_state=state)
@@ -352,7 +358,7 @@ _BY_RETRY: Final = AskByRetry()
 
 
 def asker_of(admitted: Admitted) -> Asker:
-    """Return the asker of a call: its own, or else that of its revision."""
+    """Return the asker of a call: its own if it has one, else that of its revision."""
     if admitted.asker is not None:
         own: Asker = admitted.asker
         return own
@@ -360,6 +366,7 @@ def asker_of(admitted: Admitted) -> Asker:
 
 
 def _params(request: InputRequest, revision: Revision) -> Any:
+    """Return the params of a request as JSON text; UNSET for one without params."""
     return UNSET if isinstance(request, ListRootsRequest) else Raw(encode(request.params, revision))
 
 
@@ -386,7 +393,10 @@ def _name_of(question: Question[Any]) -> str:
 
 
 class _Record:
-    """The questions of one run of a handler, and the answers that are known so far."""
+    """The questions of one run of a handler, and the answers that are known so far. `answers`: those that came with the
+    request, by key; `request`: the digest of the request; `has_state`: whether a state came with it; `digests`: of the
+    questions that were sent with that state, by key; `known`: the answers in it; `used`: those that this run has used;
+    `count`: the questions of this run."""
 
     __slots__ = ("answers", "count", "digests", "has_state", "known", "request", "used")
 
@@ -394,37 +404,39 @@ class _Record:
         admitted = context._admitted
         given = getattr(admitted.params, "input_responses", UNSET)
         self.answers: dict[str, Raw] = {} if given is UNSET else given
-        self.request, found = opened(admitted)
+        self.request, found = open_state(admitted)
         self.has_state = found is not None
-        request_state = _NOTHING if found is None else found
+        request_state = _NO_STATE if found is None else found
         self.digests = request_state.digests
         self.known = request_state.known
         self.used: dict[str, KnownAnswer] = {}
         self.count = 0
 
-    def find(self, key: str, text: str, once: bool) -> Raw | None:
+    def find(self, key: str, question_digest: str, once: bool) -> Raw | None:
         """Return the answer to a question, or None."""
         known = self.known.get(key)
-        if known is not None and known.digest == text:
+        if known is not None and known.digest == question_digest:
             return known.answer
         if not self.has_state:  # the answer belongs to another state, or the client guessed the question
             return None if once else self.answers.get(key)
-        return self.answers.get(key) if self.digests.get(key) == text else None
+        return self.answers.get(key) if self.digests.get(key) == question_digest else None
 
     def lost(self) -> list[str]:
         """Return the keys of questions that were answered before and have not been asked in this run."""
         answered = {key: known.digest for key, known in self.known.items()}
-        answered |= {key: text for key, text in self.digests.items() if key in self.answers}
-        return [key for key, text in answered.items() if key not in self.used or self.used[key].digest != text]
+        answered |= {key: found for key, found in self.digests.items() if key in self.answers}
+        return [key for key, found in answered.items() if key not in self.used or self.used[key].digest != found]
 
 
-_NOTHING = State("", None, 0, "", False, {}, {})
+_NO_STATE = State("", None, 0, "", False, {}, {})
+"""Stands for the state of a request without one."""
 
 
 def _replay(
     context: QuestionContext, questions: Sequence[Question[Any]], requests: list[InputRequest], once: bool | None
 ) -> tuple[Any, ...]:
-    """Return the answers to the questions. Raises InputRequired if some are missing, LocalError for equal keys."""
+    """Return the answers to the questions of a handler that runs again. Raises InputRequired if some are missing,
+    LocalError for equal keys."""
     record = context.rpc.values.get(_RECORD)
     if record is None:
         record = context.rpc.values[_RECORD] = _Record(context)
@@ -433,22 +445,22 @@ def _replay(
     missing: dict[str, InputRequest] = {}
     digests: dict[str, str] = {}
     for question, request in zip(questions, requests, strict=True):
-        text = digest(question.method.encode() + b"\0" + question.text(request))[:16]
+        question_digest = digest(question.method.encode() + b"\0" + question.text(request))[:16]
         record.count += 1
-        key = question.key or f"q{record.count}-{text[:6]}"
+        key = question.key or f"q{record.count}-{question_digest[:6]}"
         if key in record.used or key in missing:
             raise LocalError(f"two questions of one call have the key {key!r}: give each its own")
-        answer = record.find(key, text, single)
+        answer = record.find(key, question_digest, single)
         try:
             if answer is not None:
                 answers.append(question.read(answer))
-                record.used[key] = KnownAnswer(text, answer)
+                record.used[key] = KnownAnswer(question_digest, answer)
                 continue
         except BadAnswer as error:
             # "respond with a new `InputRequiredResult` requesting the missing information again" (basic/patterns/mrtr)
             logger.info("%s: %s to question %r: asked again", context._admitted.method, error, key)
             record.digests.pop(key, None)
-        missing[key], digests[key] = request, text
+        missing[key], digests[key] = request, question_digest
     if missing:
         raise _input_required(context, record, missing, digests, single)
     return tuple(answers)
@@ -457,6 +469,7 @@ def _replay(
 def _input_required(
     context: QuestionContext, record: _Record, missing: dict[str, InputRequest], digests: dict[str, str], once: bool
 ) -> InputRequired:
+    """Return the end of a run that asks the `missing` questions, with the state for the next run."""
     admitted = context._admitted
     lost = record.lost()
     if lost:
@@ -468,42 +481,44 @@ def _input_required(
             ", ".join(lost),
         )
     kept = {key: one for key, one in record.known.items() if key not in record.used and key not in digests}
-    request_state = _seal(admitted).seal(
+    request_state = _seal_of(admitted).seal(
         record.request, admitted.principal, digests=digests, known=record.used | kept, once=once
     )
     return InputRequired(missing, request_state)
 
 
 def _describe_call(admitted: Admitted) -> str:
+    """Return the method, and the name or URI, for the log."""
     name = getattr(admitted.params, "name", UNSET)
     return f"{admitted.method} {name if name is not UNSET else getattr(admitted.params, 'uri', '')}".rstrip()
 
 
-def _seal(admitted: Admitted) -> StateSeal:
+def _seal_of(admitted: Admitted) -> StateSeal:
+    """Return the seal of the server that answers a call."""
     found: StateSeal = admitted.surroundings.seal
     return found
 
 
-def opened(admitted: Admitted) -> tuple[str, State | None]:
-    """Return the digest of a request, and the state that came with it, or None. It is opened once, however often it is
-    needed; one that the function reads itself is not opened. Raises SealError for a state that is not valid."""
+def open_state(admitted: Admitted) -> tuple[str, State | None]:
+    """Return the digest of a request, and the state that came with it. None: no state came, or the function reads it
+    itself. The state is opened once, however often this is called. Raises SealError for a state that is not valid."""
     own = admitted.row.own_state or admitted.surroundings.own_state
     text: Any = UNSET if own else getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
-        state = _seal(admitted).open(text, request, admitted.principal) if isinstance(text, str) else None
+        state = _seal_of(admitted).open(text, request, admitted.principal) if isinstance(text, str) else None
         admitted.opened = text, request, state
     return admitted.opened[1], admitted.opened[2]
 
 
 def verify(admitted: Admitted) -> State | None:
-    """Verify the state that came with a request, if there is one, before its handler runs.
+    """Verify the state that came with a request before its handler runs, and return it if it is for a single use.
 
     Raises SealError (-32602) for a state that was changed, has expired, or belongs to another principal or request:
-    "MUST reject state that fails verification" (basic/patterns/mrtr). A state for a single use is returned,
-    to be marked as used when the call starts, so that a refused call (busy, draining) does not use it.
+    "MUST reject state that fails verification" (basic/patterns/mrtr). The caller marks a state for a single use as used
+    when the call starts, so that a refused call (busy, draining) does not use it.
     """
-    _, request_state = opened(admitted)
+    _, request_state = open_state(admitted)
     return request_state if request_state is not None and request_state.once else None
 
 
@@ -512,9 +527,9 @@ _OWN_STATE: Final = "dragoman.own"
 
 
 def own_state(context: QuestionContext) -> str | None:
-    """Return the `requestState` that a function returned with its own questions; None if this run does not follow such
-    questions."""
-    _, state = opened(context._admitted)
+    """Return the `requestState` that the function returned with questions of its own; None if this run is not the one
+    after such questions."""
+    _, state = open_state(context._admitted)
     if state is None:
         return None
     own = state.known.get(_OWN_STATE)
@@ -542,4 +557,5 @@ def completed(context: QuestionContext, elicitation_id: str) -> Awaitable[None] 
 
 
 async def _do_nothing() -> None:
+    """Await nothing: there is no message to send."""
     return

@@ -3,10 +3,10 @@
 Rules:
 
 - Most results come after one round trip, and are decoded once, straight into their type.
-- If the server refuses the headers of a call, the tools are listed and the call is made again; if it sends the user to
-  a URL first, the call is made again after the URL was opened.
-- A result of an extension is settled by the extension, within the call's total time. Stateless revisions name its type,
-  stateful ones show it by a member.
+- If the server refuses the headers of a call, the tools are listed and the call is made again; if it demands that the
+  user opens a URL first, the call is made again after that.
+- A result of an extension is settled by the extension, within the call's total time. In stateless revisions it is
+  recognised by its `resultType`, in stateful ones by a member.
 - What is requested in order to settle a result may end in a result of an extension, too, `NESTED` levels deep.
 """
 
@@ -48,14 +48,16 @@ _nested: ContextVar[int] = ContextVar("dragoman.settling", default=0)
 """How many results are being settled around this code."""
 
 
-class _Tool(Struct, omit_defaults=True):
+class _ToolParams(Struct, omit_defaults=True):
+    """The params of `tools/call`."""
+
     name: str
     arguments: Mapping[str, Any] | None = None
 
 
 class _Call(Struct, Generic[T]):
-    """One call whose result is not complete at once. `kind`: the type of its usual result; `name`: that of the tool or
-    prompt, or the URI."""
+    """One call whose result was not complete after one round trip. `kind`: the type of its usual result; `name`: that
+    of the tool or prompt, or the URI."""
 
     method: str
     name: str | None
@@ -66,16 +68,18 @@ class _Call(Struct, Generic[T]):
     tokens: list[int] | None
     """The progress tokens of its round trips; None: nobody needs them."""
     ask: bool = True
-    """Whether the server may ask in it."""
+    """Whether the server may ask questions in it."""
 
 
 class _Arguments(Struct):
+    """The arguments in the params of `tools/call`."""
+
     arguments: dict[str, Any] | None = None
 
 
 class ClientCalls:
-    """The calls of one client. `rounds`: how often the server may ask within one; `refresh`: lists the tools anew;
-    `client_of(own)`: returns the client for an extension, with the functions of a call that answer its questions."""
+    """Makes the calls of one client. `rounds`: how often the server may ask within one; `refresh`: lists the tools
+    anew; `client_of(own)`: returns the client for an extension, with the functions of a call that answer questions."""
 
     def __init__(
         self,
@@ -98,14 +102,14 @@ class ClientCalls:
         self._client_of = client_of
         self._preparing = extensions.preparing
         self._forms = [(b'"%b"' % form.member.encode(), kind, form) for kind, form in extensions.forms.items()]
-        self._settled: dict[str | int, Callable[[Any], object]] = {}
-        """What gets the progress of calls that extensions settle, by the call's token."""
+        self._reports: dict[str | int, Callable[[Any], object]] = {}
+        """The functions that get the progress of calls that extensions are settling, by the calls' tokens."""
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None, plan: CallPlan
     ) -> tuple[CallToolResult, Raw]:
         """Return a tool's result, checked against its output schema, and its JSON text."""
-        body = to_json(_Tool(name, arguments))
+        body = to_json(_ToolParams(name, arguments))
         if self._preparing:
             body, plan = self._prepare(TOOL, name, body, plan)
         known = self._tools.get(name)
@@ -118,13 +122,13 @@ class ClientCalls:
             plan = await self._resolve_refusal(TOOL, error, plan, began)
             began = 0.0 if plan.total is None else monotonic()
             raw = await self._tool_again(name, arguments, plan, begun, body)
-        at_once = self._at_once(raw, CallToolResult)
-        if at_once is not None:
-            found = at_once
+        complete = self._read_complete(raw, CallToolResult)
+        if complete is not None:
+            found = complete
         else:
             call = _Call(TOOL, name, CallToolResult, plan, began, tokens)
             trip = partial(self._tool_again, name, arguments, plan, begun)
-            found, raw = await self._settle(call, raw, body, trip)
+            found, raw = await self._complete_and_read(call, raw, body, trip)
         if known is None and found.structured_content is not UNSET and not self._tools.listed:
             await self._list_schemas()
         if plan.meta is None or "fastmcp" not in plan.meta:  # another version may have another output schema
@@ -143,8 +147,8 @@ class ClientCalls:
         return await self._session.call(TOOL, body, name, plan, self._tools.headers(name, arguments), begun)
 
     async def call_named(self, method: str, body: bytes, name: str, kind: type[T], plan: CallPlan) -> tuple[T, bool]:
-        """Return the result of a prompt or resource, and whether it may be kept no longer than this call: the server
-        asked questions before, or an extension settled it. `name`: the name or URI, for the HTTP headers."""
+        """Return the result of a prompt or resource, and whether it must not be cached, because the server asked
+        questions before, or an extension settled it. `name`: the name or URI, for the HTTP headers."""
         if self._preparing:
             body, plan = self._prepare(method, name, body, plan)
         tokens, begun = self._tokens(plan)
@@ -159,18 +163,18 @@ class ClientCalls:
             plan = await self._resolve_refusal(method, error, plan, began)
             began = 0.0 if plan.total is None else monotonic()
             raw = await trip(body)
-        at_once = self._at_once(raw, kind)
-        if at_once is not None:
-            return at_once, False
-        found, whole = await self._settle(_Call(method, name, kind, plan, began, tokens), raw, body, trip)
+        complete = self._read_complete(raw, kind)
+        if complete is not None:
+            return complete, False
+        found, whole = await self._complete_and_read(_Call(method, name, kind, plan, began, tokens), raw, body, trip)
         return found, whole is not raw
 
     async def _resolve_refusal(self, method: str, error: RpcError, plan: CallPlan, began: float) -> CallPlan:
-        """Do what a refusal demands, and return the plan with which to call again. Raises the refusal if that is not
-        possible, CallTimeout if the call's `total` is over meanwhile."""
+        """Do what a refusal demands before the call is made again, and return the plan for that. Raises the refusal if
+        it cannot be done, CallTimeout if the call's `total` is over meanwhile."""
         try:
             async with asyncio.timeout(None if plan.total is None else began + plan.total - monotonic()) as clock:
-                await self._do_as_refused(error, plan)
+                await self._do_as_demanded(error, plan)
         except TimeoutError:
             if not clock.expired():
                 raise
@@ -179,7 +183,8 @@ class ClientCalls:
             return plan
         return msgspec.structs.replace(plan, total=max(began + plan.total - monotonic(), 0.001))
 
-    async def _do_as_refused(self, error: RpcError, plan: CallPlan) -> None:
+    async def _do_as_demanded(self, error: RpcError, plan: CallPlan) -> None:
+        """List the tools for headers that were refused, or let the user open URLs. Raises any other refusal."""
         if error.code == HEADER_MISMATCH and self._session.http:
             # "the client SHOULD call `tools/list` to check for changes to the tool's `inputSchema`, then retry the
             # original request" (basic/transports/streamable-http)
@@ -201,8 +206,8 @@ class ClientCalls:
             logger.debug("tools/list: %s", error)
             self._tools.listed = True
 
-    def _at_once(self, raw: Raw, kind: type[T]) -> T | None:
-        """Return a result that is complete after one round trip, as most are; None for others."""
+    def _read_complete(self, raw: Raw, kind: type[T]) -> T | None:
+        """Return the decoded result if it is complete, as most are after one round trip; None for others."""
         revision = self._session.era.revision
         if self._forms and revision.stateful and self._stateful_form(raw, kind) is not None:
             return None
@@ -213,7 +218,7 @@ class ClientCalls:
         return found if found.result_type == COMPLETE or revision.server_calls else None
 
     async def request(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Any:
-        """Return the result of any method, as the type of its row."""
+        """Return the complete result of any method, as the type of its row."""
         assert row.result is not None
         return read(row.name, await self.request_raw(row, body, name, plan), row.result)
 
@@ -236,16 +241,18 @@ class ClientCalls:
 
     # -- results that are not complete at once
 
-    async def _settle(
+    async def _complete_and_read(
         self, call: _Call[T], raw: Raw, body: bytes, trip: Callable[[bytes], Awaitable[Raw]]
     ) -> tuple[T, Raw]:
-        """Return the complete result, and its JSON text."""
+        """Return the complete result, and its JSON text. `raw`: the result of the first round trip; `body`: the params;
+        `trip`: makes a further round trip with these params."""
         raw = await self._complete(call, raw, body, trip)
         return read(call.method, raw, call.kind), raw
 
     async def _complete(self, call: _Call[Any], raw: Raw, body: bytes, trip: Callable[[bytes], Awaitable[Raw]]) -> Raw:
-        """Return the JSON text of the result after all rounds, and after an extension has settled it."""
-        revision, method, known = self._session.era.revision, call.method, self._extensions.those.results
+        """Return the JSON text of the result after all rounds, and after an extension has settled it if need be; for
+        the parameters see `_complete_and_read`."""
+        revision, method, known = self._session.era.revision, call.method, self._extensions.declarations.results
         ended, kind = COMPLETE, None
         if not revision.server_calls:
 
@@ -265,12 +272,15 @@ class ClientCalls:
         elif self._forms and (form := self._stateful_form(raw, call.kind)) is not None:
             ended, kind = form
         if kind is not None:
-            return await self._settled_by(self._extensions.settlers[ended], call, read(method, raw, kind))
+            return await self._settle_by(self._extensions.settlers[ended], call, read(method, raw, kind))
         return raw
 
     def _stateful_form(self, raw: Raw, usual: Any) -> tuple[str, type[Struct]] | None:
         """Return the `resultType` and the type of a result of an extension in a stateful revision; None: it is the
-        method's usual result. That has no such member, or has a member that it requires."""
+        method's usual result.
+
+        It is an extension's if it has the form's member, the usual type has no such member, and no member is there that
+        the usual type requires."""
         text, revision = bytes(raw), self._session.era.revision
         for quoted, kind, form in self._forms:
             if quoted not in text or not form.within(revision) or form.member in members_of(usual):
@@ -285,9 +295,10 @@ class ClientCalls:
                 return kind, form.type
         return None
 
-    async def _settled_by(self, settler: ClientExtension, call: _Call[Any], result: Struct) -> Raw:
-        """Return the result that an extension makes of one of its results. Raises what `settle` raises, CallTimeout at
-        the end of the call's `total`, and BadAnswer for a result that is nested too deep."""
+    async def _settle_by(self, settler: ClientExtension, call: _Call[Any], result: Struct) -> Raw:
+        """Return the result that an extension's `settle` returns for one of its results, as JSON text. Raises what
+        `settle` raises, CallTimeout at the end of the call's `total`, and BadAnswer for a result that is nested too
+        deep."""
         nested = _nested.get()
         if nested >= NESTED:
             raise BadAnswer(f"{call.method}: a result of an extension again, while {nested} others are settled")
@@ -302,7 +313,7 @@ class ClientCalls:
             on_progress=None if plan.receiver is None else partial(call_function, plan.receiver),
         )
         if token is not None and plan.on_progress is not None:
-            self._settled[token] = plan.on_progress
+            self._reports[token] = plan.on_progress
         depth = _nested.set(nested + 1)
         try:
             with self._session.settling(plan):
@@ -315,24 +326,25 @@ class ClientCalls:
         finally:
             _nested.reset(depth)
             if token is not None:
-                self._settled.pop(token, None)
+                self._reports.pop(token, None)
         return Raw(to_json(fit(found, self._session.era.revision)))
 
     def progressed(self, params: Raw) -> bool:
-        """Report progress to the call with this token that an extension settles; False: there is none."""
-        if not self._settled:
+        """Report progress that came to the call that an extension is settling under its token; return False if there is
+        none."""
+        if not self._reports:
             return False
         progress = decode(params, dict[str, Any])
         token = progress.get("progressToken")
-        report = self._settled.get(token) if isinstance(token, str | int) else None
+        report = self._reports.get(token) if isinstance(token, str | int) else None
         if report is None:
             return False
         report(progress)
         return True
 
     def _tokens(self, plan: CallPlan) -> tuple[list[int], Callable[[int], None]] | tuple[None, None]:
-        """Return a list for the progress tokens of a call's round trips, and what adds to it; None where no extension
-        could need them."""
+        """Return a list for the progress tokens of a call's round trips, and the function that adds one to it; None for
+        both if no extension could need them."""
         if not self._extensions.settlers or plan.on_progress is None:
             return None, None
         tokens: list[int] = []

@@ -161,13 +161,20 @@ class Client:
         urls = UrlElicitations()
         info = Implementation(name, version, title=UNSET if title is None else title)
         wire = among(Options, given, limits=limits or CLIENT, client_tls=tls, headers=headers or {}, subprotocol="mcp")
-        profile = ClientProfile(info, self._answering, self._extensions.those)
+        profile = ClientProfile(info, self._answering, self._extensions.declarations)
         terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=leniency)
         self._named = shown_target(target)
         session = self._session = ClientSession(servable(target), profile, terms)
         subscriptions = self._subscriptions = ClientSubscriptions(session)
         router = NotificationRouter(
-            self._cache, known, subscriptions, urls, on_log, on_notification, leniency, self._extensions.those.methods
+            self._cache,
+            known,
+            subscriptions,
+            urls,
+            on_log,
+            on_notification,
+            leniency,
+            self._extensions.declarations.methods,
         )
         self._assemble(router, urls, rounds)
         self._default_plan = PLAIN_CALL if timeout is None else WITH_PROGRESS
@@ -348,7 +355,7 @@ class Client:
         self, caller: str, method: str, params: Struct | Mapping[str, Any] | Raw | None, options: RequestOptions
     ) -> tuple[Row, bytes, str | None, CallPlan]:
         """Return the row of a method, the params without `_meta`, the name in them, and the plan of the call."""
-        row = self._extensions.those.methods.get(method)
+        row = self._extensions.declarations.methods.get(method)
         if row is None or row.result is None or row.direction == "server" or not row.within(self.revision):
             raise self._unknown("method", method)
         body, meta = _split_meta(method, params, options.get("meta"))
@@ -362,13 +369,13 @@ class Client:
         those of the protocol, which this client sends by itself; ChannelError when the channel is lost, or over HTTP
         the server refuses it.
         """
-        row = self._extensions.those.methods.get(method)
+        row = self._extensions.declarations.methods.get(method)
         if (
             row is None
             or row.result is not None
             or row.direction == "server"
             or not row.within(self.revision)
-            or self._extensions.those.of_method(method) is None
+            or self._extensions.declarations.of_method(method) is None
         ):
             raise self._unknown("notification", method)
         body, meta = _split_meta(method, params, None)
@@ -376,7 +383,7 @@ class Client:
 
     def _unknown(self, what: str, method: str) -> LocalError:
         """Return the error for a method or notification that a client cannot send."""
-        near = nearest_name(method, self._extensions.those.methods)
+        near = nearest_name(method, self._extensions.declarations.methods)
         whose = "this client and its extensions know" if what == "method" else "extensions of this client send"
         return LocalError(
             f"{method} is not a {what} of {self.revision.date} that {whose}"
@@ -566,7 +573,7 @@ class Client:
         `ClientExtension.heard`, and are not among the changes. In stateful revisions a server notifies of topics
         without a subscription, or not at all. Raises LocalError for a member that no extension of this client declares.
         """
-        members = [topic.member for topic in self._extensions.those.topics.values()]
+        members = [topic.member for topic in self._extensions.declarations.topics.values()]
         for member in topics or ():
             if member not in members:
                 has = ", ".join(members) or "none"

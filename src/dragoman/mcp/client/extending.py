@@ -1,8 +1,8 @@
 """The client's side of extensions: the functions of an extension, and what they get.
 
 An extension is declared by an `Extension`, as on a server: the client declares it in its capabilities, calls its
-methods by `Client.request`, sends its notifications by `Client.notify`, and accepts its results. What it does is a
-`ClientExtension`."""
+methods by `Client.request`, sends its notifications by `Client.notify`, and accepts its results. Its functions are
+those of a `ClientExtension`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .extension_client import ExtensionClient
 from .options import OnProgress
 
 ExtensionFunction: TypeAlias = Callable[[Any, ExtensionClient], Any]
-"""A function of an extension that gets the params of a message of the server."""
+"""(params, client): a function of an extension that gets the params of a request or notification of the server."""
 
 
 class OutgoingCall(Struct, frozen=True, kw_only=True):
@@ -28,31 +28,34 @@ class OutgoingCall(Struct, frozen=True, kw_only=True):
     method: str
     """Its method, such as "tools/call"."""
     name: str | None
-    """The name of the tool or prompt, the URI of the resource, or the value of an extension's `Row.named`."""
+    """The name of the tool or prompt, the URI of the resource, or the value of an extension's `Row.named`; None: the
+    method has none of these."""
     revision: Revision
-    """The revision in which it is made."""
+    """The revision in use."""
     capabilities: ServerCapabilities
     """What the server declared that it can do."""
     tool: Tool | None = None
-    """The tool as the server listed it; None: it was not listed yet, or this is no call of a tool."""
+    """The tool as the server listed it; None: it was not listed yet, or no tool is called."""
 
 
 class PendingResult(Struct, frozen=True, kw_only=True):
-    """A call that ended in a result of an extension, which is to become the result of the method."""
+    """A call that the server answered by a result of an extension; `ClientExtension.settle` returns the method's own
+    result for it."""
 
     method: str
-    """Its method, such as "tools/call"."""
+    """The method that was called."""
     name: str | None = None
     """The name or URI that the call is about, as in `OutgoingCall`."""
     result: Struct
-    """The result, of the type that the extension declares; of its stateful form in stateful revisions."""
+    """The result, of the type that the extension declares; in stateful revisions of the type of its stateful form."""
     client: ExtensionClient
-    """The client, for this call: questions in what it requests are answered by the functions of this call."""
+    """The client, for this call: where the server asks within what is requested by it, the functions of this call
+    answer."""
     total: float | None = None
-    """Seconds that are left of the call's `total`; None: it has none. At its end `settle` is cancelled."""
+    """Seconds that are left of the call's `total`; None: it has none. After that `settle` is cancelled."""
     on_progress: OnProgress | None = None
-    """Reports progress of the call; it raises nothing. None: the call does not want it. Progress that the server
-    reports under the token of the call reaches the call by itself."""
+    """Reports progress to the caller; raises nothing. None: the caller wants no progress. What the server reports
+    under the token of the call reaches the caller without it."""
 
 
 class ClientExtension:
@@ -71,9 +74,9 @@ class ClientExtension:
         result, a mapping with its members, or None for an empty one.
 
         The methods are rows of the extension with a result and the direction "server" or "both"; the params are of the
-        row's type. Servers may call in revisions with `server_calls` only. A plain function runs in a worker thread,
-        `async def` on the loop. What it raises is an internal error for the server, an RpcError that error. At most
-        `limits.questions` run at once, and each for 600 seconds.
+        row's type. Only in revisions with `server_calls` may a server call. A plain function runs in a worker thread,
+        `async def` on the loop. The server gets an RpcError that it raises, and for any other exception an internal
+        error. At most `limits.questions` run at once, each for at most 600 seconds.
         """
         return {}
 
@@ -81,43 +84,45 @@ class ClientExtension:
     def heard(self) -> Mapping[str, ExtensionFunction]:
         """The functions that get notifications of the server, by method: `function(params, client)`.
 
-        The methods are rows of the extension without a result and with the direction "server" or "both", whose params
-        are of the row's type, or those of its topics, whose params are a dict if no row says otherwise. The function is
-        called on the loop, in the order of the messages; an async one runs as a task. What it raises is logged.
+        A method is that of a row of the extension without a result, with the direction "server" or "both", or that of
+        one of its topics. The params are of the row's type; without a row they are a dict. The function is called on
+        the loop, in the order of the messages; an async one runs as a task. What it raises is logged.
         """
         return {}
 
     def prepare(self, call: OutgoingCall) -> Mapping[str, Any]:
-        """Return members that are added to the params of a call. Those that the call itself has stay; `_meta` is
-        merged. Called for `call_tool`, `get_prompt`, `read_resource` and `request`, before the first round trip."""
+        """Return members to add to the params of a call; one that the call has already is kept, and `_meta` is merged.
+        Called for `call_tool`, `get_prompt`, `read_resource` and `request`, before the first round trip."""
         return {}
 
     async def settle(self, pending: PendingResult) -> Struct | Mapping[str, Any] | Raw:
-        """Return the complete result of a call that ended in one of this extension's results, as a Struct, as JSON
-        values, or as their JSON text. The call raises what it raises.
+        """Return the method's own result for a call that ended in one of this extension's results: as a Struct, as JSON
+        values, or as JSON text. What it raises, the call raises.
 
-        It is cancelled when the task that waits for the call is, or when its `total` is over; a `try ... finally` may
-        still send a request that ends the work at the server."""
+        It is cancelled when the task that awaits the call is cancelled, and when the call's `total` is over; a
+        `finally` may still send a request that ends the work at the server."""
         raise NotImplementedError(f"{type(self).__name__} settles no results")
 
 
 class ClientExtensions(Struct, frozen=True):
-    """The extensions of one client, and their functions by what these are for."""
+    """The extensions of one client, and their functions by purpose."""
 
-    those: Extensions
+    declarations: Extensions
     settlers: dict[str, ClientExtension]
-    """What settles each `resultType`."""
+    """The extensions that settle results, by `resultType`."""
     forms: dict[str, StatefulForm]
     """The stateful forms of results, by `resultType`."""
     answers: dict[str, ExtensionFunction]
+    """The functions for requests of the server, by method."""
     heard: dict[str, ExtensionFunction]
+    """The functions for notifications of the server, by method."""
     preparing: tuple[ClientExtension, ...]
-    """Those that add members to calls."""
+    """The extensions that add members to calls."""
 
 
 def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExtensions:
-    """Check the extensions of a client. Raises LocalError for an invalid one, for two that conflict, for one with
-    results that nothing settles, and for functions of methods that it does not declare."""
+    """Check the extensions of a client, and return them. Raises LocalError for an invalid one, for two that conflict,
+    for one with results that nothing settles, and for functions of methods that it does not declare."""
     declared: list[Extension] = []
     settlers: dict[str, ClientExtension] = {}
     answers: dict[str, ExtensionFunction] = {}
@@ -147,8 +152,8 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
             declared.append(one)
         else:
             raise LocalError(f"an extension is an Extension or a ClientExtension, and not {one!r:.100}")
-    those = Extensions(declared)
-    return ClientExtensions(those, settlers, _forms(those), answers, heard, tuple(preparing))
+    declarations = Extensions(declared)
+    return ClientExtensions(declarations, settlers, _forms(declarations), answers, heard, tuple(preparing))
 
 
 def _overridden(extension: ClientExtension, name: str) -> bool:
@@ -157,14 +162,15 @@ def _overridden(extension: ClientExtension, name: str) -> bool:
 
 
 def _answers(one: ClientExtension) -> dict[str, ExtensionFunction]:
-    """Return the functions for requests of the server. Raises LocalError for one without a row."""
+    """Return an extension's functions for requests of the server. Raises LocalError for one without a row."""
     rows = {row.name for row in one.declares.methods if row.result is not None and row.direction != "client"}
     where = f"{type(one).__name__}.answers"
     return _checked(one.answers, rows, where, "requests of a server, rows with a result and another direction than")
 
 
 def _heard(one: ClientExtension) -> dict[str, ExtensionFunction]:
-    """Return the functions for notifications of the server. Raises LocalError for one without a row or topic."""
+    """Return an extension's functions for notifications of the server. Raises LocalError for one without a row or
+    topic."""
     rows = {row.name for row in one.declares.methods if row.result is None and row.direction != "client"}
     where = f"{type(one).__name__}.heard"
     known = rows | {topic.method for topic in one.declares.topics}
@@ -174,6 +180,8 @@ def _heard(one: ClientExtension) -> dict[str, ExtensionFunction]:
 def _checked(
     given: Mapping[str, ExtensionFunction], known: set[str], where: str, what: str
 ) -> dict[str, ExtensionFunction]:
+    """Return functions by method. Raises LocalError for a method that is not `known`, and for what cannot be called.
+    `where`, `what`: the property and its methods, for the error."""
     for method, function in given.items():
         if method not in known:
             has = ", ".join(sorted(known)) or "none"
@@ -183,10 +191,11 @@ def _checked(
     return dict(given)
 
 
-def _forms(those: Extensions) -> dict[str, StatefulForm]:
-    """Return the stateful forms of results. Raises LocalError for two that are recognised by the same member."""
+def _forms(declarations: Extensions) -> dict[str, StatefulForm]:
+    """Return the stateful forms of results, by `resultType`. Raises LocalError for two that are recognised by the same
+    member."""
     found: dict[str, StatefulForm] = {}
-    for kind, result in those.results.items():
+    for kind, result in declarations.results.items():
         form = result.stateful
         if form is None:
             continue

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class ClientFunctions(Struct, frozen=True, kw_only=True):
-    """The functions of a client that its extensions may call: `Client.request`, `notify` and `subscribe`; `answer`
-    answers questions, by the options of a call that do so and the client's."""
+    """The functions of a client that its extensions may call: `Client.request`, `notify` and `subscribe`, and
+    `answer(requests, own)`, which answers the server's questions by the functions `own` of a call, else by the
+    client's."""
 
     session: ClientSession
     request: Callable[..., Awaitable[Any]]
@@ -29,7 +30,7 @@ class ClientFunctions(Struct, frozen=True, kw_only=True):
 
 class ExtensionClient:
     """The part of a client that an extension may use. `own`: the functions of one call that answer the server's
-    questions, by their options; what is requested here is answered by them too."""
+    questions, by the names of their options. They also answer what the server asks within `request`."""
 
     def __init__(self, client: ClientFunctions, own: Mapping[str, Any] | None = None) -> None:
         self._client = client
@@ -54,7 +55,7 @@ class ExtensionClient:
         total: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> Any:
-        """Call a method, as `Client.request` does, which describes the options, the result and the errors."""
+        """Call a method and return its result; `Client.request` describes the options, the result and the errors."""
         options: dict[str, Any] = {"timeout": timeout, "total": total, "on_progress": on_progress, **self._own}
         return await self._client.request(method, params, **options)
 
@@ -67,8 +68,9 @@ class ExtensionClient:
         return self._client.subscribe(topics=topics, again=again)
 
     async def answer(self, requests: Mapping[str, Any]) -> dict[str, Raw]:
-        """Answer questions of the server, and return the answers as JSON text, by the same keys. `requests`: JSON
-        values or text, as in `inputRequests` (2026-07-28's basic/patterns/mrtr).
+        """Answer questions of the server, by the functions of the call or of the client, and return the answers as JSON
+        text, by the same keys. `requests`: JSON values or text, as in `inputRequests` (2026-07-28's
+        basic/patterns/mrtr).
 
         Raises BadAnswer for questions that the server must not ask, or more than `limits.questions`; Declined if one
         was declined.

@@ -25,9 +25,10 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
 HEARING = 1_000
-"""Async functions for notifications that run at once for one client: a server may send notifications faster than these
-end. Beyond that a notification is dropped, with a warning in the log."""
+"""Async functions for notifications that run at once for one client at most: a server may send notifications faster
+than these end. Beyond that a notification is dropped, with a warning in the log."""
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+"""What decoding raises for params that do not fit."""
 
 
 class ExtensionFunctions:
@@ -37,7 +38,7 @@ class ExtensionFunctions:
     def __init__(
         self, extensions: ClientExtensions, client: ExtensionClient, spoken: Callable[[], Revision | None]
     ) -> None:
-        self._rows = extensions.those.methods
+        self._rows = extensions.declarations.methods
         self._answers = extensions.answers
         self._heard = extensions.heard
         self._client = client
@@ -47,8 +48,8 @@ class ExtensionFunctions:
     async def answer(self, method: str, params: Raw | UnsetType, revision: Revision) -> bytes:
         """Return the answer to a request of the server as JSON text.
 
-        Raises MethodNotFound without a function for it, InvalidParams for params that do not fit its row, LocalError if
-        the function returns an invalid answer, and what the function raises.
+        Raises MethodNotFound if no function answers it, InvalidParams for params that do not fit its row, LocalError if
+        the function returns neither the row's result nor a mapping, and what the function raises.
         """
         function = self._answers.get(method)
         if function is None:
@@ -69,8 +70,8 @@ class ExtensionFunctions:
         raise LocalError(f"{method} is answered by {row.result.__name__} or a mapping, and not by {found!r:.100}")
 
     def hear(self, method: str, params: Raw | UnsetType) -> None:
-        """Call the function for a notification of the server, if there is one. Raises nothing; params that do not fit
-        are logged."""
+        """Call the function for a notification of the server, if there is one, unless the revision in use does not have
+        the notification. Raises nothing; params that do not fit are logged."""
         function, revision = self._heard.get(method), self._spoken()
         if function is None or revision is None:
             return

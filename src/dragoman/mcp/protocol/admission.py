@@ -95,7 +95,7 @@ class Admitted(Struct, gc=False):
     surroundings: Any = None
     """The `server.surroundings` of the function that answers, once the message is routed."""
     opened: Any = None
-    """The sealed state that came with it, once that is opened; see `asking.ask.opened`."""
+    """The sealed state that came with it, once that is opened; see `asking.ask.open_state`."""
     asker: Any = None
     """The `asking.ask.Asker` of this call; None: that of its revision."""
     on_progress: Callable[[float, float | None, str | None], bool] | None = None

@@ -36,7 +36,10 @@ OPTION_KINDS: Final = ("tool", "resource", "prompt")
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _OWN_CAPABILITIES: Final = members_of(ServerCapabilities).keys() - {"tasks"}
-_LISTENED: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions")
+"""The members of a server's capabilities that no extension may return; one may return `tasks`, which no server here
+declares itself."""
+_FILTER_MEMBERS: Final = ("toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions")
+"""The protocol's own members of the filter of `subscriptions/listen`."""
 
 
 class StatefulForm(Struct, frozen=True, kw_only=True):
@@ -45,72 +48,75 @@ class StatefulForm(Struct, frozen=True, kw_only=True):
     type: ResultStruct
     """The Struct of this form."""
     member: str
-    """The member by which a client recognises it, which the method's usual result does not have."""
+    """The member, by its name in JSON, by which a client recognises this form; the method's usual result has no such
+    member."""
     convert: Callable[[Any], Struct]
     """Returns a result of the extension in this form."""
     for_call: Callable[[Admitted], bool] | None = None
-    """Whether the client of a call takes it; None: each client that has declared the extension."""
+    """Returns whether the client of a call accepts this form; None: every client that has declared the extension
+    does."""
     since: Revision = R2025_06
     """The first revision with this form."""
     until: Revision = R2025_11
-    """The last one."""
+    """The last revision with this form."""
 
     def within(self, revision: Revision) -> bool:
-        """Return whether this is the form of the result in `revision`."""
+        """Return whether the result has this form in `revision`."""
         return revision.stateful and self.since.order <= revision.order <= self.until.order
 
 
 class ResultType(Struct, frozen=True, kw_only=True):
-    """A result that an extension adds, by its value of `resultType`."""
+    """A result that an extension adds; its key in `Extension.results` is its `resultType`."""
 
     type: ResultStruct
     """The Struct that functions return, as stateless revisions write it."""
     stateful: StatefulForm | None = None
-    """Its form in stateful revisions; None: they do not have this result."""
+    """Its form in stateful revisions; None: this result does not exist in them."""
 
 
 class Topic(Struct, frozen=True, kw_only=True):
     """A kind of notifications to which clients subscribe by a member of the filter of `subscriptions/listen`.
 
-    Which of the requested values a caller is granted is decided by the server's `ServerExtension.grant`; a value has
-    keys, and `ServerHome.notify(topic, key, params)` reaches those who were granted the key.
+    The server's `ServerExtension.grant` decides how much of the requested value a caller is granted, and under which
+    keys. `ServerHome.notify(topic, key, params)` reaches the callers that were granted the key.
     """
 
     name: str
-    """Its name for `grant` and `notify`."""
+    """The name by which `grant` and `notify` know it."""
     method: str
     """The method of its notifications."""
     member: str
     """The member of the filter, and of the acknowledgment."""
     sessions: bool = False
-    """Whether sessions of the stateful era, which have no filter, are notified of the keys that `grant` grants them,
-    once, when they are initialized. Only those are whose clients declared the extension."""
+    """Whether sessions of the stateful era, which have no filter, get these notifications too. `grant` is called once
+    for each such session, when it is initialized, if its client has declared the extension."""
 
 
 class Extension(Struct, frozen=True, kw_only=True):
     """What an extension declares.
 
-    Raises LocalError for a name without a prefix ("com.example/echo" has one), for methods, topics and capabilities
-    that the protocol has itself, and for the protocol's own values of `resultType`.
+    Raises LocalError for a name without a prefix ("com.example/echo" has one), for methods, topics, capabilities and
+    values of `resultType` that the protocol has itself, and for rows, results, topics and options that are not valid.
     """
 
     name: str
-    """"Extension identifiers MUST follow the `_meta` key naming rules, with a mandatory prefix"."""
+    """Its name, such as "com.example/echo": "Extension identifiers MUST follow the `_meta` key naming rules, with a
+    mandatory prefix"."""
     stage: Stage = "stable"
     """How settled its specification is."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The value for its name in `capabilities.extensions`, a JSON object."""
     capabilities: Callable[[Revision], Mapping[str, Any]] | None = None
-    """Returns other members of a server's capabilities that it declares in a revision; None: no others."""
+    """Returns the members that it adds to a server's capabilities in a revision; None: it adds none."""
     methods: tuple[Row, ...] = ()
-    """Methods that it adds, in the revisions of their rows."""
+    """The methods that it adds, each in the revisions that its row names."""
     results: Mapping[str, ResultType | type[Struct]] = field(default_factory=dict)
-    """Values of `resultType` that it adds, with these results; a bare Struct has no stateful form."""
+    """The results that it adds, by `resultType`; a bare Struct has no stateful form."""
     topics: tuple[Topic, ...] = ()
-    """Topics that it adds to subscriptions."""
+    """The topics that it adds to subscriptions."""
     options: Mapping[str, Mapping[str, Rule | type]] = field(default_factory=dict)
-    """Options that it adds to the decorators of "tool", "resource" and "prompt", each with the type of its values or a
-    `Rule` for them. The default is None, which each rule accepts."""
+    """The options that it adds to the decorators of "tool", "resource" and "prompt", each with the type of its values
+    or a `Rule` for them. An option that is not given is None, so a `Rule` has to accept None."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(_NAME, self.name) is None:
@@ -132,7 +138,7 @@ class Extension(Struct, frozen=True, kw_only=True):
         for topic in self.topics:
             if not isinstance(topic, Topic):
                 raise LocalError(f"{self.name}: topics are Topic(name, method, member), and not {topic!r:.100}")
-            if topic.method in METHODS or topic.member in _LISTENED:
+            if topic.method in METHODS or topic.member in _FILTER_MEMBERS:
                 raise LocalError(f"{self.name}: {topic.method} and {topic.member} are the protocol's own: name others")
         for where, rules in self.options.items():
             self._check_options(where, rules)
@@ -180,8 +186,8 @@ class Extension(Struct, frozen=True, kw_only=True):
         }
 
 
-def _instances(kind: type) -> Rule:
-    """Return the rule of an option whose values are of a type; True and False are no numbers."""
+def _rule_for_type(kind: type) -> Rule:
+    """Return the rule of an option whose values are of a type, or None; True and False do not pass as numbers."""
     if kind is bool:
         return FLAG | NONE
     fits = instance(kind, f"a value of the type {kind.__name__}").fits
@@ -193,8 +199,8 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _result_type_fault(result: type[Struct], kind: str) -> str | None:
-    """Return why the results of a type would have another `resultType` than `kind`; None if they have this one. A type
-    without such a member gets it when it is sent."""
+    """Return why results of the type `result` cannot be sent with the `resultType` `kind`; None if they can. A result
+    without a member `resultType` gets it when it is sent."""
     config = result.__struct_config__
     if config.array_like:
         return "it is an array in JSON"
@@ -209,28 +215,31 @@ def _result_type_fault(result: type[Struct], kind: str) -> str | None:
 
 
 def _check_fields(kind: type[Struct] | None, what: str, *names: str) -> None:
+    """Raise LocalError unless a type has these fields. `what`: the declaration that needs them, for the error."""
     if not all(hasattr(kind, name) for name in names):
         raise LocalError(f"{what}: then {kind!r} has the fields {' and '.join(names)}")
 
 
 def _check_member(kind: type[Struct], where: str, member: str) -> None:
+    """Raise LocalError unless a type has this member in JSON. `where`: the declaration that needs it, for the error."""
     if member not in members_of(kind):
         raise LocalError(f"{where}: then {kind.__name__} has a member of that name in JSON, {member!r}")
 
 
 class Extensions:
-    """The extensions of one server or client. `methods`: the protocol's and theirs, by name. Raises LocalError for two
-    with the same name, method, `resultType`, topic, or option."""
+    """The extensions of one server or client. Raises LocalError if two have the same name, method, `resultType`, topic,
+    option, or capability."""
 
-    def __init__(self, those: Iterable[Extension] = ()) -> None:
-        self.all: tuple[Extension, ...] = tuple(those)
+    def __init__(self, given: Iterable[Extension] = ()) -> None:
+        self.all: tuple[Extension, ...] = tuple(given)
         self.methods: dict[str, Row] = dict(METHODS)
+        """The methods of the protocol and of all extensions, by name."""
         self.results: dict[str, ResultType] = {}
-        """The results of all, by `resultType`."""
+        """The results that the extensions add, by `resultType`."""
         self.topics: dict[str, Topic] = {}
-        """The topics of all, by name."""
+        """The topics that the extensions add, by name."""
         self.options: dict[str, dict[str, Rule]] = {kind: {} for kind in OPTION_KINDS}
-        """The rules of the options of all, by kind of entry."""
+        """The rules of the options that the extensions add, by kind of entry and name."""
         self._by_method: dict[str, Extension] = {}
         self._by_topic: dict[str, Extension] = {}
         names: set[str] = set()
@@ -245,6 +254,7 @@ class Extensions:
                 raise LocalError(f"two extensions declare the capability {', '.join(sorted(twice))}")
 
     def _add(self, one: Extension) -> None:
+        """Add what an extension declares to that of the others. Raises LocalError for what another one has already."""
         for row in one.methods:
             if row.name in self._by_method:
                 raise LocalError(f"{one.name} and {self._by_method[row.name].name} both have the method {row.name}")
@@ -266,23 +276,23 @@ class Extensions:
             for name, rule in rules.items():
                 if name in self.options[where]:
                     raise LocalError(f"{one.name}: another extension has the option {name!r} of a {where} already")
-                self.options[where][name] = _instances(rule) if isinstance(rule, type) else rule
+                self.options[where][name] = _rule_for_type(rule) if isinstance(rule, type) else rule
 
     def of_method(self, name: str) -> Extension | None:
-        """Return the extension that adds a method; None: it is the protocol's, or unknown."""
+        """Return the extension that adds a method; None: the method is the protocol's own, or unknown."""
         return self._by_method.get(name)
 
     def of_topic(self, name: str) -> Extension:
-        """Return the extension that adds a topic."""
+        """Return the extension that adds a topic. Raises KeyError for an unknown topic."""
         return self._by_topic[name]
 
     @property
     def declared(self) -> dict[str, Any] | UnsetType:
-        """The value of `capabilities.extensions`; UNSET without extensions."""
+        """The value of `capabilities.extensions`: the settings of each, by name; UNSET without extensions."""
         return {one.name: dict(one.settings) for one in self.all} if self.all else UNSET
 
     def capabilities(self, revision: Revision) -> dict[str, Any]:
-        """Return the other members of a server's capabilities that they declare in a revision."""
+        """Return the members that the extensions add to a server's capabilities in a revision, beside `extensions`."""
         found: dict[str, Any] = {}
         for one in self.all:
             found |= {} if one.capabilities is None else one.capabilities(revision)

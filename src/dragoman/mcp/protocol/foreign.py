@@ -13,6 +13,8 @@ from ...jsonrpc.errors import LocalError
 
 
 class _Typed(Struct):
+    """The member of a block that is checked here."""
+
     type: str
 
 
@@ -24,7 +26,7 @@ class ForeignContent(Struct, frozen=True, rename="camel", tag_field="type", tag=
 
     type: Annotated[str, Meta(pattern="(?!)")] = field(name="foreignType")
     """Its type, such as "hologram"."""
-    # no text has that pattern, so that no peer makes such a block by the tag: `foreign_decoding` makes them
+    # the pattern matches no text: a peer that sends our tag makes no such block; only `foreign_decoding` makes one
     raw: Raw
     """The whole block, `type` included."""
 

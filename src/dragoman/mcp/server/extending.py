@@ -1,8 +1,8 @@
 """The server's side of extensions: the functions of an extension, and the parts of the server that it may use.
 
 An extension is declared by an `Extension`: its rows are added to the server's table of methods, its settings to the
-server's capabilities, its options to the decorators. What it does is a `ServerExtension`. `outcomes` handles what its
-functions may return.
+server's capabilities, its options to the decorators. Its functions are those of a `ServerExtension`. `outcomes` writes
+what they may return.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TopicGrant(Struct, frozen=True):
     value: Any
     """The value as the acknowledgment repeats it."""
     keys: frozenset[str]
-    """The keys of whose notifications the caller is notified."""
+    """The keys whose notifications the caller gets."""
 
 
 class ServerExtension:
@@ -62,36 +62,39 @@ class ServerExtension:
     async def around(self, call: Call, next: Next) -> Any:
         """Run around every call of the server's methods and entries, outside the server's own middleware.
         `call.params` is the `Admitted` call; the values of the extension's options are in
-        `call.params.surroundings.extended`. It may return the result of another type in place of that of `next`."""
+        `call.params.surroundings.extended`. It may return one of the extension's results in place of that of
+        `next`."""
         return await next(call)
 
     def listed(self, entry: Entry, revision: Revision) -> Mapping[str, Any]:
-        """Return the members that are added to an entry's description in lists, in this revision. `_meta` is merged.
-        Called once for each entry and revision, when the entry is registered; a member that the description, or
-        another extension, has already is a LocalError then. `entry.known`: the description, of a foreign entry too."""
+        """Return the members to add to an entry's description in lists, in this revision; `_meta` is merged.
+        `entry.known` is the description, of a foreign entry too. Called once for each entry and revision, when the
+        entry is registered. That raises LocalError for a member that the description or another extension has
+        already."""
         return {}
 
     def grant(self, topic: str, caller: Caller, value: Any) -> TopicGrant | Awaitable[TopicGrant | None] | None:
         """Return the part of a requested value that a caller is granted; None: nothing of it. An RpcError refuses the
-        subscription. Any other exception is logged, and grants nothing; so does an awaitable that takes more than 5
-        seconds.
+        subscription. Any other exception is logged, and nothing is granted; the same holds for an awaitable that
+        takes more than 5 seconds.
 
-        `value`: the decoded member of the filter, of any type but null: check it. It is None for a session of the
-        stateful era, if the topic notifies those. A session is asked for once, when it is initialized (and again where
-        it moves to another replica): its keys are to last as long as it does, such as that of the caller's account.
-        A notification with a key of its own, such as a new task's, is sent under the lasting key as well.
+        `value`: the decoded member of the filter, of any type but null: check it. None: a session of the stateful
+        era, for a topic with `sessions`. Then `grant` is called once, when the session is initialized, and again at
+        each replica to which it moves. So grant it keys that are good as long as it lives, such as one for the
+        caller's account, and send under that key also what has a key of its own, such as the state of a new task.
         """
         return None
 
     def open(self, home: ServerHome) -> AbstractAsyncContextManager[Any] | None:
-        """Return the context manager around the serving, on each event loop, as a lifespan; None: there is none. It is
-        entered after the server's own lifespan, and left before it; by then the home is closed: calls that went on
-        beyond their requests have ended, and what `lead` ran is stopped."""
+        """Return an async context manager that is entered on each event loop when the server is served there, after
+        the server's own lifespan, and left before it; None: there is nothing to enter. Before it is left, the home is
+        closed: detached calls are ended, and the work of `lead` is stopped."""
         return None
 
     def measures(self) -> Mapping[str, float]:
-        """Return its measures for metrics, by name: one that ends in "_total" is a counter. Called when they are read;
-        a name that the server has itself is ignored, and equal ones of included servers are added up."""
+        """Return numbers for metrics, by name: a name that ends in "_total" is a counter, any other a gauge. Called
+        whenever metrics are read. A name that the server has itself is ignored; numbers of one name of included
+        servers are added up."""
         return {}
 
 
@@ -110,7 +113,7 @@ class ServerExtensions:
     def __init__(self, given: Iterable[Extension | ServerExtension]) -> None:
         declared: list[Extension] = []
         self.all: tuple[ServerExtension, ...] = ()
-        """Those that have functions."""
+        """Those that were given with functions."""
         for one in given:
             if isinstance(one, ServerExtension):
                 if not isinstance(getattr(one, "declares", None), Extension):
@@ -128,7 +131,7 @@ class ServerExtensions:
         self.listing: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "listed"))
         """Those that add members to the descriptions of entries."""
         self.opening: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "open"))
-        """Those that open something around the serving."""
+        """Those with a context manager around the serving."""
         self.measuring: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "measures"))
         """Those with measures."""
 
@@ -142,22 +145,24 @@ class ServerExtensions:
         return {name: function for one in self.all for name, function in one.handlers.items()}
 
     def granting(self, topic: str) -> ServerExtension | None:
-        """Return the extension that grants a topic; None: nothing does."""
+        """Return the extension whose `grant` decides about a topic; None: it was given without functions, so nothing
+        of the topic is granted."""
         extension = self.declarations.of_topic(topic)
         return next((one for one in self.all if one.declares is extension), None)
 
     def measures(self) -> dict[str, float]:
-        """Return the measures of all."""
+        """Return the measures of all extensions, by name."""
         return {name: value for one in self.measuring for name, value in one.measures().items()}
 
 
 def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:
-    """Return a method of an extension. `function(params, context)` returns the row's result. Raises LocalError for
-    options that conflict."""
-    kind: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
-    handler = handler_of(function, kind, _params_and_context, result_writer(row), failures(row.name), Context)
-    return method_for(row.name, kind, function, handler, options)
+    """Return the method of a row of an extension, which `function(params, context)` answers by the row's result. Raises
+    LocalError for options that conflict."""
+    runs: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
+    handler = handler_of(function, runs, _params_and_context, result_writer(row), failures(row.name), Context)
+    return method_for(row.name, runs, function, handler, options)
 
 
 def _params_and_context(admitted: Admitted, context: Any) -> tuple[Any, ...]:
+    """Return the arguments of an extension's function."""
     return admitted.params, context

@@ -2,10 +2,11 @@
 
 Rules:
 
-- The description is kept as it came. Of its own members those are left out that a revision does not have, as for every
-  entry; members that this library does not know, and everything inside of members, stay.
-- The function gets the params of a request as they came, with the arguments that middleware set, if any. It returns the
-  whole result as JSON text, which is sent as it is: without the server's stamp, and without a check.
+- The description is kept as it came. Members that a revision does not have are left out of it, as of every entry's.
+  Members that this library does not know stay, and so does all that is inside a member.
+- The function gets the params of a request as they came, except that arguments which middleware has set replace those
+  of the request. It returns the whole result as JSON text, which is sent as it is: without the server's stamp, and
+  without a check.
 """
 
 from __future__ import annotations
@@ -84,18 +85,21 @@ def foreign_entry(
 
 
 def _read(kind: str, listed: Raw) -> tuple[Raw, Listed]:
-    """Return a description, and as far as its members are known. Raises LocalError."""
+    """Return a copy of the text of a description, and the description with the members that are known. Raises
+    LocalError for text that describes no such entry."""
     if not isinstance(listed, Raw):
         raise LocalError(f"a foreign {kind} is described by its JSON text, a msgspec.Raw, and not by {listed!r:.100}")
     try:
         bytes(listed).decode()  # msgspec does not check the members that it keeps as text
-        return listed.copy(), decode(listed, LISTED[kind])  # without the message that it is a part of
+        # the text may be a part of a message, which a copy does not keep in memory
+        return listed.copy(), decode(listed, LISTED[kind])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LocalError(f"this describes no {kind}: {error}: {bytes(listed)[:100]!r}") from None
 
 
 def _key(known: Listed) -> tuple[str, Template | None]:
-    """Return the key of an entry, and its template if it is one. Raises LocalError."""
+    """Return the key of an entry, and its template if it is one. Raises LocalError for a URI or template that is not
+    valid, and for an empty name."""
     if isinstance(known, ResourceTemplate):
         if not is_template(known.uri_template):
             raise LocalError(f"{known.uri_template!r} is no template of URIs: it has no {{variable}}")
@@ -111,6 +115,8 @@ def _key(known: Listed) -> tuple[str, Template | None]:
 
 
 def _marked(name: str, known: Listed) -> Any:
+    """Return the arguments of a tool that are sent as HTTP headers, too; none for other kinds. Raises LocalError for a
+    schema that marks others."""
     if not isinstance(known, Tool):
         return ()
     try:
@@ -119,7 +125,9 @@ def _marked(name: str, known: Listed) -> Any:
         raise LocalError(f"{name}: {error}") from None
 
 
-class _Sent(Struct):
+class _SentArguments(Struct):
+    """The arguments in the params as they came."""
+
     arguments: Raw | UnsetType = UNSET
 
 
@@ -129,18 +137,20 @@ def _params_and_context(admitted: Admitted, context: Any) -> tuple[Any, ...]:
     given: Any = getattr(admitted.params, "arguments", UNSET)
     if given is UNSET or admitted.condensed is not None:
         return raw, context
-    sent = decode(raw, _Sent).arguments
+    sent = decode(raw, _SentArguments).arguments
     if isinstance(sent, Raw) and (bytes(sent) == bytes(given) if isinstance(given, Raw) else _texts(sent) == given):
         return raw, context
     return with_members(raw, {"arguments": given if isinstance(given, Raw) else Raw(to_json(given))}), context
 
 
 def _texts(arguments: Raw) -> dict[str, str]:
+    """Return the decoded arguments of a prompt."""
     return decode(arguments, dict[str, str])
 
 
 def _arguments(admitted: Admitted) -> Mapping[str, Any]:
-    """Return the arguments of a call, for the option `allow`: of a resource its URI and the values of its template."""
+    """Return the arguments of a call, for the option `allow`. Those of a resource are its URI and the values of its
+    template."""
     params, template = admitted.params, admitted.surroundings.template
     if hasattr(params, "uri"):
         return {"uri": params.uri} | ({} if template is None else template.match(params.uri) or {})
@@ -149,6 +159,8 @@ def _arguments(admitted: Admitted) -> Mapping[str, Any]:
 
 
 def _writer(kind: str, key: str) -> ResultWriter:
+    """Return the writer of the entry's results. It raises LocalError for a result that is no JSON text."""
+
     def write_result(value: Any, admitted: Admitted) -> Raw:
         if type(value) is not Raw:
             raise LocalError(f"the foreign {kind} {key!r} returns its result as JSON text, and not {value!r:.100}")

@@ -31,30 +31,32 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 
 FIRST_PAUSE: Final = 1.0
 LAST_PAUSE: Final = 60.0
-"""Seconds before work of `lead` that failed is begun again: after the first failure, and the longest."""
+"""Seconds until work of `lead` that failed begins again: after the first failure, and at most."""
 PATIENCE: Final = 2.0
-"""Seconds in which work that is stopped has to end, a call's or that of `lead`; then it is left alone."""
+"""Seconds for which work that was cancelled, of a call or of `lead`, is waited for; after that it is left running."""
 _CLOSED: Final = Refusal("draining", "Draining: the server closed before the call was done")
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], object]
 """Takes the value, the total and the message of `ctx.progress`, on the loop."""
 Work: TypeAlias = Callable[[], Awaitable[object]]
+"""The work that `lead` runs on one replica at a time."""
 Notify: TypeAlias = Callable[[str, str, Mapping[str, Any] | Struct], None]
 """(topic, key, params): `Subscriptions.notify`."""
 
 
 class ServingServer(Struct, frozen=True):
-    """The server that is served: the one itself, or one that includes it."""
+    """The server that is served: the extension's own, or one that includes it."""
 
     service: Service
+    """The JSON-RPC side of that server."""
     replica: Replica | None
     """This process's part in what its replicas share; None without a bus."""
 
 
 class ServerHome:
-    """A server, as `ServerExtension.open` gets it: one for each extension, on each event loop. Its methods are for that
-    loop. `extension`: the extension's name; `serving`: returns the server that is served now; `notify`: sends the
-    notifications of topics."""
+    """What an extension may use of its server while that is served. `ServerExtension.open` gets one for each event
+    loop; its methods but `notify` are called on that loop. `serving`: returns the server that is served now; `notify`:
+    sends the notifications of topics."""
 
     def __init__(
         self, surroundings: Surroundings, extension: str, serving: Callable[[], ServingServer], notify: Notify
@@ -62,7 +64,7 @@ class ServerHome:
         self.surroundings: Surroundings = surroundings
         """The settings of the server: its stamp, its seal, its options and limits."""
         self.extension: str = extension
-        """The name of the extension whose home it is."""
+        """The name of the extension that it belongs to."""
         self._serving = serving
         self._notify = notify
         self._loop = asyncio.get_running_loop()
@@ -80,30 +82,30 @@ class ServerHome:
 
     @property
     def store(self) -> Engine:
-        """The engine that keeps `ctx.store`: that of `serve(store=)`, or else memory. Its keys are shared with
-        `ctx.store`, whose keys are those of callers: begin others with the name of the extension."""
+        """The engine that keeps `ctx.store`: that of `serve(store=)`, or else memory. `ctx.store` and the other
+        extensions have keys in it too: begin yours with the extension's name."""
         return engine_of(self._serving().service)
 
     @property
     def bus(self) -> Bus | None:
-        """The bus that the replicas of the server share; None without one."""
+        """The bus that the replicas of the server share; None: there is none."""
         replica = self._serving().replica
         return None if replica is None else replica.bus
 
     @property
     def clock(self) -> Callable[[], float]:
-        """The server's clock: returns Unix seconds."""
+        """The server's clock: a function that returns Unix seconds."""
         return self.surroundings.seal.clock
 
     # -- topics
 
     def notify(self, topic: str, key: str, params: Mapping[str, Any] | Struct) -> None:
-        """Notify the subscribers that `grant` granted this key of the topic, at every replica; from any thread.
+        """Notify the subscribers that were granted this key of the topic, at every replica. Any thread may call it.
 
-        They are those who subscribed by `subscriptions/listen`; with `Topic.sessions` also sessions of the stateful
-        era whose clients declared the extension. Each notification is sent, in the order of the calls of one thread;
-        what waits for a slow subscriber is bounded, the oldest are dropped. Raises LocalError for an unknown topic,
-        for params that are no JSON object, and for more than 64 KiB.
+        Subscribers are the callers of `subscriptions/listen`, and with `Topic.sessions` also the sessions of the
+        stateful era whose clients declared the extension. They get each notification, those of one thread in the order
+        of its calls; for a slow subscriber the newest 256 are kept, of 1 MiB at most, and older ones are dropped.
+        Raises LocalError for an unknown topic, for params that are no JSON object, and for more than 64 KiB.
         """
         self._notify(topic, key, params)
 
@@ -121,16 +123,16 @@ class ServerHome:
         about: str = "",
     ) -> DetachedCall:
         """Run the rest of a call, the `call` and `next` of `ServerExtension.around`, beyond its request: with the other
-        middleware, its function, its limits and its Context. Nothing of it runs before this returns; neither the end of
-        the request nor that of its channel ends it.
+        middleware, its function, its limits and its Context. Nothing of it runs before this returns. It goes on when
+        the request is answered and when its channel is lost.
 
         `caller`: whose call it is (None: the caller of the request). `asker`: how its questions are asked, such as an
-        `AskParked` (None: as its revision says). `on_progress`: takes its progress, which its caller does not get then.
-        `timeout`: seconds, None for ever (default: that of its method); progress begins them again. `about`: what it is
-        about, for observers, such as the id of a task.
+        `AskParked` (None: as its revision says). `on_progress`: gets its progress, which is not sent to the caller
+        (None: nothing gets it). `timeout`: seconds, which begin again with each progress; None: for ever; default: the
+        time-out of its method. `about`: what it is about, for observers, such as the id of a task.
 
         Raises CallRefused if too many calls are in flight (`limits.detached_calls`, `calls`, `calls_size`), and
-        LocalError for a call on another event loop, or after this home has closed."""
+        LocalError on another event loop than the home's, and after this home has closed."""
         self._check_open(f"{call.method} cannot go on beyond its request")
         admitted: Admitted = call.params
 
@@ -141,7 +143,7 @@ class ServerHome:
             admitted,
             asker=admitted.asker if asker is None else asker,
             on_progress=report,
-            # in the stateless era a message belongs to a request, which is over
+            # in the stateless era a log message is sent within its request, which is over
             log_level=admitted.log_level if admitted.revision.stateful else None,
         )
         run = detach(call, next, params, admitted.raw, caller=caller, timeout=timeout, about=about)
@@ -152,13 +154,13 @@ class ServerHome:
     # -- work on one replica
 
     def lead(self, name: str, work: Work) -> None:
-        """Run `work()`, a coroutine function, on one replica of the server at a time, until this home closes; without a
-        bus here, at once. `name`: the same on all replicas.
+        """Run `work()` on one replica of the server at a time, until this home closes; without a bus it runs here, at
+        once. `name`: the work's, the same on all replicas; `work`: a coroutine function.
 
-        Another replica takes over within seconds if this one dies or is cut off from the store; the work is cancelled
-        before. Work that raises is logged, and begun again after a pause that grows from 1 to 60 seconds. Work that
-        returns is over, at this replica. Raises LocalError for a name that is led already, and on a bus that keeps
-        nothing, where no replica can know whether it leads."""
+        If this replica dies or loses the store, another one takes over within 7.5 seconds; here the work is cancelled
+        before that. Work that raises is logged, and begins again after a pause that grows from 1 to 60 seconds. Work
+        that returns is not begun again by this replica. Raises LocalError for a name that this home leads already, and
+        on a bus without a store, where no replica can know whether it leads."""
         self._check_open(f"{name!r} cannot be led")
         if not isinstance(name, str) or not name:
             raise LocalError(f"{self.extension}: lead takes the name of the work, and not {name!r:.40}")
@@ -170,16 +172,17 @@ class ServerHome:
                 f"{self.extension}: the bus {replica.bus.url} keeps nothing, so no replica can know whether it leads "
                 f"{name!r}: share a bus with a store (unix:, redis:, nats:)"
             )
-        leading = self._persist(name, work) if replica is None else self._lead_by_lease(replica, name, work)
+        leading = self._run_with_retries(name, work) if replica is None else self._lead_by_lease(replica, name, work)
         self._leading[name] = self._loop.create_task(leading)
 
     async def _lead_by_lease(self, replica: Replica, name: str, work: Work) -> None:
+        """Run the work while this replica holds its lease; return once the work returns."""
         from ..session.lease import Lease  # noqa: PLC0415  (start-up: what only replicas need)
 
         lease = Lease(replica, f"{self.name} {self.extension} {name}")
         while True:
             await lease.take()
-            working = self._loop.create_task(self._persist(name, work))
+            working = self._loop.create_task(self._run_with_retries(name, work))
             keeping = self._loop.create_task(lease.keep())
             try:
                 await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
@@ -190,10 +193,10 @@ class ServerHome:
                 keeping.cancel()
                 await self._stop(working)
                 await lease.give_up()
-            await asyncio.wait([working])  # it does not run twice here, either
+            await asyncio.wait([working])  # it may not have stopped in time, and must not run twice here
 
-    async def _persist(self, name: str, work: Work) -> None:
-        """Run the work until it returns or is stopped; again whenever it fails."""
+    async def _run_with_retries(self, name: str, work: Work) -> None:
+        """Run the work until it returns or is stopped; begin it again, after a pause, whenever it raises."""
         task = asyncio.current_task()
         assert task is not None
         pause = FIRST_PAUSE
@@ -208,14 +211,14 @@ class ServerHome:
                         raise
                     logger.exception("%s: %r of %s failed when it was stopped", self.name, name, self.extension)
                     return
-                if self._loop.time() - began > LAST_PAUSE:  # it went well for long
+                if self._loop.time() - began > LAST_PAUSE:  # it ran well for long before it failed
                     pause = FIRST_PAUSE
                 logger.exception("%s: %r of %s failed; it begins again in %d s", self.name, name, self.extension, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE)
 
     async def _stop(self, task: asyncio.Task[None], seconds: float = PATIENCE) -> None:
-        """Cancel a task and wait for its end, at most so long."""
+        """Cancel a task, and wait at most `seconds` for its end; log an error if it goes on."""
         task.cancel()
         _, left = await asyncio.wait([task], timeout=seconds)
         if left:
@@ -224,13 +227,14 @@ class ServerHome:
     # -- its end
 
     def _check_open(self, what: str) -> None:
+        """Raise LocalError if this home is closed or on another event loop. `what`: what cannot be done then."""
         if self._closed:
             raise LocalError(f"{self.extension}: {what}: {self.name} is served no more on this event loop")
         if asyncio.get_running_loop() is not self._loop:
             raise LocalError(f"{self.extension}: {what}: this home of {self.name} is on another event loop")
 
     async def close(self) -> None:
-        """Stop the work that it leads, and end the calls that still go on."""
+        """End the detached calls, stop the work of `lead`, and wait a few seconds for both."""
         self._closed = True
         ending = [one.stopped for one in self._detached]
         for run in tuple(self._detached):

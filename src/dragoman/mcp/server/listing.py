@@ -6,9 +6,9 @@ Rules:
 - A cursor names the last entry of the page before, so that it stays valid while entries are added and removed
   (server/utilities/pagination, "Provide stable cursors"); an unknown cursor is -32602.
 - A list is one page up to `PAGE_BYTES`, unless `page_size` says otherwise, since many hosts read only the first page.
-- Pages are encoded once for each revision and kept as bytes until the list changes. If an entry is visible only to some
-  callers, each function that decides is called once for a request; callers for whom all decide alike share the pages.
-  Their `cacheScope` is private.
+- Pages are encoded once for each revision and kept as bytes until the list changes. If entries are visible only to some
+  callers, each function that decides about them is called once for a request. Callers for whom all of them decide alike
+  share pages, whose `cacheScope` is private.
 - Of an entry with several versions the highest that is available to the caller is listed, at the position of the first
   one that was registered; its `_meta` names the others.
 - The description of a foreign entry is JSON text: members that this library does not know are listed as they came.
@@ -53,7 +53,8 @@ Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
 
 Adding: TypeAlias = Callable[["Entry", Revision], Mapping[str, Any]]
 """Returns the members that an extension adds to the description of an entry: `ServerExtension.listed`."""
-NONE: Final[Mapping[str, Adding]] = {}
+NO_ADDING: Final[Mapping[str, Adding]] = {}
+"""No extension adds members."""
 LISTED: Final[Mapping[str, type[Listed]]] = {
     "tool": Tool,
     "resource": Resource,
@@ -69,27 +70,28 @@ LISTINGS: Final[Mapping[str, Listing]] = {
 }
 """The name of the list of each kind of entry."""
 DEPTH: Final = Limits().depth - 8
-"""Levels of nesting in an entry's description: the default limit of clients, without the levels of the answer around
-it."""
+"""Levels of nesting in an entry's description at most: the default limit of clients, without the levels of the answer
+around it."""
 PAGE_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of the entries on one page of a list: a fifth of the longest message that our clients accept, and thousands of
-tools. A larger entry has a page of its own."""
+"""Bytes of the entries on one page of a list at most: a fifth of the longest message that our clients accept, and
+thousands of tools. A larger entry has a page of its own."""
 SEQUENCES: Final = 64
-"""Sequences of entries that are kept for one list, each as some callers see it: more than a server has roles. Callers
-decide how many there are, so the least recently used one is dropped."""
+"""Sequences of entries that are kept for one list at most, each as some callers see it: more than a server has roles.
+Callers decide how many there are, so the least recently used one is dropped."""
 SEQUENCE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the pages that are kept for one list beside those of the sequence in use: a few lists of thousands of tools,
-in several revisions."""
+"""Bytes of the pages that are kept for one list at most, beside those of the sequence in use: a few lists of thousands
+of tools, in several revisions."""
 TEXTS: Final = 64
-"""Descriptions of one entry that are kept: for each revision, and for the versions that some caller may see."""
+"""Descriptions of one entry that are kept at most: one for each revision and each set of versions that it names."""
 _MEMBER: Final = {"tools": "tools", "resources": "resources", "templates": "resourceTemplates", "prompts": "prompts"}
 """The member of a result that has the list."""
 _CURSOR: Final = r"([a-z]+)\.([1-9][0-9]{0,15})"
+"""The decoded text of a cursor: the name of the list, and the number of an entry."""
 
 
 class Entry(Struct, eq=False):
-    """One entry that a server offers. `key`: its name, URI or template; `listed`: its description in a list, of a
-    foreign entry as the JSON text that came.
+    """One entry that a server offers. `key`: its name, URI or template; `listed`: its description in a list, for a
+    foreign entry the JSON text that came.
 
     `older`: the description for peers without `structured_values`, where that differs. `marked`: a tool's arguments
     that are sent as HTTP headers. `template`: the parsed template, if it is one. `completions`: the methods that
@@ -121,7 +123,7 @@ class Entry(Struct, eq=False):
     added: dict[int, dict[str, Raw]] = {}
     """The members that extensions add to it, by the `order` of the revision."""
     decoded: Listed | None = None
-    """The description of a foreign entry, as far as its members are known, once that was needed."""
+    """The description of a foreign entry with the members that are known; None: it was not needed yet."""
 
     @property
     def id(self) -> tuple[Kind, str, str]:
@@ -130,8 +132,8 @@ class Entry(Struct, eq=False):
 
     @property
     def known(self) -> Listed:
-        """Its description; of a foreign entry the members that are known. Raises msgspec.ValidationError for a foreign
-        one that does not fit."""
+        """Its description; for a foreign entry with the members that are known. Raises msgspec.ValidationError for a
+        foreign one that does not fit."""
         if not isinstance(self.listed, Raw):
             return self.listed
         if self.decoded is None:
@@ -140,7 +142,7 @@ class Entry(Struct, eq=False):
 
     @property
     def switched_as(self) -> str:
-        """The kind by which it is switched."""
+        """The kind under which it is enabled and disabled: templates count as resources."""
         return "resource" if self.kind == "template" else self.kind
 
     def available(self, caller: Caller) -> bool:
@@ -148,7 +150,7 @@ class Entry(Struct, eq=False):
         return self.enabled and (self.visible is None or self.visible(caller))
 
     def matches_version(self, wanted: Order | None) -> bool:
-        """Return whether it is of the requested version; an entry without a version always is."""
+        """Return whether it is of the `wanted` version (None: any); an entry without a version always is."""
         return wanted is None or not self.version or order(self.version) == wanted
 
     def listed_for(self, caller: Caller) -> bool:
@@ -177,13 +179,13 @@ class Entry(Struct, eq=False):
 
     @property
     def decider(self) -> Decider | None:
-        """The functions of `shown_to`, in a form in which they can be compared; None: it is shown to every caller."""
+        """What `shown_to` asks, in a form that can be compared; None: lists show it to every caller."""
         access = self.method.access
         hiding = access if access is not None and access.hides else None
         return None if self.visible is None and hiding is None else Decider(self.visible, hiding)
 
     def text(
-        self, revision: Revision, versions: tuple[str, ...] = (), extensions: Mapping[str, Adding] = NONE
+        self, revision: Revision, versions: tuple[str, ...] = (), extensions: Mapping[str, Adding] = NO_ADDING
     ) -> bytes:
         """Return its description in a list, as JSON. `versions`: those that it names, if it has one. `extensions`: the
         functions that add members to it, by the names of their extensions. Raises LocalError for a description that is
@@ -251,31 +253,34 @@ class Entry(Struct, eq=False):
 
 
 class _Meta(Struct):
+    """The `_meta` of a description."""
+
     meta: dict[str, Raw] = msgspec.field(default_factory=dict, name="_meta")
 
 
 def _claim(owner: dict[str, str], key: str, extension: str, what: str) -> None:
+    """Give a member to an extension. Raises LocalError if it has an owner already. `what`: begins the error's text."""
     if key in owner:
         raise LocalError(f"{what} of {owner[key]} already: the extension {extension} cannot add it")
     owner[key] = extension
 
 
 class Decider(Struct, frozen=True, eq=False):
-    """What decides whether lists show an entry to a caller: a function of the user, the method's demands, or both."""
+    """Decides whether lists show an entry to a caller: by a function of the user, the method's demands, or both."""
 
     visible: Callable[[Caller], bool] | None
     access: Access | None
 
     @property
-    def parts(self) -> tuple[Hashable, Hashable]:
-        """What distinguishes it from others, for each of the two; None for what it does not have."""
+    def identities(self) -> tuple[Hashable, Hashable]:
+        """A value for `visible` and one for `access`, equal for those that decide alike; None for one that is None."""
         access = self.access
         return _identity(self.visible), None if access is None else (access.roles, _identity(access.allow))
 
 
 def _identity(function: Callable[..., Any] | None) -> Hashable:
-    """Return what distinguishes a function from others, also one that cannot be hashed. Methods of one object are
-    equal, though each is made anew."""
+    """Return a hashable value that distinguishes a function from others, also from a function that cannot be hashed. It
+    is equal for one method of one object, though Python makes the method anew at each access."""
     try:
         hash(function)
     except TypeError:
@@ -293,9 +298,9 @@ def check_distinct(entries: list[Entry]) -> None:
         versions.add(order(entry.version))
 
 
-class _Row(Struct, frozen=True, eq=False):
-    """The enabled entries of one key, the highest version first, each with the index of what decides whether it is
-    shown; None: it is shown to every caller."""
+class _ListRow(Struct, frozen=True, eq=False):
+    """The enabled entries of one key, the highest version first, each with the index of its decider in the snapshot;
+    None: it is shown to every caller."""
 
     entries: tuple[tuple[Entry, int | None], ...]
 
@@ -311,14 +316,14 @@ class _Sequence:
         self.size = 0
         """Bytes of the pages."""
         self.starts: set[int] = {0}
-        """Where kept pages may begin: at the first entry, and where a kept page ends."""
+        """Indexes at which kept pages may begin: 0, and where a kept page ends."""
 
 
 class _Snapshot:
     """A list between two changes of it: its rows, what decides about them, and the sequences that callers see."""
 
     def __init__(self, rows: Iterable[Iterable[Entry]]) -> None:
-        self.rows: list[_Row] = []
+        self.rows: list[_ListRow] = []
         self.deciders: list[Decider] = []
         self.sequences: OrderedDict[bytes, _Sequence] = OrderedDict()
         """By the decisions, the least recently used first."""
@@ -331,19 +336,19 @@ class _Snapshot:
                 if not entry.enabled:
                     continue
                 decider = entry.decider
-                index = None if decider is None else known.setdefault(decider.parts, len(self.deciders))
+                index = None if decider is None else known.setdefault(decider.identities, len(self.deciders))
                 if decider is not None and index == len(self.deciders):
                     self.deciders.append(decider)
                 found.append((entry, index))
-            self.rows.append(_Row(tuple(found)))
+            self.rows.append(_ListRow(tuple(found)))
 
     def decide(self, caller: Caller) -> bytes:
-        """Return for each of `deciders` whether lists show its entries to a caller. Each function of a user is called
-        at most once. Raises what such a function raises."""
+        """Return a byte for each of `deciders`: 1 if lists show its entries to this caller, else 0. Each function of a
+        user is called at most once. Raises what such a function raises."""
         known: dict[Hashable, bool] = {}
         decisions = bytearray()
         for one in self.deciders:
-            visible, access = one.parts
+            visible, access = one.identities
             shown = True
             if one.visible is not None:
                 if ("visible", visible) not in known:
@@ -357,7 +362,8 @@ class _Snapshot:
         return bytes(decisions)
 
     def sequence(self, decisions: bytes) -> _Sequence:
-        """Return the sequence of callers about whom was decided so; the least recently used one is dropped."""
+        """Return the sequence for callers with these decisions, made if there is none. Beyond `SEQUENCES` the least
+        recently used one is dropped."""
         found = self.sequences.get(decisions)
         if found is not None:
             self.sequences.move_to_end(decisions)
@@ -379,10 +385,11 @@ class _Snapshot:
         dropped.size = 0
 
     def keep(self, decisions: bytes, sequence: _Sequence, order: int, start: int, end: int, page: Raw) -> None:
-        """Keep a page of a sequence, instead of the sequences that were least recently used."""
+        """Keep a page of a sequence, from the entry `start` to the one before `end`. Beyond `SEQUENCE_BYTES` the least
+        recently used sequences are dropped."""
         if self.sequences.get(decisions) is not sequence or (order, start) in sequence.pages:
             return
-        # pages that begin elsewhere, after removed entries, may be too many to keep
+        # pages may begin at any entry, where cursors name removed ones: too many to keep
         if start not in sequence.starts:
             return
         sequence.pages[order, start] = page
@@ -395,9 +402,9 @@ class _Snapshot:
 
 
 class Entries:
-    """The entries of one kind. Safe for threads: functions of users are never called under its lock."""
+    """The entries of one kind. Any thread may use it; functions of users are never called under its lock."""
 
-    def __init__(self, name: Listing, page_size: int | None, extensions: Mapping[str, Adding] = NONE) -> None:
+    def __init__(self, name: Listing, page_size: int | None, extensions: Mapping[str, Adding] = NO_ADDING) -> None:
         self.name: Final = name
         self.page_size: Final = page_size
         self._extensions: Final = extensions
@@ -408,10 +415,11 @@ class Entries:
         self.personal: bool = False
         """Whether some entries are listed only for some callers."""
         self.guarded: bool = False
-        """Whether only some callers may call some entry, now or earlier."""
+        """Whether an entry that only some callers may call is here, or was."""
 
-    def free(self, key: str, version: str = "") -> None:
-        """Raise LocalError if the key is taken: by an entry of the same version, or where one of the two has none."""
+    def check_free(self, key: str, version: str = "") -> None:
+        """Raise LocalError if the key is taken: by an entry of the same version, or by any if one of the two has no
+        version."""
         taken = self.by_key.get(key)
         if taken is None:
             return
@@ -434,7 +442,7 @@ class Entries:
             yield from entry.versions or (entry,)
 
     def of(self, key: str, version: str | None = None) -> tuple[Entry, ...]:
-        """Return the entries of a key; `version`: only that one."""
+        """Return the entries of a key; with `version` only that of this version."""
         entry = self.by_key.get(key)
         those = () if entry is None else entry.versions or (entry,)
         return those if version is None else tuple(one for one in those if one.version == version)
@@ -447,7 +455,7 @@ class Entries:
             return entry if entry is not None and entry.available(caller) else None
         wanted = None if admitted is None else admitted.requested_version
         available = [one for one in entry.versions if one.matches_version(wanted) and one.available(caller)]
-        # if no version is listed for the caller, the call is refused with the scopes that the first one demands
+        # if lists show the caller none of them, the first one refuses the call, with the scopes that it demands
         return next((one for one in available if one.listed_for(caller)), available[0] if available else None)
 
     def other_versions(self, key: str, caller: Caller) -> str:
@@ -458,7 +466,7 @@ class Entries:
     def add(self, entry: Entry) -> None:
         """Add an entry at the end, or to the other versions of its key. Raises LocalError if its key is taken."""
         with self._lock:
-            self.free(entry.key, entry.version)
+            self.check_free(entry.key, entry.version)
             others = self.of(entry.key)
             if not others:
                 self._last += 1
@@ -513,8 +521,9 @@ class Entries:
             return found, self.personal
 
     def page(self, revision: Revision, cursor: str | UnsetType, prefixes: tuple[bytes, bytes], caller: Caller) -> Raw:
-        """Return the result of a list method, as JSON. `prefixes`: its beginning in the stateless era, with the stamp
-        and the caching hints, for every caller and for this one. Raises InvalidParams for an unknown cursor."""
+        """Return the result of a list method, as JSON. `prefixes`: the beginning of the result in the stateless era,
+        with the stamp and the caching hints, of a list for every caller and of one for this caller alone. Raises
+        InvalidParams for an unknown cursor."""
         snapshot, personal = self._current()
         decisions = snapshot.decide(caller) if snapshot.deciders else b""
         with self._lock:
@@ -528,6 +537,7 @@ class Entries:
         return found
 
     def _start_of(self, shown: list[Entry], cursor: str | UnsetType) -> int:
+        """Return the index of the first entry after a cursor. Raises InvalidParams for an unknown cursor."""
         if isinstance(cursor, UnsetType):
             return 0
         return bisect_right(shown, self._number_in(cursor), key=lambda entry: entry.number)
@@ -551,6 +561,7 @@ class Entries:
         return Raw((b"{" if revision.stateful else prefix) + text + b"}"), end
 
     def _cursor_for(self, number: int) -> str:
+        """Return the cursor that names the entry with a number."""
         return urlsafe_b64encode(f"{self.name}.{number}".encode()).rstrip(b"=").decode()
 
     def _number_in(self, cursor: str) -> int:
@@ -575,10 +586,11 @@ def demands_more(entry: Entry, other: Entry) -> bool:
 
 
 LISTEN: Final = "subscriptions/listen"
+"""The method that subscribes in the stateless era."""
 
 
 def subscription_method(method: Method, entries: Iterable[Entry | None], caller: Caller) -> Method | None:
-    """Return the method that subscribes to these resources, with the demands of all of them; None if they have none."""
+    """Return the method that subscribes to resources with the demands of all of these; None if they demand nothing."""
     from ...access import together  # noqa: PLC0415  (start-up: for resources that are not for every caller)
 
     demanded = [one.method.access for one in entries if one is not None and one.method.access is not None]

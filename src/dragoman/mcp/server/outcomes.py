@@ -26,12 +26,12 @@ from ..protocol.results import Stamp, finish
 from ..protocol.types import ClientCapabilities
 
 ResultWriter: TypeAlias = Callable[[Any, Admitted], Raw | LongResult]
-"""(what a function returned, its call) -> the result for the caller's revision, nearly always as JSON text."""
+"""(what a function returned, its call) -> the result for the caller's revision: its JSON text, or a `LongResult`."""
 
 
-def demand(admitted: Admitted, extension: Extension) -> None:
-    """Raise RpcError (-32021) unless the client has declared the extension, in revisions whose clients declare
-    extensions."""
+def check_declared(admitted: Admitted, extension: Extension) -> None:
+    """Raise RpcError (-32021) if a client of the stateless era has not declared the extension. Nothing is demanded in
+    the stateful era."""
     if admitted.revision.stateful or admitted.has_declared(extension.name):
         return
     # "the supporting party MUST either revert to core protocol behavior or reject the request"
@@ -41,8 +41,8 @@ def demand(admitted: Admitted, extension: Extension) -> None:
 
 
 def result_writer(row: Row) -> ResultWriter:
-    """Return a writer of an extension's results, which must be of the type of the method's row; a notification has
-    none.
+    """Return the writer of the results of an extension's method. It raises LocalError for a value that is not of the
+    row's result type; for a notification it ignores the value.
 
     If the row is cacheable, a result without caching hints gets those of the server.
     """
@@ -64,7 +64,7 @@ def result_writer(row: Row) -> ResultWriter:
     return write_result
 
 
-def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
+def outcome_writers(extensions: Extensions) -> dict[type, ResultWriter]:
     """Return the writers of the other results that a function may return, by type: its own questions, and the results
     of extensions."""
 
@@ -76,7 +76,7 @@ def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
         def write_result(value: Any, admitted: Admitted) -> Raw:
             revision, stamp = admitted.revision, admitted.surroundings.stamp
             if not revision.stateful:
-                demand(admitted, extension)
+                check_declared(admitted, extension)
                 return finish(value, revision, stamp, kind)
             if form is None or not form.within(revision):
                 raise LocalError(f"{admitted.method}: revision {revision.date} has no result {kind!r}")
@@ -94,9 +94,9 @@ def outcomes(extensions: Extensions) -> dict[type, ResultWriter]:
 
 
 def write_values(stamp: Stamp) -> Middleware:
-    """Return the outermost middleware, which writes a value that the others return in place of JSON text for the
-    caller's revision: a result of the method's own type, or one of `outcomes`. It raises LocalError for the result of a
-    request that is no object, such as the None of middleware that returns nothing."""
+    """Return the outermost middleware. If one inside it returns a Struct in place of JSON text, it writes that for the
+    caller's revision: a result of the method's own type, or one of `outcome_writers`. It raises LocalError for the
+    result of a request that is no object, such as the None of middleware that returns nothing."""
 
     async def write_result(call: Call, next: Next) -> Any:
         value = await next(call)
@@ -116,11 +116,11 @@ def write_values(stamp: Stamp) -> Middleware:
     return write_result
 
 
-def answers_of(hint: Any, others: Iterable[type]) -> Any:
-    """Return a function's result type without the types `others`: the type for its output schema."""
+def without_outcomes(hint: Any, outcomes: Iterable[type]) -> Any:
+    """Return a function's result type without the types of `outcome_writers`: the type for its output schema."""
     members = getattr(hint, "__args__", ())
-    given = tuple(others)
-    kept = tuple(one for one in members if one not in given)
+    excluded = tuple(outcomes)
+    kept = tuple(one for one in members if one not in excluded)
     if not kept or len(kept) == len(members):
         return hint
     found: Any = kept[0]

@@ -295,7 +295,7 @@ class Registry:
         a key that is taken, and for an entry that cannot be listed."""
         found = list(entries)
         for entry in found:
-            self._lists[LISTINGS[entry.kind]].free(entry.key, entry.version)
+            self._lists[LISTINGS[entry.kind]].check_free(entry.key, entry.version)
             _check_listing(entry, self._adding)
         check_distinct(found)
         given = [entry.enabled for entry in found]

@@ -52,7 +52,7 @@ from .options import (
     info_of,
     server_options,
 )
-from .outcomes import demand, outcomes, write_values
+from .outcomes import check_declared, outcome_writers, write_values
 from .registry import Capabilities, Entry, Registry
 from .router import Router
 from .served import Replicas, ServedServer
@@ -140,7 +140,7 @@ class Server:
             auth=auth,
         )
         shown, seal = stamp(info_of(given)), StateSeal(keys, state_life, audience=name)
-        options, found = server_options(given), outcomes(self._extensions)
+        options, found = server_options(given), outcome_writers(self._extensions)
         added = self._extensions.options
         surroundings = Surroundings(service, shown, seal, options, found, added, self.notify_resource_updated)
         self._registry = Registry(surroundings, self._extending, changed=self._changed)
@@ -321,7 +321,7 @@ class Server:
             raise LocalError(f"{name} is declared by no extension of this server: Server(extensions=[Extension(...)])")
 
         def declared(admitted: Admitted, caller: Caller) -> None:
-            demand(admitted, extension)
+            check_declared(admitted, extension)
 
         row = self._extensions.methods[name]
         method = extension_method(row, function, given)

@@ -6,9 +6,9 @@ Rules:
   acknowledgment, which lists the changes of which it will notify; every message has the call's id; only requested
   changes are notified; when the server ends the call, it sends the result.
 - Stateful: an initialized session is notified of changed lists, and of the resources to which it subscribed.
-- A notification only makes the client read again. So several changes in one turn of the loop are sent once, and changes
-  wait for a slow reader, each once; a session that takes none for long loses them. Both are counted. A reader that is
-  far behind is notified of the resource to which it subscribed, instead of those below it.
+- A notification of a change only makes the client read again. So several equal changes in one turn of the loop are sent
+  once, and for a slow reader each waits once (`held` counts that); a session that accepts none for long loses them
+  (`dropped`). A reader that is far behind is notified of the resource to which it subscribed, instead of those below.
 - A change of a list is sent only to those who may see the entry that changed.
 - A subscription to a resource includes the resources below it (whose URI continues after a slash).
 - A notification of a topic has content: each is sent, in order, to those who were granted its key. Those that wait for
@@ -57,16 +57,18 @@ repeats: Repeats = Repeats(logger)
 FIRST_DELAY = 0.05
 LAST_DELAY = 2.0
 """Seconds between two tries to notify a slow reader: the first, and the longest."""
-ORDINARY = 4 * 1024
-"""Bytes of a session's subscriptions up to which the server's budget does not count them."""
-_URI = 512
+UNCOUNTED = 4 * 1024
+"""Bytes of a session's subscriptions that the server's budget does not count; what has more is counted in whole."""
+_OVERHEAD = 512
 """Bytes that a subscription takes beside the characters of its URI or key."""
 WAITING: Final = 256
-"""Topics' notifications that wait for one slow reader: as many as requests on one channel. The oldest are dropped."""
+"""Topics' notifications that wait for one slow reader at most, as many as requests may wait on one channel; beyond that
+the oldest are dropped."""
 WAITING_SIZE: Final = 1024 * 1024
-"""Bytes of those at most: 16 of the greatest size. All readers' count in the server's budget besides."""
+"""Bytes of those at most: 16 of the greatest size. Those of all readers count in the server's budget, too."""
 TRIES = 10
-"""Tries to notify a session, which may have no reader; a `subscriptions/listen` is tried as long as it lasts."""
+"""Tries to notify a session, which may have no reader, before a notification is dropped. A `subscriptions/listen` is
+tried as long as it lasts."""
 
 _encode = msgspec.json.Encoder().encode
 _METHODS: dict[ChangeKind, str] = {
@@ -122,7 +124,7 @@ class Subscriptions:
         return len(self._listeners) + len(self._sessions)
 
     def measures(self) -> dict[str, float]:
-        """Return the measures for metrics: of subscribers, and how far they are behind."""
+        """Return numbers for metrics: of subscribers, and how far they are behind."""
         listening = [one.reader for one in tuple(self._listeners)]
         readers = [*listening, *(one.reader for one in tuple(self._sessions.values()))]
         return {
@@ -150,7 +152,7 @@ class Subscriptions:
 
     def notify(self, topic: str, key: str, params: Mapping[str, Any] | Struct) -> None:
         """Notify those who were granted a key of a topic; safe in any thread. Raises LocalError for an unknown topic,
-        for params that are no JSON object, and for too large ones (`topics.NOTIFICATION`)."""
+        for params that are no JSON object, and for too large ones (`topics.NOTIFICATION_SIZE`)."""
         event = self._topics.event(topic, key, params)
 
         def add(changes: Changes) -> None:
@@ -159,7 +161,8 @@ class Subscriptions:
         self._publish(add)
 
     def _publish(self, add: Callable[[Changes], None]) -> None:
-        """Send what `add` adds in the loop's next turn: a change once even if it comes again until then."""
+        """Add an event by `add`, and send all that were added in the loop's next turn; a change that was added several
+        times until then is sent once. Nothing is kept while nobody is subscribed."""
         with self._lock:
             loop = self._loop
             if loop is None or not (self._listeners or self._sessions or self._spread is not None):
@@ -174,6 +177,8 @@ class Subscriptions:
             self._awake = False
 
     def _send_changes(self) -> None:
+        """Send the events that were added to this process's subscribers, and to the other replicas. The subscribers
+        that several replicas know get them by `take`, when they come back with their number."""
         with self._lock:
             changes, self._changes = self._changes, Changes()
             self._awake = False
@@ -198,6 +203,8 @@ class Subscriptions:
         numbered; `own`: whether it began in this process."""
         message = b""
         for reader in self._readers(event):
+            # those that only this process knows were notified of its own events when it sent these; the others are
+            # notified of numbered events alone
             if (own if reader.hint is None else not number) or not self._concerns(event, reader):
                 continue
             if reader.hint is None:
@@ -222,6 +229,7 @@ class Subscriptions:
         )
 
     def _concerns(self, event: HubEvent, reader: _Reader) -> bool:
+        """Return whether lists show this reader's caller any of the entries that an event names."""
         return (
             isinstance(event, TopicEvent) or not event.entries or self._registry.shows(event.entries, reader.caller())
         )
@@ -245,6 +253,7 @@ class Subscriptions:
             self._grant_to_session(peer, session)
 
     def _readers(self, event: HubEvent) -> set[_Reader]:
+        """Return the subscribers of a list, of a resource or one above it, or of a key of a topic."""
         if isinstance(event, TopicEvent):
             return set(self._by_key.get((event.topic, event.key), ()))
         if event.kind != "updated":
@@ -253,7 +262,7 @@ class Subscriptions:
         for uri in above(event.uri):
             found |= self._by_uri.get(uri, set())
         hides = self._registry.hides
-        # a URI that a reader named was checked with its request; a resource below it may be for others
+        # whether a reader may see a URI that it named was checked with its request; of one below it is not known yet
         return {one for one in found if event.uri in one.uris or not hides(event.uri, one.caller())}
 
     def _use_this_loop(self) -> None:
@@ -270,6 +279,7 @@ class Subscriptions:
         uris: Iterable[str] = (),
         keys: frozenset[TopicKey] = frozenset(),
     ) -> None:
+        """Notify a reader also of these lists, resources and keys from now on."""
         self._use_this_loop()
         for kind in kinds:
             self._by_kind[kind].add(reader)
@@ -281,7 +291,7 @@ class Subscriptions:
             self._by_key.setdefault(key, set()).add(reader)
 
     def drop(self, reader: _Reader) -> None:
-        """Remove a reader, to which nothing more is sent."""
+        """Remove a reader, and send nothing more to it."""
         if reader.kept is not None:
             reader.kept.release()
             reader.kept = None
@@ -295,6 +305,7 @@ class Subscriptions:
         reader.end()
 
     def _forget(self, reader: _Reader, uri: str) -> None:
+        """Notify a reader no more of the resource at a URI."""
         reader.uris.discard(uri)
         _discard(self._by_uri, uri, reader)
 
@@ -307,7 +318,7 @@ class Subscriptions:
             )
 
     def _check_size(self, size: int) -> None:
-        """Raise RpcError for too long URIs and keys of one subscriber."""
+        """Raise RpcError for URIs and keys of one subscriber, or params, that are too long in all."""
         if size > self.size:
             raise MCP.error(too_large("subscription_size", self.size, size))
 
@@ -381,6 +392,7 @@ class Subscriptions:
         )
 
     def _admit(self, peer: Any) -> None:
+        """Raise RpcError (busy) if too many subscriptions are open, in all or on this channel."""
         mine = 0 if peer is None else self._count_by_peer[peer]
         for count, allowed, name in ((len(self._listeners), self.limit, "in all"), (mine, self.per_peer, "here")):
             if count >= allowed:
@@ -388,8 +400,7 @@ class Subscriptions:
                 raise MCP.error(Refusal("busy", f"Busy: {allowed} subscriptions are open {name}", data))
 
     async def close(self, calls: Container[Any] | None = None) -> None:
-        """End the subscriptions that are among these calls, or all, with their results; return when these are being
-        sent."""
+        """End all subscriptions, or those among these calls, with their results; return when these are being sent."""
         listeners = [one for one in self._listeners if calls is None or one.context._site in calls]
         for listener in listeners:
             listener.close()
@@ -399,20 +410,20 @@ class Subscriptions:
     # -- the stateful era
 
     def join(self, peer: Any) -> None:
-        """Notify a peer of changed lists, and of the keys of topics that it is granted, from now on, because its
-        session is initialized."""
+        """Notify a peer of changed lists, and of the keys of topics that it is granted, from now on: its session is
+        initialized."""
         self._add(self._session(peer).reader, ("tools", "prompts", "resources"))
         self._grant_to_session(peer, peer.state)
 
     def _grant_to_session(self, peer: Any, session: SessionState) -> None:
-        """Begin to grant a session its keys, once."""
+        """Begin to grant a session its keys, unless that has begun before."""
         session_reader = self._session(peer)
         if session_reader.granting is None and (topics := self._topics.of_session(session)):
             work = self._add_keys(session_reader, topics, peer.caller)
             session_reader.granting = asyncio.get_running_loop().create_task(work)
 
     async def _add_keys(self, session_reader: _SessionReader, topics: list[Topic], caller: Caller) -> None:
-        """Notify a session of the keys that it is granted; of none if they are too many."""
+        """Notify a session of the keys that it is granted from now on; of none if they are too many."""
         try:
             keys = (await self._topics.granted_to_session(topics, caller)).keys
             reader, peer = session_reader.reader, session_reader.peer
@@ -434,8 +445,8 @@ class Subscriptions:
             session_reader.end()
 
     def subscribe(self, admitted: Admitted, peer: Any, uri: str, caller: Caller) -> None:
-        """Serve `resources/subscribe`. Raises RpcError for an unknown resource, for too many, and if the caller's share
-        of the budget is used up."""
+        """Serve `resources/subscribe`. Raises RpcError for an unknown resource, for too many or too long URIs, and if
+        the caller's share of the budget is used up."""
         session = _session_of(admitted)
         self._registry.resource(uri, admitted.revision, caller)
         if uri not in session.subscriptions:
@@ -447,14 +458,14 @@ class Subscriptions:
         self._add(self._session(peer).reader, (), (uri,))
 
     def _count(self, peer: Any, caller: Caller, size: int) -> None:
-        """Count the bytes of a session's subscriptions to its caller's share of the budget. Raises RpcError if that is
-        used up."""
+        """Count the bytes of all subscriptions of a session in its caller's share of the budget, in place of those
+        counted before. Raises RpcError if the share is used up."""
         reader, budget = self._session(peer).reader, peer._runner.call_limit.budget
         if reader.kept is not None:
             room = reader.kept.resize(size)
         else:
-            reader.kept = budget.admit(caller.owner, size) if size > ORDINARY else None
-            room = reader.kept is not None or size <= ORDINARY
+            reader.kept = budget.admit(caller.owner, size) if size > UNCOUNTED else None
+            room = reader.kept is not None or size <= UNCOUNTED
         if not room:
             raise MCP.error(busy("kept_bytes", budget.share))
 
@@ -469,6 +480,7 @@ class Subscriptions:
             session_reader.reader.kept.resize(_taken(those, session_reader.reader.keys) or 1)
 
     def _session(self, peer: Any) -> _SessionReader:
+        """Return the reader of a peer's session, made if there is none."""
         session_reader = self._sessions.get(peer)
         if session_reader is None:
             session_reader = self._sessions[peer] = _SessionReader(self, peer)
@@ -482,6 +494,7 @@ def _describe(granted: SubscriptionFilter) -> str:
 
 
 def _agreed_to(requested: Any, can: Any, name: str) -> Any:
+    """Return True if a change was requested and the capability `can` has the member `name`; else UNSET."""
     return True if requested is True and can is not UNSET and getattr(can, name) is True else UNSET
 
 
@@ -492,7 +505,7 @@ def _length(uris: Collection[str], keys: Collection[TopicKey]) -> int:
 
 def _taken(uris: Collection[str], keys: Collection[TopicKey]) -> int:
     """Return the bytes that URIs and keys of a session take, about."""
-    return _length(uris, keys) + _URI * (len(uris) + len(keys))
+    return _length(uris, keys) + _OVERHEAD * (len(uris) + len(keys))
 
 
 def _discard(readers: dict[Any, set[_Reader]], about: Any, reader: _Reader) -> None:
@@ -504,6 +517,7 @@ def _discard(readers: dict[Any, set[_Reader]], about: Any, reader: _Reader) -> N
 
 
 def _session_of(admitted: Admitted) -> SessionState:
+    """Return the session of a call. Raises InvalidParams without one."""
     if admitted.session is None:
         raise InvalidParams("there is no session to subscribe in")
     return admitted.session
@@ -513,8 +527,8 @@ def _session_of(admitted: Admitted) -> SessionState:
 
 
 class _Reader:
-    """A subscriber. `pending`: notifications that were not sent yet, the oldest first; `say`: sends one, and returns
-    False if it was not accepted; `hint`: called instead with the message and the number of its event, for a session
+    """A subscriber. `pending`: notifications that were not sent yet, the oldest first; `send`: sends one, and returns
+    False if it was not accepted; `hint`: called instead, with the message and the number of its event, for a session
     that several replicas know; `budget`: returns the server's, None once the subscriber is gone."""
 
     __slots__ = (
@@ -529,7 +543,7 @@ class _Reader:
         "keys",
         "loop",
         "pending",
-        "say",
+        "send",
         "tries",
         "uris",
     )
@@ -537,27 +551,28 @@ class _Reader:
     def __init__(
         self,
         hub: Subscriptions,
-        say: Callable[[HubEvent], bool],
+        send: Callable[[HubEvent], bool],
         caller: Callable[[], Caller],
         budget: Callable[[], Budget | None],
     ) -> None:
         self.hub: Subscriptions = hub
-        self.say: Callable[[HubEvent], bool] = say
+        self.send: Callable[[HubEvent], bool] = send
         self.caller: Callable[[], Caller] = caller
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.pending: dict[HubEvent, None] = {}
         self.uris: set[str] = set()
         self.keys: frozenset[TopicKey] = frozenset()
         self.tries: int = 0
+        """How often the oldest pending notification was not accepted."""
         self.hint: Callable[[bytes, int], None] | None = None
         self.kept: BudgetAdmission | None = None
-        """The part of the server's budget for its URIs and keys; None while they are few."""
+        """The part of the server's budget for its URIs and keys; None up to `UNCOUNTED` bytes."""
         self._timer: asyncio.TimerHandle | None = None
         self._budget = budget
         self._account: Account | None = None
-        """The part of the server's budget for topics' notifications that wait; None: none has waited."""
+        """The part of the server's budget for topics' notifications that wait; None: none has waited yet."""
         self._waiting: dict[TopicEvent, None] = {}
-        """Those of topics among the pending notifications."""
+        """The topics' notifications among the pending ones."""
 
     def put(self, event: HubEvent) -> None:
         """Send a notification, after those that wait."""
@@ -565,13 +580,15 @@ class _Reader:
             self._put_topic_event(event)
             return
         if len(self.pending) - len(self._waiting) >= self.hub.uris and event.kind == "updated":
-            # a reader that is so far behind is notified of the URI that it named, and not of each resource below it
+            # so far behind, it is notified of the URI that it named, and not of each resource below that
             event = ChangeEvent("updated", next((uri for uri in above(event.uri) if uri in self.uris), event.uri))
         self.pending[event] = None
         if self._timer is None:
             self.flush()
 
     def _put_topic_event(self, event: TopicEvent) -> None:
+        """Send a topic's notification after those that wait; if it has to wait too, drop the oldest beyond the
+        bounds."""
         self.pending[event] = None
         if self._timer is None:
             self.flush()
@@ -590,7 +607,7 @@ class _Reader:
             self._account.set(size)
 
     def _drop_waiting(self) -> None:
-        """Drop all topics' notifications that wait, because the server keeps too much."""
+        """Drop all topics' notifications that wait: the server's budget is used up."""
         self.hub.dropped += len(self._waiting)
         for event in self._waiting:
             del self.pending[event]
@@ -599,11 +616,11 @@ class _Reader:
             self._account.set(0)
 
     def flush(self) -> None:
-        """Send waiting notifications, until one is not accepted: then try again later."""
+        """Send pending notifications. If one is not accepted, try again later."""
         self._timer = None
         while self.pending:
             event = next(iter(self.pending))
-            if not self.say(event):
+            if not self.send(event):
                 self.hub.held += not self.tries
                 self._timer = self.loop.call_later(min(FIRST_DELAY * 2**self.tries, LAST_DELAY), self.flush)
                 self.tries += 1
@@ -616,7 +633,7 @@ class _Reader:
                     self._account.set(self._account.size - event.size)
 
     def end(self) -> None:
-        """Drop waiting notifications, and send no more."""
+        """Drop pending notifications, and send no more."""
         self.pending.clear()
         self._waiting.clear()
         if self._account is not None:
@@ -637,33 +654,34 @@ class _Listener:
 
     def __init__(self, hub: Subscriptions, context: Context) -> None:
         site: Any = context._site
-        self.reader = _Reader(hub, self._say, lambda: context.caller, lambda: site.runner.call_limit.budget)
+        self.reader = _Reader(hub, self._send_event, lambda: context.caller, lambda: site.runner.call_limit.budget)
         self._topics = hub._topics
         self.context = context
         self.over: asyncio.Future[None] = self.reader.loop.create_future()
-        """Done when the server ends it."""
+        """Done when the server wants it to end."""
         self.gone: asyncio.Future[None] = self.reader.loop.create_future()
         """Done when it has ended, for any reason."""
         self.granted: dict[str, Any] | None = None
-        """The filter of the acknowledgment; None until then."""
+        """The filter of the acknowledgment; None before that."""
         self._meta = {SUBSCRIPTION_ID: context.id}
 
-    def _say(self, event: HubEvent) -> bool:
+    def _send_event(self, event: HubEvent) -> bool:
         if isinstance(event, TopicEvent):
-            return self._speak(self._topics.method(event), with_meta(event.params, self._meta))
+            return self._send(self._topics.method(event), with_meta(event.params, self._meta))
         if event is _ACKNOWLEDGED:
             return self._notify(event.uri, {"notifications": self.granted})
         return self._notify(_METHODS[event.kind], {"uri": event.uri} if event.kind == "updated" else {})
 
     def _notify(self, method: str, params: dict[str, Any]) -> bool:
         # "All notifications delivered on the stream carry [it] in `_meta`" (basic/patterns/subscriptions)
-        return self._speak(method, {"_meta": self._meta, **params})
+        return self._send(method, {"_meta": self._meta, **params})
 
-    def _speak(self, method: str, params: dict[str, Any]) -> bool:
+    def _send(self, method: str, params: dict[str, Any]) -> bool:
+        """Send a notification ahead of the call's answer; return False if it was not accepted."""
         return self.context.speak(_encode(CallMessage(method, params)), method)
 
     def close(self) -> None:
-        """End the call, because the server ends the subscription."""
+        """End the call with its result: the server ends the subscription."""
         if self.over.done():
             return
         if self.context.peer is not None and self.granted is not None:
@@ -679,11 +697,11 @@ class _SessionReader:
     __slots__ = ("_hub", "_peer", "granting", "reader")
 
     def __init__(self, hub: Subscriptions, peer: Any) -> None:
-        self.reader = reader = _Reader(hub, self._say, self._caller, self._budget)
+        self.reader = reader = _Reader(hub, self._send_event, self._caller, self._budget)
         self._hub = hub
         self._peer = weakref.ref(peer, lambda _: hub.drop(reader))
         self.granting: asyncio.Task[None] | None = None
-        """Grants it its keys; None: there are none to grant, or it is not initialized."""
+        """The task that grants it its keys; None: there are none to grant, or it is not initialized."""
         reader.hint = getattr(getattr(peer, "_channel", None), "hint", None)
 
     @property
@@ -692,7 +710,7 @@ class _SessionReader:
         return self._peer()
 
     def end(self) -> None:
-        """Remove it, because the session is over."""
+        """Remove it: the session is over."""
         if self.granting is not None:
             self.granting.cancel()
         self._hub.drop(self.reader)
@@ -705,7 +723,8 @@ class _SessionReader:
         peer = self._peer()
         return None if peer is None else peer._runner.call_limit.budget
 
-    def _say(self, event: HubEvent) -> bool:
+    def _send_event(self, event: HubEvent) -> bool:
+        """Send an event, or drop it after `TRIES`; return False if it was not accepted."""
         peer = self._peer()
         if peer is None or peer.closed or peer.lapsed:  # a caller whose token has expired gets no notifications either
             self._hub.leave(peer)

@@ -35,7 +35,9 @@ class Surroundings(Struct, frozen=True, eq=False):
     service: Service
     """The JSON-RPC side of the server that answers."""
     stamp: Stamp
+    """The server's description, which results carry."""
     seal: StateSeal
+    """Seals the state that clients get with questions."""
     options: ServerOptions
     """The options of the server that answers; `ttl` and `cache_scope` are those of the server of an included entry."""
     outcomes: Mapping[type, ResultWriter]
@@ -43,8 +45,9 @@ class Surroundings(Struct, frozen=True, eq=False):
     added_options: Mapping[str, Mapping[str, Rule]]
     """The rules of the options that extensions add, by kind of entry."""
     notify_resource_updated: Callable[[str], None]
+    """Notifies the subscribers of the resource at a URI."""
     own_uri: Callable[[str], str] = same_uri
-    """Returns the URI as the function knows it, for one that a client requests."""
+    """Takes a URI that a client requests, and returns it as the function knows it."""
     name: str = ""
     """The entry's name or URI, for error texts."""
     template: Template | None = None
@@ -52,7 +55,7 @@ class Surroundings(Struct, frozen=True, eq=False):
     extended: Mapping[str, Any] = {}
     """The values of the entry's options that extensions add."""
     own_state: bool = False
-    """Whether the function reads `requestState` itself, as `Row.own_state`."""
+    """Whether the function reads `requestState` itself; see `Row.own_state`."""
 
     @property
     def debug(self) -> bool:

@@ -22,7 +22,7 @@ from ..protocol.headers import HeaderParam
 from .errors import FailureHandler, MalformedCall, tool_failures
 from .handlers import ArgumentReader, bind_function, context_maker, handler_of, method_of, restrict_result, rpc_context
 from .options import ToolOptions
-from .outcomes import ResultWriter, answers_of
+from .outcomes import ResultWriter, without_outcomes
 from .output import ToolOutput, result_encoder, tool_output
 from .schema import Schema, input_schema, marks
 from .surroundings import Surroundings
@@ -61,7 +61,7 @@ def tool_method(
             raise LocalError(f"{name}: with an input schema the function takes one dict, and a Context if it wants one")
         marked = marks(shape, name)
         read = _checked_reader(binding, validator(shape, where=f"{name}, input schema"), _names(shape))
-    result = tool_output(name, answers_of(binding.result_type, server.outcomes), options["output_schema"])
+    result = tool_output(name, without_outcomes(binding.result_type, server.outcomes), options["output_schema"])
     write_result = restrict_result(binding, result_encoder(result))
     handler = handler_of(binding.function, binding.kind, read, write_result, tool_failures(), context_maker(binding))
     return ToolParts(method_of(name, binding, handler, options, read), shape, result, marked, binding.documentation)

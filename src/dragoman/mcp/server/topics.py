@@ -23,31 +23,31 @@ from ..protocol.encoding import decode
 from ..protocol.extension import Topic
 from ..session.changes import TopicEvent
 from .extending import ServerExtensions, TopicGrant
-from .outcomes import demand
+from .outcomes import check_declared
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
-NOTIFICATION: Final = 64 * 1024
+NOTIFICATION_SIZE: Final = 64 * 1024
 """Bytes of a topic's notification at most, its key included: the replicas' log of changes has room for 64 of them, and
 a notification that needs more can name what the client is to read."""
 GRANT_TIME: Final = 5.0
-"""Seconds that an asynchronous `grant` may take: meanwhile its subscription has a place among those that are open."""
+"""Seconds that an asynchronous `grant` may take: until it ends, its subscription counts among those that are open."""
 
 TopicKey: TypeAlias = tuple[str, str]
-"""The name of a topic, and one of its keys, compared exactly."""
+"""The name of a topic, and one of its keys; keys are compared exactly."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-class _Wanted(Struct):
+class _ListenParams(Struct):
     """The params of `subscriptions/listen`, with all members of the filter as they came."""
 
     notifications: dict[str, Raw]
 
 
-class _Params(Struct):
-    """The member of any notification's params that is written here."""
+class _NotificationParams(Struct):
+    """The member of a notification's params that is checked here, because `with_meta` adds to it."""
 
     meta: dict[str, Raw] | UnsetType = msgspec.field(default=msgspec.UNSET, name="_meta")
 
@@ -58,9 +58,11 @@ class GrantedTopics(Struct, frozen=True):
     members: dict[str, Raw]
     """The members of the acknowledgment."""
     keys: frozenset[TopicKey]
+    """The keys whose notifications the subscriber gets."""
 
 
 NOTHING: Final = GrantedTopics({}, frozenset())
+"""Nothing of any topic is granted."""
 
 
 class Topics:
@@ -76,25 +78,27 @@ class Topics:
 
     async def granted_to_call(self, admitted: Admitted, caller: Caller) -> GrantedTopics:
         """Return what a call of `subscriptions/listen` is granted of the topics in its filter. Raises RpcError for a
-        topic of an extension that the client has not declared (-32021), for a null, and if a `grant` does."""
+        topic of an extension that the client has not declared (-32021), for a null, and if a `grant` raises one."""
         if not self._by_member or isinstance(admitted.raw, UnsetType):
             return NOTHING
-        filter = decode(admitted.raw, _Wanted).notifications
+        filter = decode(admitted.raw, _ListenParams).notifications
         wanted = [(topic, filter[member]) for member, topic in self._by_member.items() if member in filter]
         for topic, _ in wanted:
-            demand(admitted, self._extensions.declarations.of_topic(topic.name))
+            check_declared(admitted, self._extensions.declarations.of_topic(topic.name))
         return await self._granted([(topic, _value(topic, raw)) for topic, raw in wanted], caller)
 
     def of_session(self, session: SessionState) -> list[Topic]:
-        """Return the topics of which a session is notified: its client has declared their extensions."""
+        """Return the topics that may notify a session: those with `sessions` whose extensions its client declared."""
         of_topic = self._extensions.declarations.of_topic
         return [one for one in self._of_sessions if session.capabilities.declares(of_topic(one.name).name)]
 
     async def granted_to_session(self, topics: list[Topic], caller: Caller) -> GrantedTopics:
-        """Return what a session is granted of these topics. Raises RpcError if a `grant` does."""
+        """Return what a session is granted of these topics. Raises RpcError if a `grant` raises one."""
         return await self._granted([(topic, None) for topic in topics], caller)
 
     async def _granted(self, wanted: list[tuple[Topic, Any]], caller: Caller) -> GrantedTopics:
+        """Return what a caller is granted of these topics, each with the requested value. A `grant` that fails is
+        logged, and grants nothing; one that raises RpcError refuses the subscription."""
         members: dict[str, Raw] = {}
         keys: set[TopicKey] = set()
         for topic, value in wanted:
@@ -110,8 +114,8 @@ class Topics:
         return GrantedTopics(members, frozenset(keys))
 
     async def _grant(self, topic: Topic, caller: Caller, value: Any) -> TopicGrant | None:
-        """Return what the extension of a topic grants. Raises what its `grant` raises, and TypeError for another
-        result."""
+        """Return what the extension of a topic grants. Raises what its `grant` raises, TimeoutError after `GRANT_TIME`,
+        and TypeError if it returns neither a TopicGrant nor None."""
         extension = self._extensions.granting(topic.name)
         if extension is None:
             return None
@@ -132,8 +136,9 @@ class Topics:
     # -- notifications
 
     def event(self, topic: str, key: str, params: Mapping[str, Any] | Struct) -> TopicEvent:
-        """Return a notification of those who were granted a key of a topic. Raises LocalError for a topic that no
-        extension declares, for params that are no JSON object, and for more than `NOTIFICATION` bytes."""
+        """Return the notification for those who were granted a key of a topic. Raises LocalError for a topic that no
+        extension declares, for a key that is no text, for params that are no JSON object, and for more than
+        `NOTIFICATION_SIZE` bytes."""
         if topic not in self._by_name:
             known = ", ".join(map(repr, self._by_name)) or "none"
             raise LocalError(f"notify: no extension of this server declares the topic {topic!r:.100}; there is {known}")
@@ -143,36 +148,37 @@ class Topics:
         try:
             length = len(key.encode())
             body = _encode(dict(params) if isinstance(params, Mapping) else params)
-            decode(body, _Params)
+            decode(body, _NotificationParams)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise LocalError(
                 f"{where}: key and params are sent as JSON, the params an object, its `_meta` too: {error}"
             ) from error
-        if length + len(body) > NOTIFICATION:
+        if length + len(body) > NOTIFICATION_SIZE:
             raise LocalError(
-                f"{where}: {length + len(body)} bytes, and {NOTIFICATION} may be sent: name what the client is to read"
+                f"{where}: {length + len(body)} bytes, and {NOTIFICATION_SIZE} may be sent: "
+                "name what the client is to read"
             )
         return TopicEvent(topic, key, body)
 
     def method(self, event: TopicEvent) -> str:
-        """Return the method of a notification."""
+        """Return the method of a topic's notification."""
         return self._by_name[event.topic].method
 
 
 def with_meta(params: bytes, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of a notification, these members added to its `_meta`."""
+    """Return the params of a notification, with these members added to its `_meta`."""
     members: dict[str, Any] = decode(params, dict[str, Raw])
     own = decode(members["_meta"], dict[str, Raw]) if "_meta" in members else {}
     return members | {"_meta": own | dict(meta)}
 
 
 def _value(topic: Topic, raw: Raw) -> Any:
-    """Return the value of a member of the filter. Raises InvalidParams."""
+    """Return the value of a topic's member of the filter. Raises InvalidParams if it cannot be read, or is null."""
     where = f"Invalid params: `notifications.{topic.member}`"
     try:
         value = decode(raw, Any)
     except UNREADABLE as error:
         raise InvalidParams(f"{where}: {error}") from None
-    if value is None:  # which means a session to `grant`
+    if value is None:  # to `grant` None means a session
         raise InvalidParams(f"{where} is null: leave it out to subscribe to nothing of it")
     return value

@@ -3,7 +3,7 @@
 A change of a list concerns the callers who may see the entry that changed. This process evaluates the entry's own
 `visible` for a caller; another replica evaluates that of its own entry of the same id, since a function cannot be sent.
 
-A notification of a topic has content: it is not merged with others. Who gets it is decided by its key.
+A notification of a topic has content, so it is not merged with others. Those who were granted its key get it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
 
 ChangeKind: TypeAlias = Literal["tools", "prompts", "resources", "updated"]
+"""A list that changed, or "updated": a resource did."""
 EntryId: TypeAlias = tuple[str, str, str]
 """An entry: its kind, its name or URI, its version."""
 Visible: TypeAlias = Callable[[Caller], bool]
+"""Returns whether a caller may see an entry."""
 
 QUEUED: Final = 16 * 1024 * 1024
-"""Bytes of topics' notifications that wait for the loop's next turn at most: threads may notify while the loop is held
-up. Further ones are dropped."""
+"""Bytes of topics' notifications that wait for the loop's next turn at most, because threads may notify while the loop
+is held up; further ones are dropped."""
 _OVERHEAD: Final = 256
-"""Bytes that a topic's notification takes beside its texts."""
+"""Bytes that a topic's notification takes in memory beside its texts, about."""
 NAMED: Final = 256
 """Entries that one event names at most: 16 KiB with names of usual length, of the log's one megabyte."""
 
@@ -41,22 +43,22 @@ class ChangeEvent(Struct, frozen=True):
     kind: ChangeKind
     uri: str = ""
     entries: tuple[EntryId, ...] = ()
-    """The entries that changed in a list, if only some callers may see them; empty: every caller is notified."""
+    """The entries that changed in a list, if only some callers may see them; empty: notify every caller."""
 
     @property
     def bare(self) -> ChangeEvent:
-        """The event without its entries, as one of this process's subscribers gets it."""
+        """The event without its entries, as this process's subscribers get it."""
         return ChangeEvent(self.kind, self.uri)
 
     def parts(self) -> Iterator[ChangeEvent]:
-        """Split it into events that name at most `NAMED` entries each."""
+        """Yield it as events that name at most `NAMED` entries each."""
         yield ChangeEvent(self.kind, self.uri, self.entries[:NAMED])
         for start in range(NAMED, len(self.entries), NAMED):
             yield ChangeEvent(self.kind, self.uri, self.entries[start : start + NAMED])
 
 
 class TopicEvent(Struct, frozen=True, eq=False):
-    """A notification of those who were granted the key of a topic. It equals no other, so each is sent."""
+    """A notification for those who were granted a key of a topic. It equals no other event, so none is merged."""
 
     topic: str
     key: str
@@ -79,6 +81,7 @@ class TopicEvent(Struct, frozen=True, eq=False):
 
 
 HubEvent: TypeAlias = ChangeEvent | TopicEvent
+"""What subscribers are notified of."""
 
 
 class ChangeHub(Protocol):
@@ -88,7 +91,7 @@ class ChangeHub(Protocol):
     """Notifications that were dropped."""
 
     def spread(self, tell: Callable[[HubEvent], None] | None) -> None:
-        """Call `tell` with every local event from now on; None: stop that."""
+        """Call `tell` with every event of this process from now on; None: stop that."""
 
     def take(self, event: HubEvent, number: int, *, own: bool) -> None:
         """Notify this process's subscribers of an event of any replica. `number`: the event's, 0 if events are not
@@ -111,14 +114,15 @@ class ChangeHub(Protocol):
 
 
 class Changes:
-    """Events that are collected and sent together, in order: the change of each list and each resource once, each
+    """Events that are collected and sent together, in order: one for each list or resource that changed, and every
     notification of a topic."""
 
     def __init__(self) -> None:
         self._changes: dict[tuple[ChangeKind, str] | TopicEvent, dict[int, tuple[EntryId, Visible]] | None] = {}
-        """By kind and URI: None: every caller is notified. Otherwise one entry for each function that decides who may
-        see it."""
+        """By kind and URI, or by a topic's event. None: every caller is notified; otherwise, by the `id` of each
+        function that decides who may see what changed, an entry and the function."""
         self._size = 0
+        """Bytes of the topics' events."""
 
     def add(
         self, kind: ChangeKind, uri: str = "", entry: EntryId | None = None, visible: Visible | None = None
@@ -126,11 +130,11 @@ class Changes:
         """Add a change. `visible`: decides who may see the `entry` that changed; None: every caller."""
         if entry is None or visible is None:
             self._changes[kind, uri] = None
-        elif (some := self._changes.setdefault((kind, uri), {})) is not None:
-            some[id(visible)] = entry, visible
+        elif (by_function := self._changes.setdefault((kind, uri), {})) is not None:
+            by_function[id(visible)] = entry, visible
 
     def add_topic_event(self, event: TopicEvent) -> bool:
-        """Add a notification of a topic; False: there are too many (`QUEUED`)."""
+        """Add a notification of a topic, and return True; return False if more than `QUEUED` bytes would wait."""
         if self._size + event.size > QUEUED:
             return False
         self._size += event.size
@@ -138,13 +142,14 @@ class Changes:
         return True
 
     def events(self) -> Iterator[tuple[HubEvent, tuple[Visible, ...]]]:
-        """Yield each as an event, with the functions that decide who may see it; without one: every caller."""
-        for about, some in self._changes.items():
+        """Yield each event, with functions of which one must accept a caller that is notified; without functions every
+        caller is."""
+        for about, by_function in self._changes.items():
             if isinstance(about, TopicEvent):
                 yield about, ()
                 continue
             kind, uri = about
-            those = () if some is None else tuple(some.values())
+            those = () if by_function is None else tuple(by_function.values())
             yield ChangeEvent(kind, uri, tuple(entry for entry, _ in those)), tuple(visible for _, visible in those)
 
 

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from ...access import Protection
 from ...channel import Admitted, Broken, Caller, Guard, Handshake, Identity, Options, Servable, exchanged
-from ...jsonrpc.codec import AnyAnswer, FailedAnswer, decode, fail, failure
+from ...jsonrpc.codec import AnyAnswer, FailedAnswer, decode, failed_answer, failure
 from ...jsonrpc.errors import INTERNAL_ERROR, PLAIN, Refusal, RpcError, too_large
 from ...jsonrpc.messages import NULL, Batch, Malformed, Request
 from ...net.guarding import decide, denial_error
@@ -403,7 +403,7 @@ class BrokerListener:
         if len(message.body) > self._limits.message_size:
             refusal = too_large("message_size", self._limits.message_size, len(message.body))
             self._report_rejection(message, "too_large", refusal.reason)
-            delivery.respond(fail(NULL, PLAIN.error(refusal), refusal=refusal))
+            delivery.respond(failed_answer(NULL, PLAIN.error(refusal), refusal=refusal))
         elif message.count >= self._deliveries:
             self._give_up(delivery)
         elif key and (answer := self._recent.here(key)) is not None and self._answer_again(delivery, answer):

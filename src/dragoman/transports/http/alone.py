@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 
 from ...channel import CallLimit, Channel, Closed, Document, Exchange
-from ...jsonrpc.codec import fail
+from ...jsonrpc.codec import failed_answer
 from ...jsonrpc.errors import PLAIN, Refusal
 from ...jsonrpc.limits import SERVER, Limits
 from ...jsonrpc.messages import NULL
@@ -52,7 +52,7 @@ class HttpAlone:
     def exchange(self, x: Exchange) -> None:
         """Refuse: there are no methods here."""
         refusal = Refusal("unfit", self._words)
-        x.respond(fail(NULL, PLAIN.error(refusal), refusal=refusal))
+        x.respond(failed_answer(NULL, PLAIN.error(refusal), refusal=refusal))
 
     def attach(self, channel: Channel) -> None:
         """Refuse: there are no methods here."""
