@@ -303,9 +303,7 @@ async def amqp(ends: AsyncExitStack) -> Hops:
     await channel.basic_consume(answers, receive, no_ack=True)
 
     async def once() -> None:
-        properties = aiormq.spec.Basic.Properties(
-            reply_to=answers, correlation_id="1", content_type="application/json"
-        )
+        properties = aiormq.spec.Basic.Properties(reply_to=answers, correlation_id="1", content_type="application/json")
         await channel.basic_publish(request("subtract_inline"), routing_key=queue, properties=properties)
         if b'"result":19' not in await asyncio.wait_for(answered.get(), 10):
             raise RuntimeError("the call was not answered")
