@@ -84,6 +84,11 @@ class PageFiles:
         self._files = {name: _made(name, data) for name, data in found.items() if name != "index.html"}
         self._rendered: dict[tuple[str, str, str], _File] = {}
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all files but `index.html`."""
+        return list(self._files)
+
     def file(self, name: str, headers: Mapping[bytes, bytes]) -> Answer | None:
         """Return the answer with the file of this name, "app.js" or "vendor/htm.js"; None if there is none."""
         found = self._files.get(name)

@@ -1,7 +1,7 @@
 // A form for any JSON Schema. `plan` says which control a schema gets; what none fits gets a box for JSON. Nothing is
 // validated here: the server says what is wrong, and its words are shown beside the fields. References are followed
 // when a field is drawn, and optional parts are drawn when their reader adds them: schemas may be recursive.
-import { html, useState, useEffect, useId, clean, short, prose, button, small, pick, isObject, isRaw, own, list, same, label, number, integer, parse, pretty } from "./kit.js";
+import { html, useState, useEffect, useId, clean, short, prose, button, small, note, pick, isObject, isRaw, own, list, same, label, number, integer, parse, pretty } from "./kit.js";
 
 const MOST = { references: 32, parts: 200, choices: 500, fields: 40, items: 100, deep: 8 };
 
@@ -38,7 +38,7 @@ function flatten(given, root, deep = 0) {
 
 const JSON_BOX = { kind: "json", schema: {} };
 const KINDS = ["string", "integer", "number", "boolean", "null", "object"];
-const MARKS = { object: ["properties", "required", "additionalProperties", "patternProperties", "minProperties"], array: ["items", "prefixItems", "minItems", "maxItems"], string: ["pattern", "format", "minLength", "maxLength"], number: ["minimum", "maximum", "multipleOf", "exclusiveMinimum", "exclusiveMaximum"] };
+const MARKS = { object: ["properties", "required", "additionalProperties", "patternProperties"], array: ["items", "prefixItems"], string: ["pattern", "format", "minLength", "maxLength"], number: ["minimum", "maximum", "multipleOf"] };
 const constant = (schema) => ("const" in schema ? [schema.const] : list(schema.enum).length === 1 ? schema.enum : null);
 const isNull = (schema) => schema.type === "null" || constant(schema)?.[0] === null;
 
@@ -48,7 +48,7 @@ export function plan(given, root) {
   if (!schema) return JSON_BOX;
   const fixed = constant(schema);
   if (fixed) return { kind: "const", schema, value: fixed[0] };
-  if (list(schema.enum).length > 0) return schema.enum.length > MOST.choices ? JSON_BOX : { kind: "enum", schema, values: schema.enum, words: schema.enum.map((one, n) => own(schema, "enumNames")?.[n] ?? label(one)) };
+  if (list(schema.enum).length > 0) return schema.enum.length > MOST.choices ? JSON_BOX : { kind: "enum", schema, values: schema.enum, words: schema.enum.map(label) };
   const { oneOf, anyOf = oneOf, discriminator, ...rest } = schema;
   if (list(anyOf).length > 0) return choice(rest, anyOf, own(discriminator, "propertyName"), root);
   if (Array.isArray(schema.type)) return choice({ ...rest, type: undefined }, schema.type.map((type) => ({ type })), undefined, root);
@@ -79,10 +79,10 @@ function nameOf(schema, mark, root) {
     if (value) return `${name}: ${label(value[0])}`;
   }
   const inner = resolve(schema.items ?? null, root);
-  return schema.title ?? (constant(schema) ? label(constant(schema)[0]) : inner ? `array of ${inner.title ?? inner.type}` : [schema.type ?? "any JSON", schema.format].filter(Boolean).join(", "));
+  return schema.title ?? (inner ? `array of ${inner.title ?? inner.type}` : `${schema.type ?? "any JSON"} ${schema.format ?? ""}`);
 }
 
-const TYPES = { string: (v) => typeof v === "string", integer: (v) => Number.isInteger(v) || isRaw(v), number: (v) => typeof v === "number" || isRaw(v), boolean: (v) => typeof v === "boolean", null: (v) => v === null, array: Array.isArray, object: isObject };
+const typeOf = (value) => (value === null ? "null" : Array.isArray(value) ? "array" : isRaw(value) ? "number" : typeof value);
 
 // Whether a value looks like one of a schema, as far as a choice between forms needs to know.
 function fits(value, given, root, deep = 0) {
@@ -92,8 +92,8 @@ function fits(value, given, root, deep = 0) {
   if (kind === "enum") return values.some((one) => same(one, value));
   if (kind === "nullable") return value === null || fits(value, inner, root, deep + 1);
   if (kind === "choice") return options.some((one) => fits(value, one, root, deep + 1));
-  if (kind === "array" && Array.isArray(value)) return value.slice(0, 3).every((one, n) => fits(one, found.first[n] ?? found.rest, root, deep + 1));
-  if (kind !== "object" || !isObject(value)) return TYPES[kind](value);
+  if (kind === "array" && Array.isArray(value)) return value.length === 0 || fits(value[0], found.first[0] ?? found.rest, root, deep + 1);
+  if (kind !== "object" || !isObject(value)) return kind === typeOf(value) || (kind === "integer" && Number.isInteger(Number(value)));
   const { properties = {}, additionalProperties } = schema;
   return (
     list(schema.required).every((name) => own(value, name) !== undefined || plan(own(properties, name) ?? {}, root).kind !== "const") &&
@@ -177,7 +177,7 @@ function Field(given) {
   return html`<fieldset class=${css}><legend>${title} ${value === undefined ? small("Add", add, { "aria-label": `Add ${name}` }) : !required && small("Leave out", () => set(undefined))}${drop}</legend>${notes}${value !== undefined && control}</fieldset>`;
 }
 
-const CONTROLS = { string: Line, integer: Numeric, number: Numeric, boolean: Choose, enum: Choose, const: Fixed, null: Fixed, json: Box, nullable: Nullable, choice: Forms, array: Items, object: Members };
+const CONTROLS = { string: Line, integer: Typed, number: Typed, boolean: Choose, enum: Choose, const: Fixed, null: Fixed, json: Typed, nullable: Nullable, choice: Forms, array: Items, object: Members };
 const Control = (given) => html`<${CONTROLS[given.found.kind]} ...${given} />`;
 const typed = (event) => event.currentTarget.value;
 
@@ -185,25 +185,39 @@ function Line({ found: { schema }, value, set, id, required, invalid }) {
   const { format, default: usual, examples, maxLength } = schema;
   const hint = usual ?? list(examples)[0];
   const props = { id, ...invalid, value: value === undefined ? "" : typeof value === "string" ? value : label(value), onInput: (event) => set(typed(event) || (required ? "" : undefined)), placeholder: hint === undefined ? "" : short(label(hint), 60), spellcheck: false, autocomplete: "off" };
-  const help = { "date-time": ["Now", () => new Date().toISOString()], uuid: ["New", () => crypto.randomUUID()] }[format];
   if (!format && !(maxLength <= 80)) return html`<textarea ...${props} rows="1" />`;
   const type = { date: "date", password: "password" }[format] ?? "text";
   const inputmode = { email: "email", uri: "url" }[format];
-  return html`<div class="row"><input ...${props} type=${type} inputmode=${inputmode} />${help && small(help[0], () => set(help[1]()))}</div>`;
+  return html`<input ...${props} type=${type} inputmode=${inputmode} />`;
 }
 
-// A number as it is typed. What is none goes to the server as the text that it is, and the server says what it wants.
+// A number, or JSON, as it is typed. What is no number goes to the server as the text that it is, and the server says what it wants.
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
-const numeric = (text) => (!text ? undefined : !NUMBER.test(text) ? text : /[.eE]/.test(text) ? Number(text) : integer(text));
-const written = (value) => (value === undefined || value === null ? "" : isRaw(value) ? value.rawJSON : String(value));
+const numeric = (text) => (!NUMBER.test(text) ? text : /[.eE]/.test(text) ? Number(text) : integer(text));
 
-function Numeric({ found: { schema }, value, set, id, invalid }) {
-  const [text, setText] = useState(written(value));
+function Typed({ found: { kind, schema }, value, set, id, invalid }) {
+  const box = kind === "json";
+  const read = (text) => (!text.trim() ? undefined : box ? parse(text) : numeric(text.trim()));
+  const write = () => (value === undefined ? "" : box ? pretty(value) : isRaw(value) ? value.rawJSON : String(value ?? ""));
+  const [text, setText] = useState(write);
+  let now, wrong;
+  try {
+    now = read(text);
+  } catch (fault) {
+    wrong = fault.message;
+  }
   useEffect(() => {
-    if (!same(numeric(text), value)) setText(written(value));
+    if (!wrong && !same(now, value)) setText(write());
   }, [value]);
-  const change = (event) => (setText(typed(event).trim()), set(numeric(typed(event).trim())));
-  return html`<input id=${id} ...${invalid} class="narrow" type="text" inputmode="decimal" autocomplete="off" value=${text} onInput=${change} placeholder=${schema.default ?? list(schema.examples)[0] ?? ""} />`;
+  const change = (event) => {
+    setText(typed(event));
+    try {
+      set(read(typed(event)));
+    } catch {}
+  };
+  const props = { id, ...invalid, value: text, onInput: change, autocomplete: "off", spellcheck: false };
+  if (!box) return html`<input ...${props} class="narrow" inputmode="decimal" placeholder=${schema.default ?? list(schema.examples)[0] ?? ""} />`;
+  return html`<textarea ...${props} rows="2" placeholder="JSON" />${wrong && html`<p class="fault" role="alert">✖ This is not JSON, and is not sent: ${clean(wrong)}</p>`}`;
 }
 
 function Choose({ found: { values = [true, false], words = values }, value, set, id, required, invalid }) {
@@ -216,27 +230,6 @@ function Fixed({ found: { value: fixed = null }, value, set, id, required }) {
     if (required && value === undefined) set(fixed);
   }, []);
   return html`<label class="check">${!required && html`<input id=${id} type="checkbox" checked=${value !== undefined} onChange=${(event) => set(event.currentTarget.checked ? fixed : undefined)} />`} <code>${short(label(fixed), 200)}</code></label>`;
-}
-
-function Box({ value, set, id, invalid }) {
-  const [text, setText] = useState(value === undefined ? "" : pretty(value));
-  const read = (words) => (words.trim() ? parse(words) : undefined);
-  let wrong = "";
-  try {
-    read(text);
-  } catch (fault) {
-    wrong = fault.message;
-  }
-  useEffect(() => {
-    if (!wrong && !same(read(text), value)) setText(value === undefined ? "" : pretty(value));
-  }, [value]);
-  const change = (event) => {
-    setText(typed(event));
-    try {
-      set(read(typed(event)));
-    } catch {}
-  };
-  return html`<textarea id=${id} ...${invalid} class="code" rows="2" spellcheck=${false} value=${text} onInput=${change} placeholder="JSON" />${wrong && html`<p class="fault" role="alert">✖ This is not JSON, and is not sent: ${clean(wrong)}</p>`}`;
 }
 
 function Nullable(given) {
@@ -263,7 +256,7 @@ function Items(given) {
     const schema = first[n] ?? rest;
     const absent = one === null && plan(schema, root).kind !== "nullable";
     return html`<${Field} ...${given} key=${n} schema=${schema} value=${absent ? undefined : one} set=${(next) => set(items.toSpliced(n, 1, next ?? null))} path=${`${path}[${n}]`} name=${`[${n}]`} required=${true} remove=${n >= first.length && (() => set(items.toSpliced(n, 1)))} />`;
-  })}${items.length > MOST.items && html`<p class="note">${number(items.length - MOST.items)} more: see them as JSON.</p>`}${rest !== false && small("Add an item", () => set([...items, initial(rest, root, true) ?? null]))}`;
+  })}${items.length > MOST.items && note(`${number(items.length - MOST.items)} more: see them as JSON.`)}${rest !== false && small("Add an item", () => set([...items, initial(rest, root, true) ?? null]))}`;
 }
 
 function Members(given) {
@@ -281,7 +274,7 @@ function Members(given) {
   const add = () => name && !has(name) && (set(change(value, name, initial(extra(schema, name), root, true, 1) ?? (plan(extra(schema, name), root).kind === "string" ? "" : null))), setName(""));
   const free = more !== false && (more !== undefined || schema.patternProperties || names.length === 0);
   return html`${names.length > MOST.fields && html`<input type="search" aria-label="Find a field" placeholder=${`Find one of ${number(names.length)} fields`} value=${query} onInput=${(event) => setQuery(typed(event))} />`}
-  ${found.slice(0, MOST.fields).map((one) => field(one, properties[one]))}${found.length > MOST.fields && html`<p class="note">${number(found.length - MOST.fields)} more: find them by name.</p>`}
+  ${found.slice(0, MOST.fields).map((one) => field(one, properties[one]))}${found.length > MOST.fields && note(`${number(found.length - MOST.fields)} more: find them by name.`)}
   ${others.slice(0, MOST.items).map((one) => field(one, extra(schema, one), () => set(change(value, one, undefined))))}
   ${free && html`<div class="row"><input type="text" class="narrow" aria-label="Name of a further member" placeholder="name" value=${name} onInput=${(event) => setName(typed(event))} />${small("Add a member", add)}</div>`}`;
 }

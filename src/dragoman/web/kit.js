@@ -98,24 +98,12 @@ export function link(url, words = short(url, 300)) {
   return safe ? html`<a href=${good.href} rel="noreferrer" target="_blank">${words}</a>` : html`<span>${words}</span>`;
 }
 
-const TOKEN = /("(?:[^"\\]|\\.)*")(?=(\s*:)?)|\b(?:true|false|null)\b|-?\d[\d.eE+-]*/g;
-const MOST_COLOURED = 40_000;
-function colour(text) {
-  if (text.length > MOST_COLOURED) return clean(text);
-  const parts = [];
-  let last = 0;
-  for (const found of text.matchAll(TOKEN)) {
-    const [whole, string, colon] = found;
-    parts.push(clean(text.slice(last, found.index)), html`<span class=${colon ? "key" : string ? "text" : "number"}>${clean(whole)}</span>`);
-    last = found.index + whole.length;
-  }
-  return [...parts, clean(text.slice(last))];
-}
-export const json = (value) => html`<pre tabindex="0"><${Long} text=${pretty(value)} most=${20_000} draw=${colour} /></pre>`;
+export const json = (value) => html`<pre tabindex="0"><${Long} text=${pretty(value)} most=${20_000} /></pre>`;
 
 // -- controls
 
 export const button = (words, onClick, more) => html`<button type="button" onClick=${onClick} ...${more}>${words}</button>`;
+export const note = (words) => html`<p class="note">${words}</p>`;
 export const small = (words, onClick, more) => button(words, onClick, { class: "small", ...more });
 
 // A choice of one. `options`: [value, words]; `at`: the index of the chosen one.
@@ -128,16 +116,9 @@ export function Copy({ text, words = "Copy" }) {
   return small(done || words, copy, { onBlur: () => setDone(""), "aria-live": "polite" });
 }
 
-// Tabs of which one is shown. `tabs`: [title, draw].
+// Parts of which one is shown. `tabs`: [title, draw].
 export function Tabs({ tabs, words }) {
   const [at, setAt] = useState(0);
-  const id = useId();
   const shown = Math.min(at, tabs.length - 1);
-  const move = (event) => {
-    const next = (shown + { ArrowRight: 1, ArrowLeft: -1 }[event.key] + tabs.length) % tabs.length;
-    if (next >= 0) setAt(next), event.currentTarget.children[next].focus();
-  };
-  return html`<div class="tabs" role="tablist" aria-label=${words} onKeyDown=${move}>${tabs.map(([title], n) =>
-    button(title, () => setAt(n), { role: "tab", id: id + n, "aria-selected": n === shown, tabindex: n === shown ? 0 : -1 }),
-  )}</div><div role="tabpanel" aria-labelledby=${id + shown}>${tabs[shown][1]()}</div>`;
+  return html`<div class="tabs" role="group" aria-label=${words}>${tabs.map(([title], n) => button(title, () => setAt(n), { "aria-pressed": n === shown }))}</div>${tabs[shown][1]()}`;
 }

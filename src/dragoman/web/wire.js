@@ -1,19 +1,16 @@
-// How the page calls: one POST and what comes back, kept as it went; JSON-RPC; MCP in both eras. Every request goes to
-// the page's own origin, with the token that its reader gave.
-import { store, parse, isObject, own, list, sizeOf } from "./kit.js";
+// How the page calls: one POST and what comes back, kept as it went; JSON-RPC; MCP in both eras. What a service offers,
+// as entries of one form, and a call as text for elsewhere. Every request goes to the page's own origin, with the token
+// that its reader gave.
+import { store, parse, isObject, isRaw, own, list, pretty, sizeOf } from "./kit.js";
+import { resolve } from "./form.js";
 
 const ROOT = new URL("../../", import.meta.url);
-const MOST = { kept: 200, text: 1 << 19, read: 1 << 26, rounds: 32, pages: 200, deep: 16 };
+const MOST = { kept: 200, text: 1 << 19, read: 1 << 26, rounds: 32, pages: 200, deep: 16, entries: 20_000 };
 export const token = store("");
 export const questions = store([]);
 export const history = store([]);
 
-export class Refused extends Error {
-  constructor(words, record) {
-    super(words);
-    this.record = record;
-  }
-}
+const refused = (words, record) => Object.assign(new Error(words), { record });
 
 export const urlOf = (path) => new URL(path.slice(1).split("/").map(encodeURIComponent).join("/"), ROOT).href;
 
@@ -50,7 +47,7 @@ export async function send(path, { method = "POST", headers, body = "", signal, 
     if (!streams) record.whole = record.text;
   } catch (fault) {
     record.note = fault.name === "AbortError" ? "cancelled" : `no answer: ${fault.message}`;
-    throw fault.name === "AbortError" ? fault : new Refused(record.note, record);
+    throw fault.name === "AbortError" ? fault : refused(record.note, record);
   } finally {
     record.text = record.text.slice(0, MOST.text);
     record.ms = performance.now() - began;
@@ -59,7 +56,7 @@ export async function send(path, { method = "POST", headers, body = "", signal, 
   return record;
 }
 
-// The answer in a body. Raises Refused for none, in the words of the server, and of what it demands.
+// The answer in a body. Raises an error for none, in the words of the server, and of what it demands.
 function answerOf(record) {
   let found;
   try {
@@ -68,7 +65,7 @@ function answerOf(record) {
   const error = own(found, "error");
   const challenge = record.got.find(([name]) => name === "www-authenticate")?.[1];
   if (found === undefined || record.status === 401 || record.status === 403 || (record.status >= 400 && !("jsonrpc" in found)))
-    throw new Refused(["The server answers", record.status, error?.message ?? error ?? "", challenge ? `(WWW-Authenticate: ${challenge})` : ""].join(" "), record);
+    throw refused(["The server answers", record.status, error?.message ?? error ?? "", challenge ? `(WWW-Authenticate: ${challenge})` : ""].join(" "), record);
   return found;
 }
 
@@ -97,7 +94,7 @@ export class RpcService {
 
   async catalog() {
     const { answer } = await this.post(message("rpc.discover"), "rpc.discover", undefined, true);
-    if (answer.error) throw new Refused(`It does not describe itself (${answer.error.message}). Call its methods by name.`);
+    if (answer.error) throw refused(`It does not describe itself (${answer.error.message}). Call its methods by name.`);
     return answer.result;
   }
 }
@@ -153,7 +150,7 @@ export class McpService {
   }
   async ask(method, params) {
     const { record, answer } = await this.post(this.requestOf(method, params));
-    if (!answer?.result) throw new Refused(`${method}: ${answer?.error?.message ?? "no answer"}`, Object.assign(record, { error: answer?.error }));
+    if (!answer?.result) throw refused(`${method}: ${answer?.error?.message ?? "no answer"}`, Object.assign(record, { error: answer?.error }));
     return { record, ...answer.result };
   }
 
@@ -199,8 +196,8 @@ export class McpService {
   async catalog() {
     await this.open();
     const found = {};
-    for (const [needs, method, member] of [["tools", "tools/list", "tools"], ["resources", "resources/list", "resources"], ["resources", "resources/templates/list", "resourceTemplates"], ["prompts", "prompts/list", "prompts"]]) {
-      if (!own(this.info.capabilities, needs)) continue;
+    for (const [method, member] of [["tools/list", "tools"], ["resources/list", "resources"], ["resources/templates/list", "resourceTemplates"], ["prompts/list", "prompts"]]) {
+      if (!own(this.info.capabilities, method.split("/")[0])) continue;
       found[member] = [];
       let cursor;
       for (let n = 0; n < MOST.pages && cursor !== null; n++) {
@@ -224,7 +221,7 @@ export class McpService {
       const { record, answer } = await this.post(this.requestOf(entry.method, { ...params, ...more }, id, { progressToken: id }), entry.name, { ...hooks, entry, quiet: false })
         .finally(() => hooks.signal.removeEventListener("abort", leave));
       if (record.status === 404) this.opening = null; // the session is over: the next call begins another
-      if (!answer) throw new Refused("There came no answer", record);
+      if (!answer) throw refused("There came no answer", record);
       const { resultType, inputRequests, requestState } = own(answer, "result") ?? {};
       if (resultType !== "input_required") return outcome(record, answer);
       const given = [];
@@ -232,7 +229,7 @@ export class McpService {
       if (given.some(([, one]) => one === null)) throw new DOMException("", "AbortError");
       more = { ...(inputRequests && { inputResponses: Object.fromEntries(given) }), ...(requestState !== undefined && { requestState }) };
     }
-    throw new Refused(`It asks again and again: ${MOST.rounds} rounds`);
+    throw refused(`It asks again and again: ${MOST.rounds} rounds`);
   }
 }
 
@@ -257,4 +254,128 @@ function mirror(schema, values, found, deep = 0) {
     if (header && ["string", "number", "boolean"].includes(typeof value)) found[`Mcp-Param-${header}`] = headerValue(String(value));
     if (isObject(value) && deep < MOST.deep) mirror(part, value, found, deep + 1);
   }
+}
+
+// -- what there is: the methods of an OpenRPC document, and what an MCP server lists
+
+export const KINDS = { method: ["Methods", "method", "Call"], tool: ["Tools", "tool", "Call"], resource: ["Resources", "resource", "Read"], template: ["Templates", "resource template", "Read"], prompt: ["Prompts", "prompt", "Get"] };
+const each = (value, root) => list(value).slice(0, MOST.entries).map((one) => resolve(one, root)).filter(Boolean);
+const words = (value) => (typeof value === "string" ? value : "");
+const object = (parts, schemaOf, more = false) => ({ type: "object", properties: Object.fromEntries(parts.map((one) => [words(one.name), schemaOf(one)])), required: parts.filter((one) => one.required).map((one) => one.name), additionalProperties: more });
+
+function entry(kind, one, more) {
+  const found = { kind, name: words(one.name), title: words(one.title), text: words(one.description), tags: [], errors: [], examples: [], listed: one, ...more };
+  found.hay = [found.name, found.title, found.text.slice(0, 2000), ...found.tags].join("\n").toLowerCase();
+  return found;
+}
+
+export const methodsOf = (root) =>
+  each(own(root, "methods"), root).map((one) => {
+    const params = each(one.params, root);
+    const [members, items] = ["members", "items"].map((kind) => params.find((part) => part["x-variadic"] === kind));
+    const schemaOf = ({ description, schema }) => ({ ...(description && { description }), ...schema });
+    const typeOf = (part) => (part === items ? { type: "array", items: schemaOf(part) } : schemaOf(part));
+    const examples = each(one.examples, root).map(({ name, params: given, result }) => ({ name, values: Object.fromEntries(each(given, root).map((part, n) => [part.name ?? params[n]?.name, part.value])), result: own(result, "value") }));
+    return entry("method", one, {
+      ...{ title: words(one.summary), deprecated: one.deprecated, root, params, items, examples, structure: one.paramStructure, listed: undefined },
+      tags: each(one.tags, root).map((tag) => words(tag.name)),
+      schema: object(params.filter((part) => part !== members), typeOf, members?.schema),
+      result: resolve(own(one, "result") ?? null, root)?.schema,
+      errors: each(one.errors, root),
+    });
+  });
+
+// A method that no document describes: its params are JSON.
+export const unknown = (name) => entry("method", { name }, { raw: true, schema: {}, listed: undefined });
+
+const HINTS = { readOnlyHint: ["reads only", "may change things"], destructiveHint: ["may destroy", "destroys nothing"], idempotentHint: ["twice is once"], openWorldHint: ["reaches out", "stays within the server"] };
+const string = ({ description }) => ({ type: "string", description });
+const resource = (kind, name) => (one) => entry(kind, { ...one, name: one[name] }, { title: words(one.title ?? one.name), tags: [one.mimeType].filter(words), method: "resources/read", listed: one, schema: object(kind === "template" ? variables(words(one[name])) : [], string) });
+
+export const entriesOf = ({ tools, resources, resourceTemplates, prompts }) => [
+  ...each(tools).map((one) => {
+    const tags = Object.entries(HINTS).map(([name, said]) => said[[true, false].indexOf(own(one.annotations, name))]);
+    return entry("tool", one, { title: words(one.title ?? own(one.annotations, "title")), tags: tags.filter(Boolean), method: "tools/call", schema: isObject(one.inputSchema) ? one.inputSchema : {}, root: one.inputSchema, result: one.outputSchema });
+  }),
+  ...each(resources).map(resource("resource", "uri")),
+  ...each(resourceTemplates).map(resource("template", "uriTemplate")),
+  ...each(prompts).map((one) => entry("prompt", one, { method: "prompts/get", schema: object(each(one.arguments), string) })),
+];
+
+// The params of a call, from the values of its form; undefined for none.
+export function paramsOf(one, values) {
+  if (one.raw) return values;
+  if (one.kind === "resource") return { uri: one.name };
+  if (one.kind === "template") return { uri: expand(one.name, values) };
+  if (one.kind !== "method") return { name: one.name, arguments: values };
+  if (Object.keys(values).length === 0) return undefined;
+  const items = one.items && own(values, one.items.name);
+  if (one.structure !== "by-position" && !items) return values;
+  const found = one.params.filter((part) => part !== one.items).map((part) => own(values, part.name));
+  while (found.length && found.at(-1) === undefined) found.pop();
+  return [...found, ...(items ?? [])];
+}
+
+// URI templates (RFC 6570): how an expression begins, and what is between its parts.
+const EXPRESSION = /\{([+#./;?&]?)([^{}]+)\}/g;
+const AROUND = { "": ",", "+": ",", "#": "#,", "?": "?&" };
+const bare = (name) => name.replace(/\*$|:\d+$/, "");
+const variables = (template) => [...new Set([...template.matchAll(EXPRESSION)].flatMap(([, , names]) => names.split(",").map(bare)))].slice(0, 100).map((name) => ({ name }));
+
+const expand = (template, values) =>
+  template.replace(EXPRESSION, (_, operator, names) => {
+    const parts = names.split(",").map(bare).filter((name) => own(values, name)).map((name) => {
+      const value = /[+#]/.test(operator) ? encodeURI(values[name]) : encodeURIComponent(values[name]);
+      return /[;?&]/.test(operator) ? `${name}=${value}` : value;
+    });
+    const around = AROUND[operator] ?? operator + operator;
+    return parts.length ? around.slice(0, -1) + parts.join(around.at(-1)) : "";
+  });
+
+// The entries that have every word, those with the first word in their name first.
+export function search(entries, query) {
+  const all = query.toLowerCase().split(/\s+/).filter(Boolean);
+  const by = ({ name }) => 2 * !name.toLowerCase().includes(all[0]) + !name.toLowerCase().startsWith(all[0]);
+  return all.length ? entries.filter((one) => all.every((word) => one.hay.includes(word))).sort((a, b) => by(a) - by(b)) : entries;
+}
+
+// -- elsewhere
+
+const text = JSON.stringify;
+const quote = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);
+const PYTHON = { true: "True", false: "False", null: "None" };
+const python = (value) => text(value ?? null).replace(/"(?:[^"\\]|\\.)*"|[a-z]+/g, (one) => PYTHON[one] ?? one);
+const COMMANDS = { method: "call", tool: "tool", prompt: "prompt", resource: "read", template: "read" };
+
+// A value as a word of the command, which takes what is JSON for JSON where it knows no schema.
+function word(value, guessed) {
+  try {
+    if (typeof value === "string") return (JSON.parse(value), guessed ? text(value) : value);
+  } catch {
+    return value;
+  }
+  return text(value);
+}
+
+// Every form of a call. `body`: what is sent; `headers`: with which fields beside the token.
+export function copies(service, { kind, name }, body, headers) {
+  const url = urlOf(service.path);
+  const [mcp, secret] = [service.kind === "mcp", token.get() !== ""];
+  const { params } = body;
+  const values = mcp ? params.arguments : params;
+  const given = Array.isArray(values) ? values.map((one) => word(one, true)) : Object.entries(values ?? {}).map(([one, value]) => `${one}=${word(value, !mcp)}`);
+  const uri = mcp ? params.uri : undefined;
+  const call = !mcp ? `peer.call(${text(name)}${params === undefined ? "" : `, ${python(params)}`})` : uri !== undefined ? `client.read_resource(${text(uri)})` : `client.${kind === "tool" ? "call_tool" : "get_prompt"}(${text(name)}, ${python(values)})`;
+  const open = `${mcp ? "Client" : "connect"}(${text(url)}${secret ? ', auth=os.environ["TOKEN"]' : ""}) as ${mcp ? "client" : "peer"}`;
+  const os = secret ? "import os\n" : "";
+  const bearer = secret ? `\nheaders["Authorization"] = "Bearer " + os.environ["TOKEN"]` : "";
+  const fields = Object.entries(headers).map(([field, value]) => `-H ${quote(`${field}: ${value}`)}`);
+  return [
+    ["curl", [`curl ${quote(url)}`, ...fields, ...(secret ? ['-H "Authorization: Bearer $TOKEN"'] : []), `--data-raw ${quote(text(body))}`].join(" \\\n  ")],
+    ["Python", `import asyncio\n${os}\nfrom dragoman${mcp ? ".mcp import Client" : " import connect"}\n\n\nasync def main() -> None:\n    async with ${open}:\n        print(await ${call})\n\n\nasyncio.run(main())\n`],
+    ["urllib", `import json\n${os}import urllib.request\n\nmessage = ${python(body)}\nheaders = ${python(headers)}${bearer}\nrequest = urllib.request.Request(${text(url)}, json.dumps(message).encode(), headers)\nprint(urllib.request.urlopen(request).read().decode())\n`],
+    ["dragoman", ["dragoman", COMMANDS[kind], url, ...(uri === undefined ? [name, ...given] : [uri])].map(quote).join(" ") + (secret ? ' --bearer "$TOKEN"' : "")],
+    ["JSON-RPC", pretty(body)],
+    ...(mcp ? [["mcp.json", pretty({ mcpServers: { [service.name]: { type: "http", url, ...(secret && { headers: { Authorization: "Bearer ${TOKEN}" } }) } } })]] : []),
+  ];
 }
