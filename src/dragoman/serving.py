@@ -137,11 +137,11 @@ def serve(
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
     those = with_trace(trace, observers)
     if any(scheme_of(one) in _PATHS for one in endpoints):
-        wire = msgspec.structs.replace(wire, page=_page(docs, wire))
+        wire = msgspec.structs.replace(wire, page=_choose_page(docs, wire))
     return Serving(served, endpoints, among(ServingOptions, given, wire=wire, observers=those, public=chosen))
 
 
-def _page(docs: bool | None, options: Options) -> Callable[..., Any] | None:
+def _choose_page(docs: bool | None, options: Options) -> Callable[..., Any] | None:
     """What makes the page of an address; None where none is shown."""
     if docs is False or (docs is None and tuple(options.trusted_proxies)):
         return None
@@ -466,7 +466,7 @@ def http_app(
     read_measures(found_observers, [*_of_served(found.values()), (shared, {"bus": shared.scheme})])
     mine = {"store": None, "auth": None, "unready": shared.unready, "rejected": rejecting(found_observers)}
     options = among(Options, given, limits=allowed, **mine)
-    options = msgspec.structs.replace(options, page=_page(docs, options))
+    options = msgspec.structs.replace(options, page=_choose_page(docs, options))
     options_at("http:", found, options, ())
     return App(found, options, before=shared)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -55,16 +56,15 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 async def main(folder: Path) -> None:
     """Write them all."""
-    folder.mkdir(parents=True, exist_ok=True)
     async with serve({"/": shop(), "/mcp": desk()}, urls="http://127.0.0.1:0") as serving, browser() as running:
-        for scheme in SCHEMES:
-            for width in (1440, 390):
-                view = {"width": width, "height": 900}
-                async with looking(running, serving.urls[0], color_scheme=scheme, viewport=view) as at:
-                    for draw in VIEWS if width == 1440 else (method, overview):
-                        await draw(at)
-                        await at.page.screenshot(path=folder / f"{draw.__name__}-{scheme}-{width}.png")
+        for scheme, width in product(SCHEMES, (1440, 390)):
+            view = {"width": width, "height": 900}
+            async with looking(running, serving.urls[0], color_scheme=scheme, viewport=view) as at:
+                for draw in VIEWS if width == 1440 else (method, overview):
+                    await draw(at)
+                    await at.page.screenshot(path=folder / f"{draw.__name__}-{scheme}-{width}.png")
 
 
 if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
     asyncio.run(main(Path(sys.argv[1])))

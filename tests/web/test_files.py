@@ -6,7 +6,7 @@ import gzip
 import re
 from pathlib import Path
 
-from dragoman.web import page_files
+from dragoman.web import read_page_files
 from tests import vendored
 
 WEB = vendored.PLACE.parent
@@ -16,7 +16,7 @@ RAW, PACKED, APART = 90_000, 32_000, 34_000
 
 def sent() -> dict[str, bytes]:
     """What a browser gets, by name."""
-    files = page_files()
+    files = read_page_files()
     index = files.index(f"docs/{files.hash}/", "/mcp", "mcp", {})
     found = {name: files.file(name, {}) for name in files.names} | {"index.html": index}
     return {name: one.body for name, one in found.items() if one is not None}
@@ -39,6 +39,9 @@ def test_what_is_sent_differs_from_what_lies_here_in_indentation_and_comments_al
             here = (WEB / name).read_text()
             lines = [line.lstrip(" \t") for line in here.splitlines()]
             kept = [line for line in lines if line and not re.match(r"//|/\*.*\*/$", line)]
+            if name == "app.css":
+                assert data.decode().replace(" ", "") == "".join(f"{one}\n" for one in kept).replace(" ", "")
+                continue
             assert data.decode().splitlines() == (here.splitlines() if "/" in name else kept), name
 
 

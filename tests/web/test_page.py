@@ -15,7 +15,8 @@ import pytest_asyncio
 from dragoman import Service, serve
 from dragoman.auth import Bearer
 from dragoman.auth.testing import LocalIssuer
-from dragoman.web import page_files
+from dragoman.web import read_page_files
+from tests.npm import installed
 from tests.skips import SCHEMAS
 
 from .browsing import Watched, browser, looking
@@ -282,17 +283,30 @@ RAW = {
         "many": {"enum": [f"v{n}" for n in range(5_000)]},
         "odd": {"type": 7, "enum": "x", "properties": [], "required": {}, "anyOf": {}, "minimum": "a"},
         "word": {"type": "string", "description": "w" * 1_000_000},
+        "one": {"$ref": "#/$defs/one"},
+        "null": {"$ref": "#/$defs/null"},
+        "wide": {"$ref": "#/$defs/wide"},
+        "choices": {"$ref": "#/$defs/choices"},
+        "slow": {"patternProperties": {"^(a+)+$": {"type": "string"}}, "default": {"a" * 90 + "!": "x"}},
+        "percent": {"$ref": "#/%zz"},
+        "half": {"enum": ["\ud800", "b"]},
     },
-    "required": [MARKUP, "constructor", "big", "all", "any", "__proto__", "bad"],
+    "required": [
+        *(MARKUP, "constructor", "big", "all", "any", "__proto__", "bad", "one", "null", "wide", "choices", "slow"),
+    ],
     "$defs": {
         "self": {"type": "object", "properties": {"self": {"$ref": "#/$defs/self"}}, "required": ["self"]},
         "loop": {"$ref": "#/$defs/loop"},
         "all": {"allOf": [{"$ref": "#/$defs/all"}, {"$ref": "#/$defs/all"}]},
         "any": {"anyOf": [{"$ref": "#/$defs/any"}, {"$ref": "#/$defs/any"}]},
+        "one": {"anyOf": [{"$ref": "#/$defs/one"}]},
+        "null": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/null"}]},
+        "wide": {"allOf": [{"$ref": "#/$defs/wide"}] * 200},
+        "choices": {"anyOf": [{"type": "object", "properties": {"x": {"$ref": "#/$defs/choices"}}}] * 200},
     },
 }
 BIDI = "user\u202egnp.exe\u2066 \u200b\x1b[31m"
-HOSTILE = [
+HOSTILE: list[dict[str, Any]] = [
     {"name": MARKUP, "title": MARKUP, "description": f"{MARKUP} javascript:alert(4) https://evil.example/?q=1 `{MARKUP}`"},
     {"name": BIDI, "description": "w" * 1_000_000, "inputSchema": RAW},
     {"name": "../../x?y#z", "inputSchema": []},
@@ -331,7 +345,8 @@ async def test_a_hostile_server_runs_nothing_asks_for_nothing_and_hangs_nothing(
             structured = [{"constructor": None, "__proto__": 1, MARKUP: MARKUP}]
             result: Any = {"content": CONTENT, "structuredContent": structured, "resultType": "complete"}
             result = {"tools": HOSTILE, "resultType": "complete"} if listed else result
-            await route.fulfill(json={"jsonrpc": "2.0", "id": body["id"], "result": result})
+            text = json.dumps({"jsonrpc": "2.0", "id": body["id"], "result": result})
+            await route.fulfill(body=text, content_type="application/json")
 
         await at.page.route(
             "**/mcp", lambda route: answer(route) if route.request.method == "POST" else route.continue_()
@@ -345,6 +360,9 @@ async def test_a_hostile_server_runs_nothing_asks_for_nothing_and_hangs_nothing(
             began = time.perf_counter()
             await links.nth(n).click()
             await at.page.wait_for_selector("article h1")
+            for add in await at.page.locator("article .field button:text-is('Add')").all():
+                if await add.count():
+                    await add.click()
             for asks in ("As JSON", "As a form", "Clear"):
                 button = at.page.locator(f"article button:text-is('{asks}')")
                 if await button.count():
@@ -411,7 +429,9 @@ async def test_the_corpus_of_schemas_gets_forms_with_values_that_fit(at: Watched
       const {{ plan, Form }} = await import(base + "form.js");
       const {{ html, render }} = await import(base + "kit.js");
       const sample = sampler(plan);
-      return schemas.map((schema) => {{
+      const found = [];
+      for (const schema of schemas) {{
+        await new Promise((next) => setTimeout(next));
         try {{
           const value = sample(schema, schema);
           const place = document.createElement("div");
@@ -419,13 +439,14 @@ async def test_the_corpus_of_schemas_gets_forms_with_values_that_fit(at: Watched
           const box = plan(schema, schema).kind === "json";
           const controls = place.querySelectorAll("input, textarea, select, button, code").length;
           render(null, place);
-          return {{ value, box, controls }};
+          found.push({{ value, box, controls }});
         }} catch (fault) {{
-          return {{ fault: String(fault.stack) }};
+          found.push({{ fault: String(fault.stack) }});
         }}
-      }});
+      }}
+      return found;
     }}"""
-    base = f"{at.url}/docs/{page_files().hash}/"
+    base = f"{at.url}/docs/{read_page_files().hash}/"
     found = await at.page.evaluate(body, [schemas, base])
     assert [one["fault"] for one in found if "fault" in one] == []
     wrong = []
@@ -434,3 +455,26 @@ async def test_the_corpus_of_schemas_gets_forms_with_values_that_fit(at: Watched
             wrong.append((json.dumps(schema)[:300], one["value"]))
     boxes = sum(one["box"] for one in found)
     assert (len(wrong) + boxes) / len(schemas) <= 0.02, (len(schemas), boxes, len(wrong), wrong[:20])
+
+
+# -- for everybody
+
+
+async def test_axe_finds_nothing(at: Watched, request: pytest.FixtureRequest) -> None:
+    source = (installed(request, ["axe-core@4.10.3"]) / "axe-core" / "axe.min.js").read_text()
+    for path, before in [
+        ("/docs", ".list a"),
+        ("/#/docs/%2F/method/place", "article"),
+        ("/mcp#/docs/%2Fmcp/tool/book", "article"),
+        ("/#/token", "input[type=password]"),
+        ("/#/history", "h1"),
+    ]:
+        for scheme in ("light", "dark"):
+            await at.page.emulate_media(color_scheme=scheme)
+            await at.open(path, before)
+            if before == "article":
+                await at.call()
+            await at.page.evaluate(source)
+            found = await at.page.evaluate("axe.run()")
+            said = [(one["id"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found["violations"]]
+            assert said == [], (path, scheme)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
-    from .files import CONTENT_SECURITY_POLICY, PageFiles, page_files
+    from .files import CONTENT_SECURITY_POLICY, PageFiles, read_page_files
     from .page import DocsPage
 else:
-    __getattr__, __dir__ = door(__name__, {"files": "CONTENT_SECURITY_POLICY PageFiles page_files", "page": "DocsPage"})
+    __getattr__, __dir__ = door(
+        __name__, {"files": "CONTENT_SECURITY_POLICY PageFiles read_page_files", "page": "DocsPage"}
+    )
     del TYPE_CHECKING, annotations, door
 
-__all__ = ["CONTENT_SECURITY_POLICY", "DocsPage", "PageFiles", "page_files"]
+__all__ = ["CONTENT_SECURITY_POLICY", "DocsPage", "PageFiles", "read_page_files"]

@@ -58,7 +58,8 @@ async function call(client, entry, values, way) {
   put({ leave, progress: undefined, logs: [], outcome: undefined, record: undefined });
   const log = (one) => put({ logs: [...runs.get()[key].logs, one].slice(-MOST.logs) });
   await attempt(put, client[way](entry, paramsOf(entry, values), { signal: leave.signal, progress: (progress) => put({ progress }), log }));
-  document.querySelector(".field.wrong :is(input, textarea, select)")?.focus();
+  const wrong = document.querySelector(".field.wrong :is(input, textarea, select)");
+  wrong ? wrong.focus() : document.querySelector(".outcome")?.scrollIntoView({ block: "nearest" });
 }
 
 function Run({ run, mcp }) {
@@ -87,7 +88,7 @@ function Value({ value }) {
   if (names.length === 0) return json(value);
   const cell = (one) => html`<td class=${typeof one}>${one !== undefined && html`<${Long} text=${one === null ? "null" : one} most=${300} />`}</td>`;
   const table = () => html`<div class="scroll" tabindex="0"><table><thead><tr>${names.map((one) => html`<th scope="col">${short(one, 60)}</th>`)}</tr></thead><tbody>${value.slice(0, MOST.rows).map((row) => html`<tr>${names.map((one) => cell(own(row, one)))}</tr>`)}</tbody></table></div>${value.length > MOST.rows && note(`${number(value.length - MOST.rows)} more rows: see the JSON.`)}`;
-  return html`<${Tabs} words="Result" tabs=${[[count(value.length, "row"), table], ["JSON", () => json(value)]]} />`;
+  return html`<${Tabs} tabs=${[[count(value.length, "row"), table], ["JSON", () => json(value)]]} />`;
 }
 
 // -- what the server finds wrong, by the path of the field that it names
@@ -153,7 +154,7 @@ function Content({ result }) {
   const several = (name, title, draw) => list(own(result, name)).length > 0 && [count(result[name].length, title), () => result[name].slice(0, MOST.blocks).map(draw)];
   const values = own(result, "structuredContent") !== undefined && ["Values", () => html`<${Value} value=${result.structuredContent} />`];
   const tabs = [values, several("content", "block", block), several("contents", "content", resource), several("messages", "message", message), ["JSON", () => json(result)]];
-  return html`<${Tabs} words="Result" tabs=${tabs.filter(Boolean)} />`;
+  return html`<${Tabs} tabs=${tabs.filter(Boolean)} />`;
 }
 
 // -- one call
@@ -214,8 +215,8 @@ function Entry({ client, entry, query }) {
   ${linked && html`<p class="notice">⚠ The link that led here filled in these values. Look at them before you call.</p>`}
   ${none ? note("It takes none.") : html`<${Form} schema=${entry.schema} root=${entry.root} value=${values} set=${set} faults=${faults} asJson=${asJson} />`}
   <div class="bar">${button(KINDS[entry.kind][2], () => go("call"), { class: "main", disabled: running, title: "Ctrl+Enter" })}${client.notify && html`${button("Notify", () => go("notify"), { disabled: running })}${button("Add to a batch", () => batch.set((all) => [...all, { client, body: client.requestOf(id, paramsOf(entry, values)) }].slice(-MOST.batch)))}`}${running && button("Cancel", () => run.leave.abort(), { class: "stop" })}<${Copy} text=${here} words="Copy link" /></div></div>
-  <div><${Run} run=${run} mcp=${client.kind === "mcp"} /><h2>The same call elsewhere</h2><${Tabs} words="Elsewhere" tabs=${forms} /></div></div>
-  <h2>Contract</h2><${Tabs} words="Contract" tabs=${contract.filter(Boolean)} /></article>`;
+  <div><${Run} run=${run} mcp=${client.kind === "mcp"} /><h2>The same call elsewhere</h2><${Tabs} tabs=${forms} /></div></div>
+  <h2>Contract</h2><${Tabs} tabs=${contract.filter(Boolean)} /></article>`;
 }
 
 // -- questions of a server
@@ -230,7 +231,7 @@ function Question({ params, method, answer }) {
   const url = elicits && params.mode === "url";
   const area = (words) => html`<textarea aria-label=${words} rows="3" value=${text} onInput=${(event) => setText(typed(event))} />`;
   const said = elicits ? html`${prose(params.message)}${url ? html`<p>Open ${link(params.url)}</p>` : html`<${Form} schema=${schema} root=${schema} value=${values} set=${(next) => set(next ?? {})} />`}`
-    : method === "roots/list" ? html`<p>Which folders may it use? Write file: URIs, a line each.</p>${area("Folders")}`
+    : method === "roots/list" ? html`<p>Which folders may it use? A file: URI a line.</p>${area("Folders")}`
     : html`<p>It wants a model's answer; you are the model.</p>${prose(params.systemPrompt)}${messages(params.messages)}${area("The answer")}`;
   const accept = () => answer(elicits ? { action: "accept", ...(!url && { content: values }) } : method === "roots/list" ? { roots: text.split("\n").filter(Boolean).map((uri) => ({ uri })) } : { role: "assistant", content: { type: "text", text }, model: "a person", stopReason: "endTurn" });
   return html`<section class="question" tabindex="-1" ref=${box} role="group" aria-label="The server asks"><h2>? The server asks</h2>${said}<div class="bar">${button(url ? "I have opened it" : elicits ? "Accept" : "Answer", accept, { class: "main" })}${elicits && button("Decline", () => answer({ action: "decline" }))}${button("Cancel", () => answer(elicits ? { action: "cancel" } : null))}</div></section>`;
@@ -241,7 +242,7 @@ function Question({ params, method, answer }) {
 function Token({ words }) {
   const [text, setText] = useState("");
   const use = (value) => (token.set(value.trim()), setText(""), begin());
-  return html`<form class="token" onSubmit=${(event) => (event.preventDefault(), use(text))}>${words && html`<p class="notice" role="alert">⚠ ${clean(words)}</p>`}<label>Token <input type="password" autocomplete="off" value=${text} onInput=${(event) => setText(typed(event))} placeholder="paste it here" /></label><div class="bar"><button class="main">Use it</button>${token.get() && button("Forget it", () => use(""))}</div><p class="note">Each call has it as <code>Authorization: Bearer</code>. Only this tab keeps it.</p></form>`;
+  return html`<form class="token" onSubmit=${(event) => (event.preventDefault(), use(text))}>${words && html`<p class="notice" role="alert">⚠ ${clean(words)}</p>`}<label>Token <input type="password" autocomplete="off" value=${text} onInput=${(event) => setText(typed(event))} /></label><div class="bar"><button class="main">Use it</button>${token.get() && button("Forget it", () => use(""))}</div><p class="note">Each call has it as <code>Authorization: Bearer</code>. Only this tab keeps it.</p></form>`;
 }
 
 function List({ client, entries, at }) {
@@ -271,7 +272,7 @@ function Overview({ client, about, entries }) {
   const open = (event) => (event.preventDefault(), (location.hash = hrefOf("docs", [client.path, "method", name])));
   const counts = Object.entries(KINDS).map(([kind, [title]]) => [title, entries.filter((one) => one.kind === kind).length]);
   const facts = [["URL", urlOf(client.path)], ["Revision", client.revision], ["Session", client.session], ...counts].filter(([, one]) => one);
-  return html`<p class="note">${client.kind === "mcp" ? "MCP server" : "JSON-RPC service"}</p><h1>${short(about?.title ?? about?.name ?? client.name, 200)} <span class="note">${short(about?.version, 40)}</span></h1>${prose(about?.description)}<dl class="facts">${facts.map(([title, one]) => html`<dt>${title}</dt><dd>${short(one, 200)}</dd>`)}</dl>${client.notify && html`<form onSubmit=${open}><label>Call a method by its name</label><div class="row"><input type="text" class="narrow" aria-label="Name of a method" value=${name} onInput=${(event) => setName(typed(event))} /><button>Open</button></div></form>`}`;
+  return html`<p class="note">${client.kind === "mcp" ? "MCP server" : "JSON-RPC service"}</p><h1>${short(about?.title ?? about?.name ?? client.name, 200)} <span class="note">${short(about?.version, 40)}</span></h1>${prose(about?.description)}<dl class="facts">${facts.map(([title, one]) => html`<dt>${title}</dt><dd>${short(one, 200)}</dd>`)}</dl>${client.notify && html`<form onSubmit=${open}><div class="row"><input type="text" class="narrow" aria-label="Name of a method" placeholder="any method" value=${name} onInput=${(event) => setName(typed(event))} /><button>Open</button></div></form>`}`;
 }
 
 const LEVELS = ["off", "debug", "info", "warning", "error"];
@@ -299,7 +300,7 @@ function Docs({ parts: [path, kind, name], query }) {
   const main = state === "loading" ? looking
     : entry ? html`<${Entry} key=${`${client.path} ${kind} ${name}`} client=${client} entry=${entry} query=${query} />`
     : html`${(state || name) && html`<p class="fault" role="alert">✖ ${clean(state || `There is no ${short(name)} here, or it is not for you.`)}</p>`}${closed && html`<${Token} />`}<${Overview} client=${client} about=${about} entries=${entries} />`;
-  return html`<div class="body"><div class="aside"><${Picks} key=${client.path} client=${client} all=${all} /><${List} key=${client.path} client=${client} entries=${entries} at=${entry} /></div><main id="main" tabindex="-1">${asked.map((one) => html`<${Question} key=${one.id} ...${one} />`)}${main}</main></div>`;
+  return html`<div class="body"><aside><${Picks} key=${client.path} client=${client} all=${all} /><${List} key=${client.path} client=${client} entries=${entries} at=${entry} /></aside><main id="main" tabindex="-1">${asked.map((one) => html`<${Question} key=${one.id} ...${one} />`)}${main}</main></div>`;
 }
 
 function Batch() {
@@ -309,7 +310,7 @@ function Batch() {
   const mine = all.filter((one) => one.client === client);
   const put = (more) => setRun({ logs: [], ...more });
   const go = () => (put(), attempt(put, client.post(mine.map((one) => one.body), `batch of ${mine.length}`)));
-  return view(html`<h1>A batch</h1>`, all.length === 0 ? note("Fill in the form of a method and choose “Add to a batch”: all calls of a batch go in one message.") : html`<ol>${mine.map((one) => html`<li><code>${short(JSON.stringify(one.body), 300)}</code> ${small("Remove", () => batch.set(all.filter((each) => each !== one)))}</li>`)}</ol><div class="bar">${button(`Send ${count(mine.length, "call")}`, go, { class: "main" })}</div>`, run && html`<${Run} run=${run} />`);
+  return view(html`<h1>A batch</h1>`, all.length === 0 ? note("Fill in the form of a method and choose “Add to a batch”.") : html`<ol>${mine.map((one) => html`<li><code>${short(JSON.stringify(one.body), 300)}</code> ${small("Remove", () => batch.set(all.filter((each) => each !== one)))}</li>`)}</ol><div class="bar">${button(`Send ${count(mine.length, "call")}`, go, { class: "main" })}</div>`, run && html`<${Run} run=${run} />`);
 }
 
 const stateOf = (one) => (one.ms === undefined ? "◌ waiting" : one.note || one.status >= 400 ? `✖ ${one.note || one.status}` : `✔ ${one.status}`);

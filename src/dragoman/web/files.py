@@ -4,8 +4,8 @@
   stay relative, a browser keeps them for ever, and another version of the page has other names.
 - `index.html` names them relatively to the path at which it is shown, so that it works below any mount point and
   behind any prefix. It is validated anew each time, by its ETag.
-- Scripts and styles are sent without their indentation and the lines that are comments alone; no other character is
-  changed, so what a browser runs is what can be read here.
+- Scripts and styles are sent without their indentation, the lines that are comments alone, and, of styles, the blanks
+  beside their signs; no other character is changed, so what a browser runs is what can be read here.
 - Nothing in the files is secret: what the page shows it gets by calls, with the rights of whoever reads it.
 """
 
@@ -81,7 +81,7 @@ class PageFiles:
             digest.update(f"{name} {len(data)}\n".encode() + data)
         self.hash: str = digest.hexdigest()[:16]
         self._index = found["index.html"].decode()
-        self._files = {name: _made(name, data) for name, data in found.items() if name != "index.html"}
+        self._files = {name: _make_file(name, data) for name, data in found.items() if name != "index.html"}
         self._rendered: dict[tuple[str, str, str], _File] = {}
 
     @property
@@ -110,9 +110,11 @@ class PageFiles:
 
 _UNSENT: Final = re.compile(rb"^[ \t]*(?://[^\n]*\n|/\*[^\n]*\*/\n|\n)?", re.MULTILINE)
 """Indentation, a line that is a comment alone, an empty line."""
+_BLANKS: Final = re.compile(rb"(?<=[:;{,]) | (?=[{}])")
+"""Of styles, where a blank has no meaning."""
 
 
-def _made(name: str, data: bytes) -> _File:
+def _make_file(name: str, data: bytes) -> _File:
     lines = (
         ("Content-Type", _KINDS[name[name.rindex(".") :]]),
         ("Cache-Control", "public, max-age=31536000, immutable"),
@@ -136,10 +138,11 @@ def _accepts_gzip(accept: bytes) -> bool:
 
 
 @cache
-def page_files() -> PageFiles:
+def read_page_files() -> PageFiles:
     """Return the files of this package, read at the first call."""
     root = files(__package__)
     found = {one.name: one.read_bytes() for one in root.iterdir() if one.name.endswith((".html", *_KINDS))}
     found = {name: data if name.endswith(".html") else _UNSENT.sub(b"", data) for name, data in found.items()}
+    found["app.css"] = _BLANKS.sub(b"", found["app.css"])
     vendor = {one.name: one.read_bytes() for one in (root / "vendor").iterdir() if one.name.endswith(".js")}
     return PageFiles(found | {f"vendor/{name}": data for name, data in vendor.items()})

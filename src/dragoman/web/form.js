@@ -1,18 +1,23 @@
 // A form for any JSON Schema. `plan` says which control a schema gets; what none fits gets a box for JSON. Nothing is
 // validated here: the server says what is wrong, and its words are shown beside the fields. References are followed
 // when a field is drawn, and optional parts are drawn when their reader adds them: schemas may be recursive.
-import { html, useState, useEffect, useId, clean, short, prose, button, small, note, pick, isObject, isRaw, own, list, same, label, number, integer, parse, pretty } from "./kit.js";
+import { html, useState, useEffect, useId, clean, short, prose, button, small, note, pick, decode, isObject, isRaw, own, list, same, label, number, integer, parse, pretty } from "./kit.js";
 
-const MOST = { references: 32, parts: 200, choices: 500, fields: 40, items: 100, deep: 8 };
+const MOST = { work: 30_000, references: 32, parts: 200, choices: 500, fields: 40, items: 100, deep: 8, drawn: 24 };
+
+// What one wake-up of the page may look up: schemas of strangers may refer to themselves in every one of their parts.
+let work = 0;
 
 // The schema with its reference followed; null for one that leads nowhere.
 export function resolve(schema, root) {
+  if (!work++) setTimeout(() => (work = 0));
+  if (work > MOST.work) return null;
   for (let n = 0; schema !== null && own(schema, "$ref") !== undefined; n++) {
     const { $ref, ...rest } = schema;
     if (n > MOST.references || !/^#(\/|$)/.test($ref)) return null;
     let target = root;
     for (const part of $ref.split("/").slice(1)) {
-      const name = decodeURI(part).replaceAll("~1", "/").replaceAll("~0", "~");
+      const name = decode(part).replaceAll("~1", "/").replaceAll("~0", "~");
       target = Array.isArray(target) ? target[name] : own(target, name);
     }
     schema = isObject(target) ? { title: $ref.split("/").pop(), ...target, ...rest } : target === true ? rest : null;
@@ -43,15 +48,15 @@ const constant = (schema) => ("const" in schema ? [schema.const] : list(schema.e
 const isNull = (schema) => schema.type === "null" || constant(schema)?.[0] === null;
 
 // Which control a schema gets: its kind, the schema without references, and what the control needs.
-export function plan(given, root) {
+export function plan(given, root, deep = 0) {
   const schema = flatten(given, root);
-  if (!schema) return JSON_BOX;
+  if (!schema || deep > MOST.deep) return JSON_BOX;
   const fixed = constant(schema);
   if (fixed) return { kind: "const", schema, value: fixed[0] };
   if (list(schema.enum).length > 0) return schema.enum.length > MOST.choices ? JSON_BOX : { kind: "enum", schema, values: schema.enum, words: schema.enum.map(label) };
   const { oneOf, anyOf = oneOf, discriminator, ...rest } = schema;
-  if (list(anyOf).length > 0) return choice(rest, anyOf, own(discriminator, "propertyName"), root);
-  if (Array.isArray(schema.type)) return choice({ ...rest, type: undefined }, schema.type.map((type) => ({ type })), undefined, root);
+  if (list(anyOf).length > 0) return choice(rest, anyOf, own(discriminator, "propertyName"), root, deep);
+  if (Array.isArray(schema.type)) return choice({ ...rest, type: undefined }, schema.type.map((type) => ({ type })), undefined, root, deep);
   const kind = schema.type ?? Object.keys(MARKS).find((one) => MARKS[one].some((name) => name in schema));
   if (kind !== "array") return KINDS.includes(kind) ? { kind, schema } : JSON_BOX;
   const first = list(schema.prefixItems ?? schema.items);
@@ -59,15 +64,18 @@ export function plan(given, root) {
   return { kind, schema, first, rest: others ?? (first.length > 0 && first.length === schema.maxItems ? false : {}) };
 }
 
-function choice(rest, branches, mark, root) {
+function choice(rest, branches, mark, root, deep) {
   const all = branches.slice(0, MOST.choices).map((one) => flatten(one, root));
   if (all.includes(null)) return JSON_BOX;
   const schema = all.find((one) => !isNull(one));
   const { title: _, ...base } = rest;
   const options = all.filter((one) => !isNull(one)).map((one) => merge(base, one));
   if (options.length === 0) return { kind: "null", schema: rest };
-  if (options.length < all.length) return { kind: "nullable", schema: { ...schema, ...rest }, inner: options.length > 1 ? { ...rest, anyOf: options } : options[0] };
-  if (options.length === 1) return plan(options[0], root);
+  const whole = options.length > 1 ? { ...rest, anyOf: options } : options[0];
+  if (options.length === 1 || options.length < all.length) {
+    const inner = plan(whole, root, deep + 1);
+    return options.length === all.length || inner.kind === "nullable" ? inner : { kind: "nullable", schema: { ...schema, ...rest }, inner: whole };
+  }
   if (options.every(constant)) return { kind: "enum", schema: rest, values: options.map((one) => constant(one)[0]), words: options.map((one) => one.title ?? label(constant(one)[0])) };
   return { kind: "choice", schema: rest, options, words: options.map((one) => nameOf(one, mark, root)) };
 }
@@ -120,15 +128,8 @@ export function initial(given, root, whole, deep = 0) {
   return Object.fromEntries(pairs.map(([name, one]) => [name, part(one)]).filter(([, value]) => value !== undefined));
 }
 
-// The schema of a member that has none of its own.
-function extra(schema, name) {
-  const found = Object.entries(schema.patternProperties ?? {}).find(([pattern]) => {
-    try {
-      return new RegExp(pattern, "u").test(name.slice(0, 100));
-    } catch {}
-  });
-  return found?.[1] ?? schema.additionalProperties ?? {};
-}
+// The schema of a member that has none of its own. A pattern of a stranger is never run: it could take for ever.
+const extra = (schema) => Object.values(schema.patternProperties ?? {})[0] ?? schema.additionalProperties ?? {};
 
 // An object with another value at a name, or without the name.
 const change = (object, name, value) => {
@@ -178,7 +179,7 @@ function Field(given) {
 }
 
 const CONTROLS = { string: Line, integer: Typed, number: Typed, boolean: Choose, enum: Choose, const: Fixed, null: Fixed, json: Typed, nullable: Nullable, choice: Forms, array: Items, object: Members };
-const Control = (given) => html`<${CONTROLS[given.found.kind]} ...${given} />`;
+const Control = ({ deep = 0, ...given }) => html`<${deep > MOST.drawn ? Typed : CONTROLS[given.found.kind]} ...${given} ...${deep > MOST.drawn && { found: JSON_BOX }} deep=${deep + 1} />`;
 const typed = (event) => event.currentTarget.value;
 
 function Line({ found: { schema }, value, set, id, required, invalid }) {
@@ -187,8 +188,7 @@ function Line({ found: { schema }, value, set, id, required, invalid }) {
   const props = { id, ...invalid, value: value === undefined ? "" : typeof value === "string" ? value : label(value), onInput: (event) => set(typed(event) || (required ? "" : undefined)), placeholder: hint === undefined ? "" : short(label(hint), 60), spellcheck: false, autocomplete: "off" };
   if (!format && !(maxLength <= 80)) return html`<textarea ...${props} rows="1" />`;
   const type = { date: "date", password: "password" }[format] ?? "text";
-  const inputmode = { email: "email", uri: "url" }[format];
-  return html`<input ...${props} type=${type} inputmode=${inputmode} />`;
+  return html`<input ...${props} type=${type} />`;
 }
 
 // A number, or JSON, as it is typed. What is no number goes to the server as the text that it is, and the server says what it wants.
@@ -246,7 +246,7 @@ function Forms(given) {
   useEffect(() => {
     if (value !== undefined && !fits(value, options[at], root)) setAt(fitting);
   }, [value]);
-  return html`${pick(words, at, (n) => (setAt(n), set(initial(options[n], root, true))), { id, ...invalid })}<${Control} key=${at} ...${given} found=${plan(options[at], root)} id=${`${id}of`} />`;
+  return html`${pick(words, at, (n) => (setAt(n), set(initial(options[n], root, true))), { id, ...invalid, "aria-label": "Form" })}<${Control} key=${at} ...${given} found=${plan(options[at], root)} id=${`${id}of`} />`;
 }
 
 function Items(given) {
@@ -271,11 +271,11 @@ function Members(given) {
   if (names.length > MOST.fields) found.sort((a, b) => required.has(b) + has(b) - required.has(a) - has(a));
   const others = Object.keys(value ?? {}).filter((one) => own(properties, one) === undefined);
   const field = (one, part, remove) => html`<${Field} ...${given} key=${one} schema=${part} value=${own(value, one)} set=${(next) => set(change(value, one, next))} path=${below(path, one)} name=${one} required=${required.has(one) || !!remove} remove=${remove} />`;
-  const add = () => name && !has(name) && (set(change(value, name, initial(extra(schema, name), root, true, 1) ?? (plan(extra(schema, name), root).kind === "string" ? "" : null))), setName(""));
+  const add = () => name && !has(name) && (set(change(value, name, initial(extra(schema), root, true, 1) ?? (plan(extra(schema), root).kind === "string" ? "" : null))), setName(""));
   const free = more !== false && (more !== undefined || schema.patternProperties || names.length === 0);
   return html`${names.length > MOST.fields && html`<input type="search" aria-label="Find a field" placeholder=${`Find one of ${number(names.length)} fields`} value=${query} onInput=${(event) => setQuery(typed(event))} />`}
   ${found.slice(0, MOST.fields).map((one) => field(one, properties[one]))}${found.length > MOST.fields && note(`${number(found.length - MOST.fields)} more: find them by name.`)}
-  ${others.slice(0, MOST.items).map((one) => field(one, extra(schema, one), () => set(change(value, one, undefined))))}
+  ${others.slice(0, MOST.items).map((one) => field(one, extra(schema), () => set(change(value, one, undefined))))}
   ${free && html`<div class="row"><input type="text" class="narrow" aria-label="Name of a further member" placeholder="name" value=${name} onInput=${(event) => setName(typed(event))} />${small("Add a member", add)}</div>`}`;
 }
 

@@ -1,9 +1,9 @@
 // What every part of the page shares. Text of others is only ever a text node, cut and cleaned; no part writes markup.
 import { h, render } from "./vendor/preact.js";
-import { useState, useEffect, useLayoutEffect, useRef, useMemo, useId } from "./vendor/hooks.js";
+import { useState, useEffect, useLayoutEffect, useRef, useMemo, useId, useErrorBoundary } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 
-export { render, useState, useEffect, useRef, useMemo, useId };
+export { render, useState, useEffect, useRef, useMemo, useId, useErrorBoundary };
 export const html = htm.bind(h);
 
 // A value that views watch: a component that calls `use` is drawn anew when it changes.
@@ -28,7 +28,7 @@ export function store(value) {
 export const views = new Map();
 export const addView = (name, title, Main) => views.set(name, { name, title, Main });
 
-const decode = (part) => {
+export const decode = (part) => {
   try {
     return decodeURIComponent(part);
   } catch {
@@ -43,7 +43,7 @@ function read() {
 export const route = store(read());
 addEventListener("hashchange", () => route.set(read()));
 export const hrefOf = (view, parts, query) =>
-  `#/${[view, ...parts].map(encodeURIComponent).join("/")}${query ? `?${encodeURIComponent(query)}` : ""}`;
+  `#/${[view, ...parts].map((part) => encodeURIComponent(part.toWellFormed())).join("/")}${query ? `?${encodeURIComponent(query)}` : ""}`;
 
 // -- values
 
@@ -117,8 +117,8 @@ export function Copy({ text, words = "Copy" }) {
 }
 
 // Parts of which one is shown. `tabs`: [title, draw].
-export function Tabs({ tabs, words }) {
+export function Tabs({ tabs }) {
   const [at, setAt] = useState(0);
   const shown = Math.min(at, tabs.length - 1);
-  return html`<div class="tabs" role="group" aria-label=${words}>${tabs.map(([title], n) => button(title, () => setAt(n), { "aria-pressed": n === shown }))}</div>${tabs[shown][1]()}`;
+  return html`<div class="tabs" role="group">${tabs.map(([title], n) => button(title, () => setAt(n), { "aria-pressed": n === shown }))}</div>${tabs[shown][1]()}`;
 }

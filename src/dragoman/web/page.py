@@ -17,7 +17,7 @@ from ..channel import Servable
 from ..transports.http.app import HttpEndpoints
 from ..transports.http.messages import JSON, Answer
 from ..transports.http.policy import LOOPBACK
-from .files import PROTECTING, page_files
+from .files import PROTECTING, read_page_files
 
 PLACE: Final = "/docs"
 SERVICES: Final = "/docs/services"
@@ -64,12 +64,12 @@ class DocsPage:
         if at or place == PLACE:
             if not _wants_page(headers):
                 return None
-            base = "../" * (path.count("/") - 1) + f"docs/{page_files().hash}/"
-            return page_files().index(base, at, self._kinds.get(at, ""), headers)
+            base = "../" * (path.count("/") - 1) + f"docs/{read_page_files().hash}/"
+            return read_page_files().index(base, at, self._kinds.get(at, ""), headers)
         if path == SERVICES:
             return Answer(200, (("Content-Type", JSON), ("Cache-Control", "no-store"), *PROTECTING), self._services)
         folder, _, name = path.removeprefix(PLACE + "/").partition("/")
-        return page_files().file(name, headers) if folder == page_files().hash else None
+        return read_page_files().file(name, headers) if folder == read_page_files().hash else None
 
     def _is_shown(self, headers: Mapping[bytes, bytes], loopback: bool) -> bool:
         if any(name.startswith(_PROXIED) for name in headers):

@@ -5,7 +5,7 @@ import { store, parse, isObject, isRaw, own, list, pretty, sizeOf } from "./kit.
 import { resolve } from "./form.js";
 
 const ROOT = new URL("../../", import.meta.url);
-const MOST = { kept: 200, text: 1 << 19, read: 1 << 26, rounds: 32, pages: 200, deep: 16, entries: 20_000 };
+const MOST = { kept: 200, text: 1 << 17, read: 1 << 26, questions: 20, rounds: 32, pages: 200, deep: 16, entries: 20_000 };
 export const token = store("");
 export const questions = store([]);
 export const history = store([]);
@@ -62,6 +62,7 @@ function answerOf(record) {
   try {
     found = parse(record.whole);
   } catch {}
+  delete record.whole; // which may be long, and the history is
   const error = own(found, "error");
   const challenge = record.got.find(([name]) => name === "www-authenticate")?.[1];
   if (found === undefined || record.status === 401 || record.status === 403 || (record.status >= 400 && !("jsonrpc" in found)))
@@ -239,7 +240,7 @@ function ask({ method, params = {} }, signal) {
     const answer = (result) => (questions.set((all) => all.filter((one) => one !== question)), resolve(result));
     const question = { id: ++serial, method, params, answer };
     signal?.addEventListener("abort", () => answer(null));
-    questions.set((all) => [...all, question]);
+    questions.get().length < MOST.questions ? questions.set((all) => [...all, question]) : resolve(null);
   });
 }
 
@@ -347,15 +348,9 @@ const PYTHON = { true: "True", false: "False", null: "None" };
 const python = (value) => text(value ?? null).replace(/"(?:[^"\\]|\\.)*"|[a-z]+/g, (one) => PYTHON[one] ?? one);
 const COMMANDS = { method: "call", tool: "tool", prompt: "prompt", resource: "read", template: "read" };
 
-// A value as a word of the command, which takes what is JSON for JSON where it knows no schema.
-function word(value, guessed) {
-  try {
-    if (typeof value === "string") return (JSON.parse(value), guessed ? text(value) : value);
-  } catch {
-    return value;
-  }
-  return text(value);
-}
+// A value as a word of the command, which takes what looks like JSON for JSON where it knows no schema.
+const LIKE_JSON = /^\s*([[{"\d-]|(true|false|null)\s*$)/;
+const word = (value, guessed) => (typeof value === "string" && !(guessed && LIKE_JSON.test(value)) ? value : text(value));
 
 // Every form of a call. `body`: what is sent; `headers`: with which fields beside the token.
 export function copies(service, { kind, name }, body, headers) {
