@@ -155,6 +155,13 @@ async def test_another_interface_than_loopback_needs_the_option() -> None:
             assert [is_page(got) for got in await asked(port, get())] == [shown]
 
 
+async def test_the_serving_says_where_it_is() -> None:
+    urls = ["http://127.0.0.1:0/rpc", "http://0.0.0.0:0", "tcp://127.0.0.1:0"]
+    for docs, shown in [(None, 1), (True, 2), (False, 0)]:
+        async with serve(calculator(), urls=urls, docs=docs) as serving:
+            assert serving.pages == [url.replace("/rpc", "") + "/docs" for url in serving.urls[:shown]]
+
+
 @FACES
 async def test_the_files_are_kept_for_ever_and_come_compressed(face: str) -> None:
     async with served(face, both()) as port:

@@ -260,7 +260,7 @@ function List({ client, entries, at }) {
     const all = [box.current, ...event.currentTarget.querySelectorAll("a")];
     if (by) event.preventDefault(), all[all.indexOf(document.activeElement) + by]?.focus();
   };
-  const row = (one) => html`<li key=${one.name}><a href=${hrefOf("docs", [client.path, one.kind, one.name])} aria-current=${at === one ? "page" : undefined}><code class=${one.deprecated ? "old" : ""}>${short(one.name)}</code>${one.title && html`<span class="note">${short(one.title, 90)}</span>`}</a></li>`;
+  const row = (one) => html`<li key=${one.name}><a href=${hrefOf("docs", [client.path, one.kind, one.name])} aria-current=${at === one ? "page" : undefined}><code class=${one.deprecated ? "old" : ""}>${short(one.name)}</code><span class="note">${short(one.title || one.text.split("\n")[0], 90)}</span></a></li>`;
   return html`<nav aria-label="What is offered" onKeyDown=${move}><input type="search" ref=${box} value=${query} onInput=${(event) => setQuery(typed(event))} placeholder=${`Search ${number(entries.length)}  ( / )`} aria-label="Search" /><div class="list">${Object.entries(KINDS).map(([kind, [title]]) => {
     const mine = drawn.filter((one) => one.kind === kind);
     return mine.length > 0 && html`<h3>${title} <span class="note">${number(found.filter((one) => one.kind === kind).length)}</span></h3><ul>${mine.map(row)}</ul>`;
