@@ -243,7 +243,8 @@ class Session:
         self._processes.append(process)
         assert process.stdout is not None
         lines = [process.stdout.readline().rstrip("\n") for _ in expected]
-        urls = URL.findall("\n".join(line for line in lines if not line.startswith("try")))
+        told = [line.partition('"pages"')[0] for line in lines if not line.startswith(("try", "docs"))]
+        urls = URL.findall("\n".join(told))
         note_ports(URL.findall(command), urls, self.ports)
         self._compare(command, expected, lines)
 

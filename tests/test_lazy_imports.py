@@ -53,6 +53,8 @@ LAZY: Final = {
     ("dragoman.cli.serving.authorizing", "dragoman.auth"): EXTRA,
     ("dragoman.cli.serving.tracing", "dragoman.telemetry.collector"): EXTRA,
     ("dragoman.protecting", "dragoman.auth.guard"): EXTRA,
+    ("dragoman.serving", "dragoman.transports.http.policy"): WIRE,
+    ("dragoman.serving", "dragoman.web"): ASKED,
     ("dragoman.rpc.binding.identity", "dragoman.access"): GUARDED,
     ("dragoman.rpc.method", "dragoman.access"): GUARDED,
     ("dragoman.rpc.dispatch", "dragoman.access"): GUARDED,

@@ -528,6 +528,9 @@ class Options(Struct, frozen=True, kw_only=True):
     there is no observer."""
     unready: Callable[[], str] | None = None
     """HTTP server: the reason why new work should go elsewhere, for `/ready`; empty if it should not."""
+    page: Callable[..., Any] | None = None
+    """HTTP server: makes the page that browsers are shown at endpoints, `transports.http.app.Page`, from what is served
+    by path and those of the paths that it may list; None: there is none."""
 
     def __post_init__(self) -> None:
         check_struct(self, _RULES)
@@ -568,6 +571,7 @@ _RULES: Final = {
     "load_board": ANYTHING,  # which workers alone set
     "rejected": CALLABLE | NONE,
     "unready": CALLABLE | NONE,
+    "page": CALLABLE | NONE,
     "guard": CALLABLE | NONE,
     "public": FLAG,
 }

@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +20,7 @@ from .channel import LIMITS, TLS, Guard, Listener, Options, Servable, Serves, Sh
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import SERVER, Limits
-from .jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, among, check, one_of, only_async, strict, whole
+from .jsonrpc.options import CALLABLE, FLAG, NONE, TEXT, TEXTS, Rule, among, check, one_of, only_async, strict, whole
 from .net.forking import protect_forks
 from .net.urls import scheme_of, shown_target
 from .observer import OBSERVERS, Observer, read_measures
@@ -63,6 +65,7 @@ HTTP_APP: Final = {
     "auth": AUTH,
     "bus": BUS,
     "store": STORE,
+    "docs": FLAG | NONE,
 }
 URLS: Final = Rule((TEXT | TEXTS).fits, "text, or a list of texts: URLs as in 'http://127.0.0.1:8000'", (str,))
 SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": URLS, "public": TEXT | TEXTS}
@@ -93,6 +96,7 @@ def serve(
     amplify: bool = False,
     bus: str | Bus | None = None,
     store: str | Engine | None = None,
+    docs: bool | None = None,
     sockets: Mapping[str, Sequence[int]] | None = None,
 ) -> Serving:
     """Serve one or more objects at one or more URLs: `await serve(api, urls=[...])` serves until it is cancelled,
@@ -106,7 +110,9 @@ def serve(
     `join(bus)` gets the bus before it starts. `tls`: the certificate for https, wss and tls URLs, an `ssl.SSLContext`.
     `client_tls`: the context with which brokers and the bus are verified; None: the system's defaults. `store`: what
     keeps `ctx.store`: "memory:" (this process), "sqlite:PATH" (a file, which workers may share) or "bus" (the store of
-    the bus); None: each app in memory. `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
+    the bus); None: each app in memory. `docs`: whether browsers are shown a page, at HTTP endpoints and `/docs`, that
+    describes and calls what is served; None: those on this machine, and only without `trusted_proxies`.
+    `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
     decides about each caller before its message is read, see `channel.Guard`; LocalError for a URL of a wire that
     cannot ask a guard. `trusted_proxies`: see `channel.Options`. `auth`: a verifier of tokens
     (`dragoman.auth.Bearer`) that guards all that is served here; `public`: those of the URLs where callers need
@@ -130,7 +136,18 @@ def serve(
     if not endpoints:
         raise LocalError("serve needs at least one URL, e.g. urls=['http://127.0.0.1:8000']")
     those = with_trace(trace, observers)
+    if any(scheme_of(one) in _PATHS for one in endpoints):
+        wire = msgspec.structs.replace(wire, page=_choose_page(docs, wire))
     return Serving(served, endpoints, among(ServingOptions, given, wire=wire, observers=those, public=chosen))
+
+
+def _choose_page(docs: bool | None, options: Options) -> Callable[..., Any] | None:
+    """What makes the page of an address; None where none is shown."""
+    if docs is False or (docs is None and tuple(options.trusted_proxies)):
+        return None
+    from .web import DocsPage  # noqa: PLC0415  (start-up: for a page that is shown)
+
+    return partial(DocsPage, always=docs is True, hosts=options.hosts is not None)
 
 
 RUN: Final = {
@@ -207,6 +224,7 @@ class ServingOptions(Struct, frozen=True, kw_only=True):
     store: str | Engine | None
     auth: Verifiers | None
     public: Collection[str]
+    docs: bool | None
 
 
 if TYPE_CHECKING:
@@ -252,6 +270,17 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     def urls(self) -> list[str]:
         """Where it listens, with the ports that were chosen for port 0."""
         return [listener.url for listener in self._listeners]
+
+    @property
+    def pages(self) -> list[str]:
+        """Where browsers on this machine find the page (`docs`): a URL for each address at which it is shown."""
+        if self._options.wire.page is None:
+            return []
+        from .transports.http.policy import is_loopback  # noqa: PLC0415  (a wire, imported when used)
+
+        found = [urlsplit(url) for url in self.urls if scheme_of(url) in _PATHS]
+        shown = [url for url in found if self._options.docs or is_loopback(url.hostname or "")]
+        return list(dict.fromkeys(f"{url.scheme}://{url.netloc}/docs" for url in shown))
 
     @property
     def served(self) -> Mapping[str, Servable]:
@@ -419,11 +448,12 @@ def http_app(
     bus: str | Bus | None = None,
     store: str | Engine | None = None,
     client_tls: SSLContext | None = None,
+    docs: bool | None = None,
 ) -> AsgiApp:
     """The ASGI application (HTTP and WebSocket) of one or more served objects, for uvicorn, granian, hypercorn, or to
     mount in Starlette, FastAPI or Django. Paths and options are those of `serve`: `trace`, `observers`, `limits`,
     `hosts`, `origins`, `cors`, `trusted_proxies`, `guard`, `auth`, `empty_status`, `await_notifications`, `bus`,
-    `store` and `client_tls`; the bus and the store are opened at the lifespan's startup."""
+    `store`, `client_tls` and `docs`; the bus and the store are opened at the lifespan's startup."""
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
     check("http_app", HTTP_APP, given := locals())
@@ -436,6 +466,7 @@ def http_app(
     read_measures(found_observers, [*_of_served(found.values()), (shared, {"bus": shared.scheme})])
     mine = {"store": None, "auth": None, "unready": shared.unready, "rejected": rejecting(found_observers)}
     options = among(Options, given, limits=allowed, **mine)
+    options = msgspec.structs.replace(options, page=_choose_page(docs, options))
     options_at("http:", found, options, ())
     return App(found, options, before=shared)
 

@@ -61,6 +61,7 @@ VALUES: dict[str, Any] = {
     "metrics": ":9090",
     "admin": ":9091",
     "traces": "http://127.0.0.1:4318",
+    "docs": True,
     "quiet": True,
     "no-uvloop": True,
     "framing": "content-length",

@@ -1,6 +1,6 @@
 """All modules but those of the command; of what belongs to an extra that is not installed, none can be imported."""
 
-from PyInstaller.utils.hooks import collect_submodules
+from PyInstaller.utils.hooks import collect_data_files, collect_submodules
 
 
 def _wanted(name: str) -> bool:
@@ -8,3 +8,4 @@ def _wanted(name: str) -> bool:
 
 
 hiddenimports = collect_submodules("dragoman", filter=_wanted, on_error="ignore")
+datas = collect_data_files("dragoman.web")  # the files of the page

@@ -44,11 +44,20 @@ def as_mcp(served: Target) -> Server | None:
     return served if module is not None and isinstance(served, module.Server) else None
 
 
-def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Output, pid: int | None = None) -> None:
-    """Print the URLs and a command line to try; on stderr when stdout is the wire. Where the log is JSON lines, this is
-    one; where only warnings are logged, it is not. `pid`: the process that takes signals; None: this one."""
+def announce(
+    served: Target,
+    urls: Sequence[str],
+    *,
+    on_stdio: bool,
+    output: Output,
+    pages: Sequence[str] = (),
+    pid: int | None = None,
+) -> None:
+    """Print the URLs, a command line to try and the URLs of the page; on stderr when stdout is the wire. Where the log
+    is JSON lines, this is one; where only warnings are logged, it is not. `pid`: the process that takes signals; None:
+    this one."""
     console = err if on_stdio else out
-    facts = {"service": served.name, "urls": urls, "pid": pid or os.getpid()}
+    facts = {"service": served.name, "urls": urls, "pid": pid or os.getpid()} | ({"pages": pages} if pages else {})
     if output.json:
         print(compact(facts), file=console.file, flush=True)
         return
@@ -67,6 +76,8 @@ def announce(served: Target, urls: Sequence[str], *, on_stdio: bool, output: Out
     line = _line(served, reachable[0]) if reachable else None
     if line is not None:
         console.print(Text.assemble(("try  ", "dim"), clean(line)), soft_wrap=True)
+    for page in pages:
+        console.print(Text.assemble(("docs ", "dim"), (clean(page), "cyan")), soft_wrap=True)
     console.file.flush()
 
 

@@ -263,6 +263,7 @@ async def _serve(
             auth=options.auth(),
             bus=None if is_worker() else options.bus,
             store=options.store,
+            docs=options.docs,
         )
         _tell_supervisor(serving, watched)
         rereading.live.begin(serving, options)
@@ -274,7 +275,7 @@ async def _serve(
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rereading.of_server)
             if not options.quiet and (job is None or job.announce):
                 pid = os.getpid() if job is None else job.supervisor
-                announce(served, serving.urls, on_stdio=on_stdio, output=output, pid=pid)
+                announce(served, serving.urls, on_stdio=on_stdio, output=output, pages=serving.pages, pid=pid)
             if job is None:  # a supervisor speaks for its workers
                 await managing.enter_async_context(managed())
             waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]

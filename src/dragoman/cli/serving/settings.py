@@ -80,6 +80,8 @@ class ServeOptions:
     """Send spans of calls to this collector by OTLP over HTTP, as in http://127.0.0.1:4318."""
     admin: Annotated[str | None, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)] = None
     """List and end calls in flight at this Unix socket, in a folder of mode 0700, or on loopback; see dragoman top."""
+    docs: bool | None = None
+    """Show browsers a page, at /docs, that describes and calls what is served; default: those on this machine alone."""
     quiet: Annotated[bool, Parameter(alias="-q")] = False
     """Do not print what is served and where."""
     no_uvloop: bool = False

@@ -11,6 +11,8 @@ same object by the native server. Rules of both:
   the documents of `Servable.routes()`, `/live` and `/ready`, by GET and HEAD. `/live` is 200 as
   long as the process answers; `/ready` is 503 while it drains, and while `Options.unready` has a reason, so that new
   work goes elsewhere. These two answer for any Host.
+- Where `Options.page` makes a `Page`, a browser that goes to an endpoint by GET may be shown that in place of a
+  refusal. No path is the page's alone: what is served there goes first.
 - What is served may be `HttpEndpoints`: endpoints of its own by their paths, given the one it is
   served at, in place of the JSON-RPC one. They get every method and header, and answer as they like, also by a
   stream.
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -102,6 +104,20 @@ class Lenient(Protocol):
         """What it accepts; HTTP uses `any_media_type`."""
 
 
+class Page(Protocol):
+    """What browsers are shown at the endpoints of an address: a page, which is public, its files, and its catalog."""
+
+    catalog: str
+    """The path of what is for callers alone: the guard decides about it, if all that is served has the same one."""
+
+    @property
+    def endpoints(self) -> Collection[str]:
+        """The paths of endpoints at which it is shown; elsewhere, what is served goes first."""
+
+    def find(self, path: str, headers: Mapping[bytes, bytes], *, loopback: bool) -> Answer | None:
+        """Return the answer to a GET of `path`, spelled as it was sent; None if the request is not for the page."""
+
+
 class Lifecycle(Protocol):
     """Something that starts before the served objects and stops after them."""
 
@@ -172,6 +188,14 @@ class App:
         taken = {*self.calls, *self.sockets, *self.endpoints, *self.documents, *self.described, *self.own}
         both = {_other_spelling(at): at for at in (*self.calls, *self.sockets, *self.endpoints) if at != "/"}
         self._spellings = {path: at for path, at in both.items() if path not in taken}
+        self.page: Page | None = None
+        """What browsers are shown."""
+        self._page_guard: Guard | None = None
+        """What decides about its catalog."""
+        self._not_page: frozenset[str] = frozenset()
+        """The paths at which something else is served."""
+        if methods and self.options.page is not None:
+            self._show(self.options.page, taken)
 
     def __repr__(self) -> str:
         return f"<http_app {', '.join(f'{one.name} at {path}' for path, one in self.sockets.items())}>"
@@ -208,6 +232,29 @@ class App:
             for path in shared:  # a path that two resources would share belongs to neither
                 del self.published[path]
 
+    def _show(self, make: Callable[..., Page], taken: Collection[str]) -> None:
+        """Make the page. Its catalog lists what has no guard; all, if one guard decides about all and so about it."""
+        guards = {self.guards.get(path) for path in self.sockets}
+        self._page_guard = guards.pop() if len(guards) == 1 else None
+        one_for_all = not guards
+        listed = [path for path in self.sockets if one_for_all or path not in self.guards]
+        self.page = page = make(self.sockets, listed)
+        self._not_page = frozenset(taken) - {*page.endpoints}
+
+    def _find_page(self, head: Head, sent: str, loopback: bool) -> bool:
+        """Whether a request is for the page, and gets its answer. `sent`: its path as it was sent."""
+        page = self.page
+        if page is None or head.method not in ("GET", "HEAD") or head.path in self._not_page:
+            return False
+        answer = page.find(sent, head.headers, loopback=loopback)
+        if answer is None:
+            return False
+        head.answer = answer
+        if sent == page.catalog and self._page_guard is not None:
+            head.guard, head.guarded = self._page_guard, True
+            head.protection = next((one for one in self._protections if one is head.guard), None)
+        return True
+
     @property
     def protected(self) -> bool:
         """Whether a guard of tokens protects anything here."""
@@ -237,7 +284,7 @@ class App:
     ) -> Head:
         """The route of a request, from its head. `loopback`: it came to a loopback address; `upgrade`: it is a
         WebSocket's; `forwarded`: see `OriginPolicy.check`."""
-        path = self._spellings.get(path, path)
+        sent, path = path, self._spellings.get(path, path)
         head = Head(method=method, path=path, query=query, headers=headers)
         head.answer, head.extra = self.guard.check(headers, loopback, forwarded)
         if self.methods and (published := self.published.get(path)) is not None:
@@ -249,6 +296,8 @@ class App:
         if head.answer is not None:
             if head.answer.plain and self.methods and path in self.endpoints:
                 head.answer = rpc_refusal(head.answer)
+            return head
+        if not upgrade and self._find_page(head, sent, loopback):
             return head
         if upgrade and self.upgrade and path in self.sockets:
             self._socket(head)
@@ -485,7 +534,8 @@ def _known_fields(app: App, scope: Scope) -> RequestFields:
     if known is None:
         head = _route(app, method, scope, upgrade=False)
         known = RequestFields(head, length_of(fields))
-        if head.served is not None or head.endpoint is not None:
+        # whether the page is shown depends on fields that are not compared
+        if (head.served is not None or head.endpoint is not None) and (app.page is None or method == "POST"):
             app.known.learn(target, fields, head)
     return known
 
