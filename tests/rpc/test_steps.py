@@ -38,6 +38,7 @@ GUARDS = {
 """Steps that are the way of every answer, and why nothing behind them can answer in their place."""
 AFTER = {
     "rpc.runner:InboundCall._gone",
+    "rpc.runner:InboundCall.take_slot",
     "rpc.deadlines:DeadlineClock.drop",
     "rpc.channel_peer:ChannelPeer.release",
     "rpc.runner:ExchangeOrigin.release",
