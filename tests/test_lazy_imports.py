@@ -79,7 +79,7 @@ LAZY: Final = {
     ("dragoman.connecting", "dragoman.transports.memory"): WIRE,
     ("dragoman.mcp.asking.request_state", "hashlib"): RARE,
     ("dragoman.mcp.protocol.headers", "hashlib"): RARE,
-    ("dragoman.mcp.server.home", "dragoman.mcp.session.lease"): WORKERS,
+    ("dragoman.mcp.server.extending.home", "dragoman.mcp.session.lease"): WORKERS,
     ("dragoman.mcp.asking.request_state", "itsdangerous"): EXTRA,
     ("dragoman.mcp.asking.request_state", "itsdangerous.encoding"): EXTRA,
     ("dragoman.mcp.asking.request_state", "zlib"): RARE,

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     )
     from .server.content import Audio, File, Image
     from .server.context import Context
-    from .server.extending import ServerExtension, TopicGrant
-    from .server.home import ServerHome
+    from .server.extending.extension import ServerExtension, TopicGrant
+    from .server.extending.home import ServerHome
     from .server.marks import prompt, resource, tool
     from .server.schema import Header
     from .server.server import Server
@@ -97,8 +97,8 @@ else:
             """,
             "server.content": "Audio File Image",
             "server.context": "Context",
-            "server.extending": "ServerExtension TopicGrant",
-            "server.home": "ServerHome",
+            "server.extending.extension": "ServerExtension TopicGrant",
+            "server.extending.home": "ServerHome",
             "server.marks": "prompt resource tool",
             "server.schema": "Header",
             "server.server": "Server",

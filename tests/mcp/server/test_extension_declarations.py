@@ -16,7 +16,7 @@ from dragoman.mcp.protocol.admission import Admitted
 from dragoman.mcp.protocol.extension import Extension, ResultType, StatefulForm, Topic
 from dragoman.mcp.protocol.methods import Row
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.server.extending import ServerExtension
+from dragoman.mcp.server.extending.extension import ServerExtension
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.service import Service
 

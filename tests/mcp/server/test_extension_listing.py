@@ -13,7 +13,7 @@ from dragoman.jsonrpc.errors import LocalError
 from dragoman.mcp import Client, Server
 from dragoman.mcp.protocol.extension import Extension
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_11, R2026_07, REVISIONS, Revision
-from dragoman.mcp.server.extending import ServerExtension, ServerExtensions
+from dragoman.mcp.server.extending.extension import ServerExtension, ServerExtensions
 from dragoman.mcp.server.listing import DEPTH, Entry
 from tests.behind import behind
 

@@ -31,7 +31,7 @@ from dragoman.mcp.protocol.params import (
 )
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.protocol.types import SamplingMessage, Tool
-from dragoman.mcp.server.extending import ServerExtension
+from dragoman.mcp.server.extending.extension import ServerExtension
 from tests.behind import behind
 
 from ..calling import Calls, calling

@@ -33,8 +33,8 @@ from dragoman.mcp.protocol.extension import Extension
 from dragoman.mcp.protocol.http_options import HttpOptions
 from dragoman.mcp.protocol.params import InputRequest
 from dragoman.mcp.protocol.revisions import R2025_11, R2026_07, Revision
-from dragoman.mcp.server.extending import ServerExtension
-from dragoman.mcp.server.home import ServerHome
+from dragoman.mcp.server.extending.extension import ServerExtension
+from dragoman.mcp.server.extending.home import ServerHome
 from dragoman.mcp.session import lease
 from dragoman.observer import Observation, Rejection
 from dragoman.rpc.detached import DetachedCall
@@ -915,7 +915,7 @@ async def test_work_runs_on_one_replica_which_another_replaces() -> None:
 async def test_work_that_fails_is_begun_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dragoman.mcp.server.home.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("dragoman.mcp.server.extending.home.FIRST_PAUSE", 0.01)
     running, tries, done = Running(), [], asyncio.Event()
 
     async def work() -> None:
@@ -938,7 +938,7 @@ async def test_work_that_is_cancelled_by_itself_is_begun_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A task for which it waits was cancelled, and not the work."""
-    monkeypatch.setattr("dragoman.mcp.server.home.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("dragoman.mcp.server.extending.home.FIRST_PAUSE", 0.01)
     running, tries, done = Running(), [], asyncio.Event()
 
     async def work() -> None:
@@ -958,7 +958,7 @@ async def test_work_that_is_cancelled_by_itself_is_begun_again(
 async def test_work_that_fails_when_it_is_stopped_does_not_begin_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dragoman.mcp.server.home.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("dragoman.mcp.server.extending.home.FIRST_PAUSE", 0.01)
     running, tries, begun = Running(), [], asyncio.Event()
 
     async def work() -> None:

@@ -20,9 +20,10 @@ from dragoman.jsonrpc.limits import CLIENT
 from dragoman.mcp import Server
 from dragoman.mcp.protocol.extension import Extension, Topic
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
-from dragoman.mcp.server import subscriptions, topics
-from dragoman.mcp.server.extending import ServerExtension, TopicGrant
-from dragoman.mcp.server.home import ServerHome
+from dragoman.mcp.server import subscriptions
+from dragoman.mcp.server.extending import topics
+from dragoman.mcp.server.extending.extension import ServerExtension, TopicGrant
+from dragoman.mcp.server.extending.home import ServerHome
 from dragoman.mcp.session import changes
 from dragoman.schemes import dial
 from dragoman.serving import serve

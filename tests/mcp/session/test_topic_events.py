@@ -17,7 +17,7 @@ from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Caller
 from dragoman.mcp import Server
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
-from dragoman.mcp.server.extending import TopicGrant
+from dragoman.mcp.server.extending.extension import TopicGrant
 from dragoman.mcp.session import shared
 from dragoman.mcp.session.changes import ChangeEvent
 from tests.behind import behind

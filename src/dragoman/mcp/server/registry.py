@@ -36,8 +36,8 @@ from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
 from .entries import arguments_of, completion_for, method_entry, name_for, prompt_entry, resource_entry, tool_entry
 from .errors import missing_resource
-from .extending import ServerExtensions
-from .foreign import ForeignFunction, ForeignOptions, foreign_entry
+from .extending.extension import ServerExtensions
+from .extending.foreign import ForeignFunction, ForeignOptions, foreign_entry
 from .including import included_entry, joined_uri, marked_entries
 from .listing import LISTED, LISTINGS, Adding, Entries, Listing, check_distinct, demands_more, subscription_method
 from .listing import Entry as Entry

@@ -23,8 +23,8 @@ from ..protocol.admission import Admitted, Offer
 from ..protocol.dialect import MCP
 from ..protocol.http_options import HttpOptions
 from ..session.mailbox import MailboxSessions
-from .extending import ServerExtensions
-from .home import ServingServer
+from .extending.extension import ServerExtensions
+from .extending.home import ServingServer
 from .registry import Registry
 from .subscriptions import Subscriptions
 from .table import ServerMethods

@@ -39,8 +39,8 @@ from ..protocol.types import Icon, ServerCapabilities, Tool
 from ..protocol.uri import normal
 from . import builtin
 from .calling import ANYONE, list_all, request
-from .extending import ServerExtension, ServerExtensions, extension_method
-from .home import ServerHome
+from .extending.extension import ServerExtension, ServerExtensions, extension_method
+from .extending.home import ServerHome
 from .options import (
     METHOD,
     SERVER_OPTIONS,

@@ -47,9 +47,9 @@ from ..protocol.results import finish
 from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
 from ..session.changes import ChangeEvent, ChangeKind, Changes, EntryId, HubEvent, TopicEvent, Visible, sees
-from .extending import ServerExtensions
+from .extending.extension import ServerExtensions
+from .extending.topics import GrantedTopics, TopicGrants, TopicKey, with_meta
 from .registry import Capabilities, Registry
-from .topics import GrantedTopics, TopicKey, Topics, with_meta
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -97,7 +97,7 @@ class Subscriptions:
     ) -> None:
         self._registry = registry
         self._capabilities = capabilities
-        self._topics = Topics(extensions)
+        self._topics = TopicGrants(extensions)
         self.limit: int = limit
         self.per_peer: int = per_peer
         self.uris: int = uris

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from ...channel import Caller
-from ...jsonrpc.errors import LocalError
-from ...rpc.method import CallOptions, Method
-from ...rpc.middleware import Call, Middleware, Next
-from ..protocol.admission import Admitted
-from ..protocol.extension import Extension, Extensions
-from ..protocol.methods import Row
-from ..protocol.revisions import Revision
-from .context import Context
-from .errors import failures
-from .handlers import handler_of, method_for
-from .options import PROMPT, RESOURCE, TOOL
-from .outcomes import result_writer
+from ....channel import Caller
+from ....jsonrpc.errors import LocalError
+from ....rpc.method import CallOptions, Method
+from ....rpc.middleware import Call, Middleware, Next
+from ...protocol.admission import Admitted
+from ...protocol.extension import Extension, Extensions
+from ...protocol.methods import Row
+from ...protocol.revisions import Revision
+from ..context import Context
+from ..errors import failures
+from ..handlers import handler_of, method_for
+from ..options import PROMPT, RESOURCE, TOOL
+from ..outcomes import result_writer
 
 if TYPE_CHECKING:
+    from ..listing import Entry
     from .home import ServerHome
-    from .listing import Entry
 else:
     ServerHome = Entry = Any  # start-up: annotations resolve at run time, to no more than this
 

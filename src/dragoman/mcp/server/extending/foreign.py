@@ -18,24 +18,24 @@ from typing import Any, Final, Literal, TypeAlias, Unpack
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...channel import Caller
-from ...jsonrpc.errors import LocalError
-from ...jsonrpc.options import CALLABLE
-from ...rpc.binding.results import to_json
-from ...rpc.method import CallOptions
-from ..protocol.admission import Admitted
-from ..protocol.encoding import decode, with_members
-from ..protocol.headers import marked
-from ..protocol.types import Resource, ResourceTemplate, Tool
-from ..protocol.uri import normal
-from ..protocol.uri_template import Template, is_template, parse
-from .context import Context
-from .errors import failures, tool_failures
-from .handlers import handler_of, method_for
-from .listing import LISTED, Entry, Listed
-from .options import PROMPT, entry_options
-from .outcomes import ResultWriter
-from .surroundings import Surroundings
+from ....channel import Caller
+from ....jsonrpc.errors import LocalError
+from ....jsonrpc.options import CALLABLE
+from ....rpc.binding.results import to_json
+from ....rpc.method import CallOptions
+from ...protocol.admission import Admitted
+from ...protocol.encoding import decode, with_members
+from ...protocol.headers import marked
+from ...protocol.types import Resource, ResourceTemplate, Tool
+from ...protocol.uri import normal
+from ...protocol.uri_template import Template, is_template, parse
+from ..context import Context
+from ..errors import failures, tool_failures
+from ..handlers import handler_of, method_for
+from ..listing import LISTED, Entry, Listed
+from ..options import PROMPT, entry_options
+from ..outcomes import ResultWriter
+from ..surroundings import Surroundings
 
 ForeignFunction: TypeAlias = Callable[[Raw, Context], Any]
 """(params, context) -> the whole result as `Raw`, or an awaitable of it."""

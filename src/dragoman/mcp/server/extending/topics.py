@@ -15,15 +15,15 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ...channel import Caller
-from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
-from ...repeats import Repeats
-from ..protocol.admission import UNREADABLE, Admitted, SessionState
-from ..protocol.encoding import decode
-from ..protocol.extension import Topic
-from ..session.changes import TopicEvent
-from .extending import ServerExtensions, TopicGrant
-from .outcomes import check_declared
+from ....channel import Caller
+from ....jsonrpc.errors import InvalidParams, LocalError, RpcError
+from ....repeats import Repeats
+from ...protocol.admission import UNREADABLE, Admitted, SessionState
+from ...protocol.encoding import decode
+from ...protocol.extension import Topic
+from ...session.changes import TopicEvent
+from ..outcomes import check_declared
+from .extension import ServerExtensions, TopicGrant
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -65,7 +65,7 @@ NOTHING: Final = GrantedTopics({}, frozenset())
 """Nothing of any topic is granted."""
 
 
-class Topics:
+class TopicGrants:
     """The topics of a server's extensions."""
 
     def __init__(self, extensions: ServerExtensions | None) -> None:

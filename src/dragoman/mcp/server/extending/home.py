@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from ...channel import Caller
-from ...jsonrpc.errors import LocalError, Refusal
-from ...rpc.context import engine_of
-from ...rpc.detached import DetachedCall, DetachedRun, detach
-from ...rpc.middleware import Call, Next
-from ..protocol.admission import Admitted
-from .surroundings import Surroundings
+from ....channel import Caller
+from ....jsonrpc.errors import LocalError, Refusal
+from ....rpc.context import engine_of
+from ....rpc.detached import DetachedCall, DetachedRun, detach
+from ....rpc.middleware import Call, Next
+from ...protocol.admission import Admitted
+from ..surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from ...bus.contract import Bus
-    from ...rpc.service import Service
-    from ...store.contract import Engine
-    from ..asking.ask import Asker
-    from ..session.shared import Replica
+    from ....bus.contract import Bus
+    from ....rpc.service import Service
+    from ....store.contract import Engine
+    from ...asking.ask import Asker
+    from ...session.shared import Replica
 else:
     Bus = Service = Engine = Asker = Replica = Any  # start-up: annotations resolve at run time, to no more than this
 
@@ -177,7 +177,7 @@ class ServerHome:
 
     async def _lead_by_lease(self, replica: Replica, name: str, work: Work) -> None:
         """Run the work while this replica holds its lease; return once the work returns."""
-        from ..session.lease import Lease  # noqa: PLC0415  (start-up: what only replicas need)
+        from ...session.lease import Lease  # noqa: PLC0415  (start-up: what only replicas need)
 
         lease = Lease(replica, f"{self.name} {self.extension} {name}")
         while True:
