@@ -387,14 +387,14 @@ class Subscriptions:
                 data = {"limit": "subscriptions", "allowed": allowed, "retry_after": 60}
                 raise MCP.error(Refusal("busy", f"Busy: {allowed} subscriptions are open {name}", data))
 
-    async def close(self, calls: Container[Any] | None = None) -> None:
+    async def close(self, calls: Container[Any] | None = None, timeout: float | None = None) -> None:
         """End the subscriptions that are among these calls, or all, with their results; return when these are being
-        sent."""
+        sent, or after `timeout` seconds: a `grant` may still be under way."""
         listeners = [one for one in self._listeners if calls is None or one.context._site in calls]
         for listener in listeners:
             listener.close()
         if listeners:
-            await asyncio.wait([listener.gone for listener in listeners])
+            await asyncio.wait([listener.gone for listener in listeners], timeout=timeout)
 
     # -- the stateful era
 
@@ -522,6 +522,7 @@ class _Reader:
         "_budget",
         "_timer",
         "_waiting",
+        "_waiting_size",
         "caller",
         "hint",
         "hub",
@@ -558,6 +559,8 @@ class _Reader:
         """The part of the server's budget for topics' notifications that wait; None: none has waited."""
         self._waiting: dict[TopicEvent, None] = {}
         """Those of topics among the pending notifications."""
+        self._waiting_size = 0
+        """Their bytes, kept up to date: a sum for each notification would cost more than all else."""
 
     def put(self, event: HubEvent) -> None:
         """Send a notification, after those that wait."""
@@ -578,7 +581,7 @@ class _Reader:
         if event not in self.pending:
             return
         self._waiting[event] = None
-        size = sum(one.size for one in self._waiting)
+        size = self._waiting_size + event.size
         while len(self._waiting) > WAITING or size > WAITING_SIZE:
             oldest = next(iter(self._waiting))
             size -= oldest.size
@@ -586,8 +589,7 @@ class _Reader:
             self.hub.dropped += 1
         if self._account is None and (budget := self._budget()) is not None:
             self._account = budget.account(self.caller().owner, drop=self._drop_waiting)
-        if self._account is not None:
-            self._account.set(size)
+        self._count_waiting(size)
 
     def _drop_waiting(self) -> None:
         """Drop all topics' notifications that wait, because the server keeps too much."""
@@ -595,8 +597,13 @@ class _Reader:
         for event in self._waiting:
             del self.pending[event]
         self._waiting.clear()
+        self._count_waiting(0)
+
+    def _count_waiting(self, size: int) -> None:
+        """Set the bytes of the topics' notifications that wait."""
+        self._waiting_size = size
         if self._account is not None:
-            self._account.set(0)
+            self._account.set(size)
 
     def flush(self) -> None:
         """Send waiting notifications, until one is not accepted: then try again later."""
@@ -612,15 +619,13 @@ class _Reader:
             self.pending.pop(event, None)
             if isinstance(event, TopicEvent) and event in self._waiting:
                 del self._waiting[event]
-                if self._account is not None:
-                    self._account.set(self._account.size - event.size)
+                self._count_waiting(self._waiting_size - event.size)
 
     def end(self) -> None:
         """Drop waiting notifications, and send no more."""
         self.pending.clear()
         self._waiting.clear()
-        if self._account is not None:
-            self._account.set(0)
+        self._count_waiting(0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
