@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from dragoman import serve
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, Extension, Row, Server, TextContent
-from dragoman.mcp.client import extension_functions
+from dragoman.mcp.client import notifications as client_notifications
 from dragoman.mcp.client.blocking import connect
 from dragoman.mcp.client.extending import ClientExtension, OutgoingCall, PendingResult
 from dragoman.mcp.client.extension_client import ExtensionClient
@@ -292,7 +292,7 @@ async def test_notifications_reach_the_functions_of_extensions(
 async def test_functions_that_do_not_end_are_bounded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(extension_functions, "HEARING", 2)
+    monkeypatch.setattr(client_notifications, "HEARING", 2)
     begun, both, end = [], asyncio.Event(), asyncio.Event()
 
     class Slow(Jobs):
@@ -312,6 +312,29 @@ async def test_functions_that_do_not_end_are_bounded(
         await both.wait()
         assert begun == ["0", "1"]
         assert "notifications/com.example/status was dropped: 2 functions" in caplog.text
+        end.set()
+        while len(begun) < 4:  # there is space again
+            await client.call_tool("t")
+
+
+@pytest.mark.parametrize("option", ["on_notification", "on_log"])
+async def test_functions_of_the_user_that_do_not_end_are_bounded(
+    option: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_notifications, "HEARING", 2)
+    begun, end = [], asyncio.Event()
+
+    async def wait(*params: Any) -> None:
+        begun.append(params)
+        await end.wait()
+
+    notes = [notification("notifications/message", level="info", data=n) for n in range(4)]
+    options: dict[str, Any] = {option: wait}
+    async with Client(modern(lambda message: [*notes, said("x")]), **options) as client:
+        await client.call_tool("t")
+        await client.call_tool("t")
+        assert len(begun) == 2
+        assert "notifications/message was dropped: 2 functions" in caplog.text
         end.set()
         while len(begun) < 4:  # there is space again
             await client.call_tool("t")
@@ -429,7 +452,8 @@ class InOrder(Struct, array_like=True):
 
 @eras
 async def test_params_that_are_no_object_are_not_sent(revision: Revision) -> None:
-    server, wrong = speaks(revision), [5, "x", [], [1], InOrder("x"), Raw(b"[1]"), Raw(b"{"), Raw(b'{"id":"\xff"}')]
+    server = speaks(revision)
+    wrong: list[Any] = [5, "x", [], [1], InOrder("x"), Raw(b"[1]"), Raw(b"{"), Raw(b'{"id":"\xff"}')]
     async with Client(server, revision=revision, extensions=[Jobs()]) as client:
         sent = len(server.heard)
         for params in wrong:
@@ -439,7 +463,7 @@ async def test_params_that_are_no_object_are_not_sent(revision: Revision) -> Non
                 (client.notify, "notifications/com.example/seen"),
             ):
                 with pytest.raises(LocalError, match=f"the params of {method} are "):
-                    await send(method, params)  # type: ignore[arg-type]
+                    await send(method, params)
         assert len(server.heard) == sent
         await client.notify("notifications/com.example/seen", Raw(b" { } "))  # type: ignore[arg-type]
         await server.until("notifications/com.example/seen")
@@ -512,6 +536,13 @@ async def test_an_extension_adds_to_the_params_of_calls(revision: Revision) -> N
     assert {one.revision for one in prepares.calls} == {revision}
     assert prepares.calls[0].capabilities.tools is not msgspec.UNSET
     assert all("task" not in one.get("params", {}) for one in server.of("tools/list"))
+
+
+@pytest.mark.parametrize("members", [None, 5, {"_meta": 5}], ids=repr)
+async def test_what_adds_no_members_is_said(members: Any) -> None:
+    async with Client(modern(), extensions=[Prepares(members)]) as client:
+        with pytest.raises(LocalError, match=r"Prepares\.prepare returns the members to add, and `_meta` as a dict"):
+            await client.call_tool("t")
 
 
 # -- results of extensions

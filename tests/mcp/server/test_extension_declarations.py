@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.options import FLAG, NONE, one_of
-from dragoman.mcp import Context, Server
+from dragoman.mcp import Context, InputRequiredResult, Server
 from dragoman.mcp.protocol.admission import Admitted
 from dragoman.mcp.protocol.extension import Extension, ResultType, StatefulForm, Topic
 from dragoman.mcp.protocol.methods import Row
@@ -254,6 +254,27 @@ async def test_a_method_may_read_its_state_itself() -> None:
         assert (await whole(calls, "jobs/own", jobId="j", requestState="theirs"))["state"] == "j theirs"
         error = await calls.error("jobs/sealed", jobId="j", requestState="theirs")
         assert error["code"] == -32602, "a state that this server has not sealed"
+
+
+async def test_such_a_method_asks_in_its_own_words(caplog: pytest.LogCaptureFixture) -> None:
+    """Its state comes back as it was returned; what this library asks would be asked without end."""
+    declared = Extension(name=NAME, methods=(Row("jobs/own", JobParams, JobState, ask=True, own_state=True),))
+    app = Server("jobs", extensions=[declared])
+
+    @app.method("jobs/own")
+    async def own(params: JobParams, ctx: Context) -> Any:
+        if params.job_id == "elicits":
+            await ctx.elicit("Who?", str)
+        if params.request_state is UNSET:
+            return InputRequiredResult(request_state="mine")
+        return JobState(params.request_state)
+
+    async with calling(app, R2026_07, elicitation={"form": {}}, **DECLARED) as calls:
+        asked = await whole(calls, "jobs/own", jobId="j")
+        assert (asked["resultType"], asked["requestState"]) == ("input_required", "mine")
+        assert (await whole(calls, "jobs/own", jobId="j", requestState="mine"))["state"] == "mine"
+        assert (await calls.error("jobs/own", jobId="elicits"))["code"] == -32603
+    assert "jobs/own reads its requestState itself (own_state): it asks by an InputRequiredResult" in caplog.text
 
 
 def extension(**members: Any) -> Callable[[], object]:

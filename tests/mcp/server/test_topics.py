@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dragoman.channel import Caller, Options
 from dragoman.jsonrpc.errors import InvalidParams, LocalError, RpcError
-from dragoman.jsonrpc.limits import CLIENT
+from dragoman.jsonrpc.limits import CLIENT, Limits
 from dragoman.mcp import Server
 from dragoman.mcp.protocol.extension import Extension, Topic
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, Revision
@@ -25,6 +25,7 @@ from dragoman.mcp.server.extending import topics
 from dragoman.mcp.server.extending.extension import ServerExtension, TopicGrant
 from dragoman.mcp.server.extending.home import ServerHome
 from dragoman.mcp.session import changes
+from dragoman.mcp.session.changes import TopicEvent
 from dragoman.schemes import dial
 from dragoman.serving import serve
 from dragoman.transports.memory import pair
@@ -327,6 +328,26 @@ async def test_calls_whose_grant_takes_time_have_their_places_and_end_with_the_s
         assert not hub._by_key
 
 
+async def test_a_grant_that_cannot_be_cancelled_does_not_hold_up_the_end_of_the_server() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def deaf() -> None:
+        begun.set()
+        while not go.is_set():
+            with suppress(asyncio.CancelledError):
+                await go.wait()
+
+    app = jobs(Plain(lambda value: deaf()))
+    async with serve(app, urls=["tcp://127.0.0.1:0"], limits=Limits(drain_timeout=0.1)) as running:
+        channel = await dial(running.urls[0], Options())
+        Wire(channel).send(listen(1, jobIds=["a"]))
+        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(running.close(), 20)
+        await channel.close()
+    go.set()
+    await until(lambda: not len(behind(app).subscriptions))
+
+
 async def test_the_bounds_of_subscriptions_hold_for_topics() -> None:
     app = jobs()
     hub = behind(app).subscriptions
@@ -438,6 +459,24 @@ async def test_what_waits_for_a_slow_reader_is_bounded(size: int) -> None:
         home.notify("jobs", "a", {"number": 0})
         await until(lambda: budget.used)
     assert budget.used == 0
+
+
+async def test_what_waits_is_not_counted_anew_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many slow readers would hold up the loop."""
+    size, counted = TopicEvent.size, []
+
+    def count(event: TopicEvent) -> int:
+        counted.append(event)
+        return size.fget(event)  # type: ignore[attr-defined,no-any-return]
+
+    monkeypatch.setattr(TopicEvent, "size", property(count))
+    app = jobs()
+    home, hub = home_of(app), behind(app).subscriptions
+    async with slow_reader(app):
+        for number in range(2 * subscriptions.WAITING):
+            home.notify("jobs", "a", {"number": number})
+        await until(lambda: hub.dropped == subscriptions.WAITING)
+    assert len(counted) < 20 * subscriptions.WAITING
 
 
 async def test_what_waits_counts_in_the_budget_and_goes_when_that_is_used_up() -> None:

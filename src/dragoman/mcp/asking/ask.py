@@ -321,7 +321,13 @@ class AskByRetry:
     def rounds(
         self, context: QuestionContext, questions: Sequence[Question[Any]], once: bool | None, timeout: float | None
     ) -> Rounds:
-        may_ask(context._admitted)
+        admitted = context._admitted
+        may_ask(admitted)
+        if _reads_own_state(admitted):  # the retry's answers would never be found
+            raise LocalError(
+                f"{admitted.method} reads its requestState itself (own_state): it asks by an InputRequiredResult of its "
+                "own, or by an AskParked"
+            )
         return _replay(context, questions, _requests(context._admitted, questions), once)
         yield  # is not reached: it makes this function a generator, which asks in no rounds
 
@@ -344,6 +350,8 @@ class AskByRetry:
                 raise LocalError(
                     f"{admitted.method}: an InputRequiredResult has input_requests, request_state, or both"
                 )
+            return result
+        if _reads_own_state(admitted):
             return result
         known = {_OWN_STATE: KnownAnswer("", Raw(msgspec.json.encode(result.request_state)))}
         request, _ = open_state(admitted)
@@ -499,11 +507,15 @@ def _seal_of(admitted: Admitted) -> StateSeal:
     return found
 
 
+def _reads_own_state(admitted: Admitted) -> bool:
+    """Return whether the function of a call reads its `requestState` itself."""
+    return bool(admitted.row.own_state or admitted.surroundings.own_state)
+
+
 def open_state(admitted: Admitted) -> tuple[str, State | None]:
     """Return the digest of a request, and the state that came with it. None: no state came, or the function reads it
     itself. The state is opened once, however often this is called. Raises SealError for a state that is not valid."""
-    own = admitted.row.own_state or admitted.surroundings.own_state
-    text: Any = UNSET if own else getattr(admitted.params, "request_state", UNSET)
+    text: Any = UNSET if _reads_own_state(admitted) else getattr(admitted.params, "request_state", UNSET)
     if admitted.opened is None or admitted.opened[0] is not text:
         request = digest_of(admitted.method, admitted.raw)
         state = _seal_of(admitted).open(text, request, admitted.principal) if isinstance(text, str) else None

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from ...jsonrpc.errors import BadAnswer, CallTimeout, RpcError
+from ...jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 from ...rpc.binding.results import to_json
 from ..protocol.encoding import READERS, decode, fit, members_of
 from ..protocol.headers import mirror
@@ -314,7 +314,7 @@ class ClientCalls:
         )
         if token is not None and plan.on_progress is not None:
             self._reports[token] = plan.on_progress
-        depth = _nested.set(nested + 1)
+        _nested.set(nested + 1)
         try:
             with self._session.settling(plan):
                 async with asyncio.timeout(left) as clock:
@@ -324,7 +324,7 @@ class ClientCalls:
                 raise
             raise CallTimeout(f"{call.method}: no result within {plan.total} s in all") from None
         finally:
-            _nested.reset(depth)
+            _nested.set(nested)
             if token is not None:
                 self._reports.pop(token, None)
         return Raw(to_json(fit(found, self._session.era.revision)))
@@ -354,7 +354,7 @@ class ClientCalls:
 
     def _prepare(self, method: str, name: str | None, body: bytes, plan: CallPlan) -> tuple[bytes, CallPlan]:
         """Return the params of a call with the members that extensions add, and its plan with their members of
-        `_meta`."""
+        `_meta`. Raises LocalError for what `prepare` returned in place of members."""
         era = self._session.era
         known = self._tools.get(name) if method == TOOL and name is not None else None
         tool = None if known is None else known.tool
@@ -362,7 +362,11 @@ class ClientCalls:
         added: dict[str, Any] = {}
         meta: dict[str, Any] = {}
         for one in self._preparing:
-            members = dict(one.prepare(call))
+            given = one.prepare(call)
+            if not isinstance(given, Mapping) or not isinstance(given.get("_meta") or {}, Mapping):
+                where = f"{type(one).__name__}.prepare"
+                raise LocalError(f"{where} returns the members to add, and `_meta` as a dict, not {given!r:.100}")
+            members = dict(given)
             meta |= {key: value for key, value in (members.pop("_meta", None) or {}).items() if key != "progressToken"}
             added |= members
         if meta:

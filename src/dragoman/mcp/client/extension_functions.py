@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...jsonrpc.errors import InvalidParams, LocalError, MethodNotFound
-from ...repeats import Repeats
 from ...rpc.binding.results import to_json
 from ..protocol.encoding import decode, encode
 from ..protocol.params import EmptyResult
@@ -19,14 +18,10 @@ from ..protocol.revisions import Revision
 from .extending import ClientExtensions
 from .extension_client import ExtensionClient
 from .handlers import call_in_turn
-from .notifications import call_function
+from .notifications import call_among
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
-repeats: Repeats = Repeats(logger)
 
-HEARING = 1_000
-"""Async functions for notifications that run at once for one client at most: a server may send notifications faster
-than these end. Beyond that a notification is dropped, with a warning in the log."""
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 """What decoding raises for params that do not fit."""
 
@@ -84,10 +79,4 @@ class ExtensionFunctions:
         except _UNREADABLE as error:
             logger.debug("%s cannot be read: %s", method, error)
             return
-        if len(self._running) >= HEARING:
-            repeats.warning("%s was dropped: %d functions for notifications still run", method, HEARING)
-            return
-        running = call_function(function, given, self._client)
-        if running is not None:
-            self._running.add(running)
-            running.add_done_callback(self._running.discard)
+        call_among(self._running, method, function, given, self._client)

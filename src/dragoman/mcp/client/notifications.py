@@ -45,6 +45,10 @@ _STALE = {
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
 PROGRESS = "notifications/progress"
+HEARING = 1_000
+"""Async functions for notifications that run at once for one client, those of extensions and those of the user each: a
+server may send notifications faster than these end. Beyond that a notification is dropped, with a warning in the
+log."""
 _LISTENED = frozenset({*LISTS, UPDATED, ACKNOWLEDGED, CANCELLED})
 
 
@@ -80,6 +84,8 @@ class NotificationRouter:
         self._url_elicitations = url_elicitations
         self._on_log = on_log
         self._on_notification = on_notification
+        self._running: set[asyncio.Future[Any]] = set()
+        """What the user's async functions do."""
 
     def route(self, method: str, params: Raw | UnsetType) -> None:
         """Pass a notification on. One that does not fit is logged and ignored."""
@@ -101,7 +107,7 @@ class NotificationRouter:
         if method in _LISTENED:
             self._subscriptions.take(method, params)
         elif method == "notifications/message" and self._on_log is not None and params is not UNSET:
-            call_function(self._on_log, decode(params, LoggingMessageNotificationParams))
+            call_among(self._running, method, self._on_log, decode(params, LoggingMessageNotificationParams))
         elif method == "notifications/elicitation/complete" and params is not UNSET:
             self._url_elicitations.done(decode(params, ElicitationCompleteNotificationParams).elicitation_id)
         elif method == PROGRESS and params is not UNSET and self.progressed(params):
@@ -109,7 +115,21 @@ class NotificationRouter:
         elif method not in METHODS:
             self.hear(method, params)
         if self._on_notification is not None:
-            call_function(self._on_notification, method, {} if params is UNSET else msgspec.json.decode(params))
+            given = {} if params is UNSET else msgspec.json.decode(params)
+            call_among(self._running, method, self._on_notification, method, given)
+
+
+def call_among(
+    running: set[asyncio.Future[Any]], method: str, function: Callable[..., object], *arguments: Any
+) -> None:
+    """Call a function for a notification, unless `HEARING` others among these still run. Raises nothing."""
+    if len(running) >= HEARING:
+        repeats.warning("%s was dropped: %d functions for notifications still run", method, HEARING)
+        return
+    future = call_function(function, *arguments)
+    if future is not None:
+        running.add(future)
+        future.add_done_callback(running.discard)
 
 
 _running: set[asyncio.Future[Any]] = set()

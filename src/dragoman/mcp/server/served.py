@@ -233,7 +233,7 @@ class ServedServer(ServesService):
         """Refuse new calls, end subscriptions regularly, let calls in flight end within `timeout` seconds; then
         `stop`."""
         self.call_limit.draining = True
-        await self.subscriptions.close(self.host.runs)
+        await self.subscriptions.close(self.host.runs, timeout)
         await self.host.drain(timeout)
         await self.stop()
 

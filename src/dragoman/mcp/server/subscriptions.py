@@ -399,13 +399,14 @@ class Subscriptions:
                 data = {"limit": "subscriptions", "allowed": allowed, "retry_after": 60}
                 raise MCP.error(Refusal("busy", f"Busy: {allowed} subscriptions are open {name}", data))
 
-    async def close(self, calls: Container[Any] | None = None) -> None:
-        """End all subscriptions, or those among these calls, with their results; return when these are being sent."""
+    async def close(self, calls: Container[Any] | None = None, timeout: float | None = None) -> None:
+        """End all subscriptions, or those among these calls, with their results; return when these are being sent, or
+        after `timeout` seconds: a `grant` may still be under way."""
         listeners = [one for one in self._listeners if calls is None or one.context._site in calls]
         for listener in listeners:
             listener.close()
         if listeners:
-            await asyncio.wait([listener.gone for listener in listeners])
+            await asyncio.wait([listener.gone for listener in listeners], timeout=timeout)
 
     # -- the stateful era
 
@@ -536,6 +537,7 @@ class _Reader:
         "_budget",
         "_timer",
         "_waiting",
+        "_waiting_size",
         "caller",
         "hint",
         "hub",
@@ -573,6 +575,8 @@ class _Reader:
         """The part of the server's budget for topics' notifications that wait; None: none has waited yet."""
         self._waiting: dict[TopicEvent, None] = {}
         """The topics' notifications among the pending ones."""
+        self._waiting_size = 0
+        """Their bytes, kept up to date: a sum for each notification would cost more than all else."""
 
     def put(self, event: HubEvent) -> None:
         """Send a notification, after those that wait."""
@@ -595,7 +599,7 @@ class _Reader:
         if event not in self.pending:
             return
         self._waiting[event] = None
-        size = sum(one.size for one in self._waiting)
+        size = self._waiting_size + event.size
         while len(self._waiting) > WAITING or size > WAITING_SIZE:
             oldest = next(iter(self._waiting))
             size -= oldest.size
@@ -603,8 +607,7 @@ class _Reader:
             self.hub.dropped += 1
         if self._account is None and (budget := self._budget()) is not None:
             self._account = budget.account(self.caller().owner, drop=self._drop_waiting)
-        if self._account is not None:
-            self._account.set(size)
+        self._count_waiting(size)
 
     def _drop_waiting(self) -> None:
         """Drop all topics' notifications that wait: the server's budget is used up."""
@@ -612,8 +615,13 @@ class _Reader:
         for event in self._waiting:
             del self.pending[event]
         self._waiting.clear()
+        self._count_waiting(0)
+
+    def _count_waiting(self, size: int) -> None:
+        """Set the bytes of the topics' notifications that wait."""
+        self._waiting_size = size
         if self._account is not None:
-            self._account.set(0)
+            self._account.set(size)
 
     def flush(self) -> None:
         """Send pending notifications. If one is not accepted, try again later."""
@@ -629,15 +637,13 @@ class _Reader:
             self.pending.pop(event, None)
             if isinstance(event, TopicEvent) and event in self._waiting:
                 del self._waiting[event]
-                if self._account is not None:
-                    self._account.set(self._account.size - event.size)
+                self._count_waiting(self._waiting_size - event.size)
 
     def end(self) -> None:
         """Drop pending notifications, and send no more."""
         self.pending.clear()
         self._waiting.clear()
-        if self._account is not None:
-            self._account.set(0)
+        self._count_waiting(0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
