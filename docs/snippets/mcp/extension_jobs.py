@@ -85,7 +85,8 @@ class ServerJobs(ServerExtension):
             one.questions = requests
             one.answered = {key: asyncio.get_running_loop().create_future() for key in requests}
             self.home.notify("jobs", id, {"jobId": id})
-            return {key: await answer for key, answer in one.answered.items()}
+            async with asyncio.timeout(3600):  # or the call keeps its place for ever
+                return {key: await answer for key, answer in one.answered.items()}
 
         async def end() -> None:
             one.result = await detached.result
@@ -111,7 +112,8 @@ class ServerJobs(ServerExtension):
 
     def grant(self, topic: str, caller: Any, value: Any) -> TopicGrant | None:
         owner = None if caller.identity is None else caller.identity.principal
-        mine = [id for id in value if isinstance(id, str) and id in self.work and self.work[id].owner == owner]
+        ids = [id for id in value if isinstance(id, str)] if isinstance(value, list) else []
+        mine = [id for id in ids if id in self.work and self.work[id].owner == owner]
         return TopicGrant(mine, frozenset(mine)) if mine else None
 
 
