@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from dragoman import serve
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.jsonrpc.options import FLAG, NONE, one_of
 from dragoman.mcp import Context, InputRequiredResult, Server
@@ -17,6 +20,7 @@ from dragoman.mcp.protocol.extension import Extension, ResultType, StatefulForm,
 from dragoman.mcp.protocol.methods import Row
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 from dragoman.mcp.server.extending.extension import ServerExtension
+from dragoman.routes import RouteRequest
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.service import Service
 
@@ -211,6 +215,20 @@ async def test_an_included_entry_keeps_its_options_and_the_answering_server_its_
     async with calling(plain, R2026_07) as calls:
         assert (await calls.call("in_quick", {}))["content"][0]["text"] == "done"
     assert own.seen == [], "an included server's extensions are not included"
+
+
+async def test_an_http_route_is_no_call_of_the_extension_s() -> None:
+    app, extension = jobs()
+
+    @app.route("/text")
+    def text(request: RouteRequest) -> str:
+        return "plain"
+
+    async with serve(app, urls="http://127.0.0.1:0/mcp") as serving:
+        port = int(serving.urls[0].split(":")[2].split("/")[0])
+        answer = await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/text")
+        assert (answer.status, answer.read()) == (200, b"plain")
+    assert extension.seen == []
 
 
 async def test_a_method_of_a_service_as_a_tool_has_no_options_of_extensions() -> None:

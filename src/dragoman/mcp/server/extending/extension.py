@@ -106,6 +106,15 @@ def _overridden(extension: ServerExtension, name: str) -> bool:
     return getattr(type(extension), name) is not getattr(ServerExtension, name)
 
 
+def _around_calls(around: Middleware) -> Middleware:
+    """Return middleware that leaves out the HTTP routes of the server, whose requests are no calls of MCP."""
+
+    async def run(call: Call, next: Next) -> Any:
+        return await (around(call, next) if isinstance(call.params, Admitted) else next(call))
+
+    return run
+
+
 class ServerExtensions:
     """The extensions of one server, with their functions. Raises LocalError for an invalid one, and for two that
     conflict."""
@@ -138,7 +147,7 @@ class ServerExtensions:
     @property
     def middleware(self) -> tuple[Middleware, ...]:
         """The functions around each call, the first extension's outermost."""
-        return tuple(one.around for one in self.all if _overridden(one, "around"))
+        return tuple(_around_calls(one.around) for one in self.all if _overridden(one, "around"))
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """Return the functions that answer their methods, by name."""
