@@ -11,9 +11,10 @@ from typing import Any
 
 import jsonschema
 
+from dragoman import serve
 from dragoman.channel import ChannelError
 from dragoman.jsonrpc.messages import Malformed
-from dragoman.mcp import Server
+from dragoman.mcp import Client, Server
 from dragoman.mcp.protocol.revisions import Revision
 from dragoman.transports.memory import pair
 from tests.behind import behind
@@ -144,3 +145,14 @@ def _validator(date: str, name: str) -> Any:
         else jsonschema.Draft7Validator
     )
     return draft({"$ref": f"#/$defs/{name}", "$defs": known, "definitions": known})
+
+
+@asynccontextmanager
+async def client_of(app: Server, wire: str, **options: Any) -> AsyncIterator[Client]:
+    """A client of a server in memory, or over the wire that this URL names."""
+    if wire == "memory":
+        async with Client(app, **options) as client:
+            yield client
+        return
+    async with serve(app, urls=[wire]) as serving, Client(serving.urls[0], **options) as client:
+        yield client

@@ -492,12 +492,13 @@ class Service(Routed):
         """Take dependencies into the lifespan that live as long as it does."""
         self._make_lifespan().changed()
 
-    def _link(self, method: Method) -> None:
-        """Put the service's middleware around a method, also around one that a router finds."""
+    def _link(self, method: Method, *, protocol: bool = True) -> None:
+        """Put the service's middleware around a method, also around one that a router finds. `protocol`: whether the
+        middleware of a protocol on top is around it, too; an HTTP route is no call of the protocol."""
         if method.life is None:
             method.life = self._lifespan
-        around = self._extending + self._middleware + method.middleware
-        outermost = () if self._finishing is None else (self._finishing,)
+        around = (self._extending if protocol else ()) + self._middleware + method.middleware
+        outermost = (self._finishing,) if protocol and self._finishing is not None else ()
         method.handler = chain((*outermost, *around), self._last(method)) if around else None
         method.quick = method.kind == "inline" and not around and method.concurrency is None
         if method.access is not None and method.access not in self._accesses:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +20,7 @@ from dragoman.auth.server import Client, User
 from dragoman.auth.testing import LocalIssuer
 from dragoman.mcp import Server
 from tests.ports import free_port
-from tests.skips import missing
+from tests.web.browsing import browser
 
 from .asking import CHALLENGE, RESOURCE
 
@@ -86,18 +85,8 @@ def issuer() -> Iterator[LocalIssuer]:
 
 @pytest.fixture
 async def page() -> AsyncIterator[Any]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        missing("no chromium on this machine, so no browser")
-    try:
-        from playwright.async_api import async_playwright
-    except ModuleNotFoundError:
-        missing("no playwright, which drives the browser")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        made = await browser.new_page()
-        yield made
-        await browser.close()
+    async with browser() as running:
+        yield await running.new_page()
 
 
 def request(issuer: LocalIssuer, site: Site) -> str:

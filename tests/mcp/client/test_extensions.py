@@ -7,15 +7,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw, Struct
 
-from dragoman import serve
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, Extension, Row, Server, TextContent
 from dragoman.mcp.client import notifications as client_notifications
@@ -26,6 +24,7 @@ from dragoman.mcp.protocol.extension import ResultType, StatefulForm, Topic
 from dragoman.mcp.protocol.params import EmptyResult, ProgressNotificationParams
 from dragoman.mcp.protocol.revisions import R2025_03, R2025_06, R2025_11, R2026_07, REVISIONS, Revision
 
+from ..calling import client_of
 from ..scripted import META, Message, Result, Scripted, discovered, legacy, modern, notification, said
 from ..scripted_http import Seen, Talk, answer, scripted
 
@@ -155,16 +154,6 @@ def speaks(
 def started(revision: Revision, id: str = "j-1") -> Result:
     """A result of the extension."""
     return Result({"job": {"id": id}} if revision.stateful else {"resultType": "started", "jobId": id})
-
-
-@asynccontextmanager
-async def client_of(app: Server, wire: str, **options: Any) -> AsyncIterator[Client]:
-    if wire == "memory":
-        async with Client(app, **options) as client:
-            yield client
-        return
-    async with serve(app, urls=[wire]) as serving, Client(serving.urls[0], **options) as client:
-        yield client
 
 
 # -- what both declare

@@ -4,8 +4,7 @@ function's own words (basic/patterns/mrtr)."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -34,7 +33,7 @@ from dragoman.mcp.protocol.types import SamplingMessage, Tool
 from dragoman.mcp.server.extending.extension import ServerExtension
 from tests.behind import behind
 
-from ..calling import Calls, calling
+from ..calling import Calls, calling, client_of
 from ..http_wire import body, meta
 from ..scripted import META, Result, modern
 
@@ -412,16 +411,6 @@ class Waits(ClientExtension):
 
 
 WIRES = ["memory", "http://127.0.0.1:0/mcp", "tcp://127.0.0.1:0"]
-
-
-@asynccontextmanager
-async def client_of(app: Server, wire: str, **options: Any) -> AsyncIterator[Client]:
-    if wire == "memory":
-        async with Client(app, **options) as client:
-            yield client
-        return
-    async with serve(app, urls=[wire]) as serving, Client(serving.urls[0], **options) as client:
-        yield client
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=[one.partition(":")[0] for one in WIRES])

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from msgspec import Raw, Struct
 
 from ...jsonrpc.errors import LocalError
-from ..protocol.extension import Extension, Extensions, StatefulForm
+from ..protocol.extension import Extension, Extensions, StatefulForm, overrides
 from ..protocol.revisions import Revision
 from ..protocol.types import ServerCapabilities, Tool
 from .extension_client import ExtensionClient
@@ -132,7 +132,7 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
         if isinstance(one, ClientExtension):
             if not isinstance(getattr(one, "declares", None), Extension):
                 raise LocalError(f"{type(one).__name__}: `declares` is an Extension: set it in the class")
-            if one.declares.results and not _overridden(one, "settle"):
+            if one.declares.results and not overrides(one, ClientExtension, "settle"):
                 raise LocalError(f"{type(one).__name__}: {one.declares.name} has results of its own: `settle` them")
             declared.append(one.declares)
             settlers.update(dict.fromkeys(one.declares.results, one))
@@ -141,7 +141,7 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
                 if method in heard:
                     raise LocalError(f"{one.declares.name}: another extension hears {method} already")
                 heard[method] = function
-            if _overridden(one, "prepare"):
+            if overrides(one, ClientExtension, "prepare"):
                 preparing.append(one)
         elif isinstance(one, Extension):
             if one.results:
@@ -154,11 +154,6 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
             raise LocalError(f"an extension is an Extension or a ClientExtension, and not {one!r:.100}")
     declarations = Extensions(declared)
     return ClientExtensions(declarations, settlers, _forms(declarations), answers, heard, tuple(preparing))
-
-
-def _overridden(extension: ClientExtension, name: str) -> bool:
-    """Return whether the extension has a method of its own, in place of that of `ClientExtension`."""
-    return getattr(type(extension), name) is not getattr(ClientExtension, name)
 
 
 def _answers(one: ClientExtension) -> dict[str, ExtensionFunction]:

@@ -194,6 +194,11 @@ def _rule_for_type(kind: type) -> Rule:
     return Rule(lambda value: fits(value) and not isinstance(value, bool), f"of the type {kind.__name__}") | NONE
 
 
+def overrides(extension: object, base: type, name: str) -> bool:
+    """Return whether the class of an object has a method of its own, in place of that of `base`."""
+    return getattr(type(extension), name) is not getattr(base, name)
+
+
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Struct)
 

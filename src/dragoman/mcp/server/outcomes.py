@@ -100,8 +100,8 @@ def write_values(stamp: Stamp) -> Middleware:
 
     async def write_result(call: Call, next: Next) -> Any:
         value = await next(call)
-        if type(value) is Raw or isinstance(value, LongResult) or not isinstance(call.params, Admitted):
-            return value  # as it is: JSON text, or what an HTTP route returns
+        if type(value) is Raw or isinstance(value, LongResult):
+            return value
         if not isinstance(value, Struct):
             if call.id is UNSET or isinstance(value, Mapping):
                 return value

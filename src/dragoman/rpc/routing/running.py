@@ -88,7 +88,7 @@ def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) 
         deliver(service._answers.refused(asked, refusal))
         return
     method = Method(name, binding, "async" if route.kind == "async" else "thread", timeout=route.timeout)
-    service._link(method)
+    service._link(method, protocol=False)
     life = service._lifespan
     if life is not None:
         runner.bind()

@@ -19,7 +19,7 @@ from ....jsonrpc.errors import LocalError
 from ....rpc.method import CallOptions, Method
 from ....rpc.middleware import Call, Middleware, Next
 from ...protocol.admission import Admitted
-from ...protocol.extension import Extension, Extensions
+from ...protocol.extension import Extension, Extensions, overrides
 from ...protocol.methods import Row
 from ...protocol.revisions import Revision
 from ..context import Context
@@ -101,20 +101,6 @@ class ServerExtension:
 _OWN_OPTIONS: Final = {"tool": TOOL, "resource": RESOURCE, "prompt": PROMPT}
 
 
-def _overridden(extension: ServerExtension, name: str) -> bool:
-    """Return whether the extension has a method of its own, in place of that of `ServerExtension`."""
-    return getattr(type(extension), name) is not getattr(ServerExtension, name)
-
-
-def _around_calls(around: Middleware) -> Middleware:
-    """Return middleware that leaves out the HTTP routes of the server, whose requests are no calls of MCP."""
-
-    async def run(call: Call, next: Next) -> Any:
-        return await (around(call, next) if isinstance(call.params, Admitted) else next(call))
-
-    return run
-
-
 class ServerExtensions:
     """The extensions of one server, with their functions. Raises LocalError for an invalid one, and for two that
     conflict."""
@@ -137,17 +123,23 @@ class ServerExtensions:
         for kind, own in _OWN_OPTIONS.items():
             if taken := sorted(own.keys() & self.declarations.options[kind].keys()):
                 raise LocalError(f"a {kind} has the option {taken[0]!r} already: name that of the extension otherwise")
-        self.listing: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "listed"))
+        self.listing: tuple[ServerExtension, ...] = tuple(
+            one for one in self.all if overrides(one, ServerExtension, "listed")
+        )
         """Those that add members to the descriptions of entries."""
-        self.opening: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "open"))
+        self.opening: tuple[ServerExtension, ...] = tuple(
+            one for one in self.all if overrides(one, ServerExtension, "open")
+        )
         """Those with a context manager around the serving."""
-        self.measuring: tuple[ServerExtension, ...] = tuple(one for one in self.all if _overridden(one, "measures"))
+        self.measuring: tuple[ServerExtension, ...] = tuple(
+            one for one in self.all if overrides(one, ServerExtension, "measures")
+        )
         """Those with measures."""
 
     @property
     def middleware(self) -> tuple[Middleware, ...]:
         """The functions around each call, the first extension's outermost."""
-        return tuple(_around_calls(one.around) for one in self.all if _overridden(one, "around"))
+        return tuple(one.around for one in self.all if overrides(one, ServerExtension, "around"))
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """Return the functions that answer their methods, by name."""
