@@ -26,6 +26,7 @@ from dragoman import Limits, serve
 from dragoman.bus import BusLost
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Caller
+from dragoman.console.board import Board
 from dragoman.jsonrpc.errors import CallRefused, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, ElicitUrl, Server, TextContent
 from dragoman.mcp.asking.ask import AskParked
@@ -41,7 +42,6 @@ from dragoman.rpc.detached import DetachedCall
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.tracing import Trace
 from dragoman.telemetry import AccessLog, Metrics, Traces
-from dragoman.telemetry.board import Board
 from tests.behind import behind
 
 from ..calling import Calls, calling

@@ -18,10 +18,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ...channel import Admitted, Denied, Guard, Handshake
+from ...console.gathering import Source
+from ...console.overview import Overview
 from ...rpc.service import Service
 from ...serving import serve as listen
-from ...telemetry.gathering import Source
-from ...telemetry.overview import Overview
 from ..arguments import address_of
 from ..exit_status import Usage
 from ..lines import tell

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
+from ...console.board import Board, worker_service
+from ...console.gathering import OwnSource, report
 from ...jsonrpc.leniency import LENIENT, Leniency, both
 from ...jsonrpc.limits import Limits
 from ...net.activation import activation
@@ -32,8 +34,6 @@ from ...rpc.service import Service
 from ...rpc.tracing import json_lines
 from ...serving import Serving
 from ...serving import serve as listen
-from ...telemetry.board import Board, worker_service
-from ...telemetry.gathering import OwnSource, report
 from ...telemetry.metrics import Metrics
 from ...transports.stream.stdio import keep
 from ...workers.worker import VARIABLE

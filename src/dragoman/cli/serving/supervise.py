@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from ...telemetry.gathering import Source, Sums, WorkersSource
+from ...console.gathering import Source, Sums, WorkersSource
 from ...workers.supervisor import Supervisor, run_workers
 from ..lines import tell
 from .admin import admin, endpoint_of

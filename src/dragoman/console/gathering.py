@@ -12,14 +12,14 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.messages import ErrorObject
+from ..telemetry.figures import MetricFamily, MetricSample, exposition, sum_families
+from ..telemetry.instruments import PREFIX, instrument_of
+from ..telemetry.metrics import Metrics
+from ..telemetry.process import process_families
 from ..workers.reports import Report, Reports
 from ..workers.supervisor import Supervisor
 from .board import CALLS, Board, CallsInFlight, no_call
-from .figures import MetricFamily, MetricSample, exposition, sum_families
-from .instruments import PREFIX, instrument_of
-from .metrics import Metrics
 from .overview import Overview, WorkerState, build_overview
-from .process import process_families
 
 snapshot: Callable[[bytes], list[MetricFamily]] = msgspec.json.Decoder(list[MetricFamily]).decode
 """What a worker's report says."""

@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..telemetry.figures import MetricFamily, MetricSample, quantile
+from ..telemetry.instruments import PREFIX
+from ..telemetry.metrics import BOUNDS
 from .board import CallInFlight, CallsInFlight
-from .figures import MetricFamily, MetricSample, quantile
-from .instruments import PREFIX
-from .metrics import BOUNDS
 
 
 class Summary(Struct, frozen=True):
