@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
+from itertools import count
 from time import monotonic
 from time import time as now
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -28,9 +29,14 @@ from .doors import public_dir
 from .jsonrpc.errors import Refusal
 from .jsonrpc.options import Rule, many
 
+if TYPE_CHECKING:
+    from asyncio import Task
+
 __all__ = [
     "Additions",
+    "Connection",
     "Direction",
+    "HasConnections",
     "Kind",
     "Measured",
     "Observable",
@@ -41,6 +47,7 @@ __all__ = [
     "Rejection",
     "RejectionKind",
     "SeesRemovals",
+    "WorkInFlight",
 ]
 __dir__: Callable[[], list[str]] = public_dir(__name__)
 
@@ -74,6 +81,8 @@ class Observation(Struct, eq=False, kw_only=True):
     """The far end: `caller.scheme` is the wire, `caller.headers` those of HTTP or of a broker's delivery."""
     channel: int
     """The number of its channel, or of its exchange, in this process."""
+    number: int = field(default_factory=count(1).__next__)
+    """Its number in this process: no other observation has it."""
     method: str = ""
     """Its method; empty for a batch, a response, and what is not a message."""
     target: str = ""
@@ -130,6 +139,8 @@ class Observation(Struct, eq=False, kw_only=True):
     stop: Callable[[Refusal], None] | None = None
     """Of what came in and runs as a task or in a thread: ends it with this refusal, on the loop that serves it. None:
     it has not begun, or is over."""
+    work: WorkInFlight | None = None
+    """Of the same: what is left of its time, and what runs it. None: it has not begun, or is over."""
 
     @property
     def wait(self) -> float | None:
@@ -157,6 +168,21 @@ class _Members(Struct):
 
 
 _members = msgspec.json.Decoder(_Members).decode
+
+
+class WorkInFlight(Protocol):
+    """The work of a call, while it runs; read on the loop that serves it."""
+
+    def left(self) -> float | None:
+        """Return the seconds until its deadline; None: it has none, or waits for an answer of its caller."""
+
+    @property
+    def task(self) -> Task[Any] | None:
+        """The task that runs it; None in its first step."""
+
+    @property
+    def thread_id(self) -> int:
+        """The thread that runs its function, as `threading.get_ident` numbers it; 0: none does now."""
 
 
 class Additions(Struct, frozen=True, kw_only=True):
@@ -223,6 +249,46 @@ class Measured(Protocol):
     def measures(self) -> Mapping[str, float]:
         """Return numbers by name, as they are now. A name that ends in "_total" is a counter, which never falls; any
         other is a gauge, whose sum over several processes makes sense."""
+
+
+class Connection(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A connection, or what is open on one."""
+
+    id: str
+    """What `end_connection` takes."""
+    kind: Literal["channel", "session", "subscription", "stream"]
+    """A "session" is MCP's, over HTTP or brokers; a "subscription" a call of `subscriptions/listen`; a "stream" one of
+    a session that has a reader in this process."""
+    service: str
+    """The name of what serves it."""
+    wire: str = ""
+    """The scheme of the wire."""
+    remote: str = ""
+    """The far end's address."""
+    principal: str = ""
+    """The subject of its identity; "" without one."""
+    session: str = ""
+    """The name of the MCP session, as in `Observation.session`."""
+    about: str = ""
+    """The revision of a session; the members of the filter of a subscription."""
+    in_flight: int = 0
+    """Its calls that are in flight."""
+    lag: int = 0
+    """Messages that wait for its reader."""
+    drops: int = 0
+    """Messages that were dropped because it reads too slowly."""
+
+
+@runtime_checkable
+class HasConnections(Protocol):
+    """What knows its connections: a served object."""
+
+    def connections(self) -> list[Connection]:
+        """Return the channels, sessions (each once), subscriptions and streams that are open in this process."""
+
+    def end_connection(self, id: str) -> bool:
+        """Begin to end one of them: its calls are dropped. False if there is none with this id, or it cannot be ended
+        by itself."""
 
 
 @runtime_checkable

@@ -1,9 +1,14 @@
-"""The calls in flight of this process: an observer that lists them, and ends one. It never has their params,
-results and ids.
+"""The calls in flight of this process: an observer that lists them, says where they are, and ends one. It never has
+their params, results and ids.
+
+Who has ended which call is written to the log "dragoman.audit".
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from itertools import islice
 from time import monotonic
 from typing import Final, Literal
 
@@ -11,8 +16,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..jsonrpc.errors import Refusal, RpcError
+from ..net.urls import printable
 from ..observer import Observation, Rejection
-from ..rpc.service import Service
+from .positions import Whereabouts, locate
+
+audit: logging.Logger = logging.getLogger("dragoman.audit")
 
 CALLS: Final = 1_000
 """Calls in flight that are listed, so that a flood does not fill the memory twice; more are counted."""
@@ -20,6 +28,8 @@ LONGEST: Final = 100
 """Characters of a name that a caller has chosen; the rest is cut off."""
 LISTED: Final = frozenset({"request", "notification", "detached"})
 """The kinds of observations that are calls in flight."""
+BY: Final = "the admin socket"
+"""Who ends a call, where nobody else is named."""
 NOT_KILLED: Final = -32001
 KILLED: Final = Refusal("cancelled", "Cancelled by the operator of the server")
 
@@ -38,6 +48,21 @@ class CallInFlight(Struct, frozen=True):
     known: bool
     state: Literal["running", "waiting"]
     killable: bool
+    target: str = ""
+    """The entry that its params name, once that is known."""
+    principal: str = ""
+    """The subject of its caller's identity; "" without one."""
+    remote: str = ""
+    session: str = ""
+    about: str = ""
+    wait: float = 0.0
+    """Seconds that it waited for its start, or has waited so far."""
+    left: float | None = None
+    """Seconds until its deadline; None: it has none now."""
+    worker: int = 0
+    """The process that runs it; 0: the one that was asked."""
+    where: Whereabouts | None = None
+    """Where it is, if that was asked for."""
 
 
 class CallsInFlight(Struct, frozen=True):
@@ -58,19 +83,22 @@ class Board:
     """An observer that knows the calls in flight."""
 
     def __init__(self) -> None:
-        self._calls: dict[Observation, int] = {}
-        self._last = 0
-        self._more = 0
+        self.listed: dict[int, Observation] = {}
+        """The calls that are listed, by number."""
+        self.more: int = 0
+        """How many are not listed."""
+
+    def __len__(self) -> int:
+        """Return the number of calls in flight, those that are not listed too."""
+        return len(self.listed) + self.more
 
     def came_in(self, seen: Observation) -> None:
         """List it, or count it."""
-        if seen.kind not in LISTED:
-            return
-        if len(self._calls) >= CALLS:
-            self._more += 1
-            return
-        self._last += 1
-        self._calls[seen] = self._last
+        if seen.kind in LISTED:
+            if len(self.listed) < CALLS:
+                self.listed[seen.number] = seen
+            else:
+                self.more += 1
 
     def outbound(self, seen: Observation) -> None:
         """Nothing: only what others ask of this process is listed."""
@@ -80,26 +108,36 @@ class Board:
 
     def ended(self, seen: Observation) -> None:
         """It is over."""
-        counted = seen.direction == "in" and seen.kind in LISTED
-        if counted and self._calls.pop(seen, None) is None:
-            self._more -= 1
+        if seen.kind in LISTED and seen.direction == "in" and self.listed.pop(seen.number, None) is None:
+            self.more -= 1
 
     def rejected(self, seen: Rejection) -> None:
         """Nothing: it was not a call."""
 
-    def calls(self) -> CallsInFlight:
-        """The calls in flight."""
+    def calls(self, where: bool = False, most: int = CALLS) -> CallsInFlight:
+        """The calls in flight, the oldest `most` of them. `where`: say of each where it is, which takes some
+        microseconds for each of its frames."""
         now = monotonic()
-        return CallsInFlight([_call_in_flight(number, seen, now) for seen, number in self._calls.items()], self._more)
+        calls = [_call_in_flight(seen, now, where=where) for seen in islice(self.listed.values(), most)]
+        return CallsInFlight(calls, len(self) - len(calls))
 
-    def kill(self, id: str) -> None:
-        """End a call: its caller gets the error at once. RpcError if there is none, or it has not begun."""
-        seen = next((one for one, known in self._calls.items() if f"{known}" == id), None)
+    def kill(self, id: str, by: str = BY) -> None:
+        """End a call: its caller gets the error at once. `by`: who does it, for the log. RpcError if there is none, or
+        it has not begun."""
+        seen = self.listed.get(int(id)) if id.isascii() and id.isdigit() and len(id) < LONGEST else None
         if seen is None:
             raise no_call(id)
         if seen.stop is None:
             raise RpcError.of(NOT_KILLED, f"call {id} still waits for its turn; it can be killed once it runs")
+        words = {"id": id, "service": seen.service, "method": seen.method[:LONGEST], "target": seen.target[:LONGEST]}
+        log_act("stopped", by, words | {"remote": seen.caller.remote})
         seen.stop(KILLED)
+
+
+def log_act(act: str, by: str, about: Mapping[str, str]) -> None:
+    """Write to the log "dragoman.audit" what an operator has done, in one line. `by`: who."""
+    words = "".join(f" {name}={printable(value)}" for name, value in about.items() if value)
+    audit.info("%s%s by=%s", act, words, printable(by))
 
 
 def no_call(id: str) -> RpcError:
@@ -107,26 +145,28 @@ def no_call(id: str) -> RpcError:
     return RpcError.of(NOT_KILLED, f"no call {id[:LONGEST]} is in flight; `look` lists them")
 
 
-def worker_service(board: Board) -> Service:
-    """What a worker answers its supervisor: `calls` and `kill`."""
-    service = Service("admin")
-    service.method(inline=True, name="calls")(board.calls)
-    service.method(inline=True, name="kill")(board.kill)
-    return service
-
-
-def _call_in_flight(number: int, seen: Observation, now: float) -> CallInFlight:
+def _call_in_flight(seen: Observation, now: float, *, where: bool) -> CallInFlight:
+    identity, work = seen.caller.identity, seen.work
     return CallInFlight(
-        f"{number}",
+        f"{seen.number}",
         round(now - seen.began, 3),
         seen.service,
         seen.method[:LONGEST],
         _name(seen),
         seen.kind,
         seen.caller.scheme,
-        seen.caller.identity is not None,
+        identity is not None,
         "waiting" if seen.started is None else "running",
         seen.stop is not None,
+        seen.target[:LONGEST],
+        "" if identity is None else identity.subject[:LONGEST],
+        seen.caller.remote[:LONGEST],
+        seen.session,
+        seen.about[:LONGEST],
+        round((now if seen.started is None else seen.started) - seen.began, 6),
+        None if work is None or (left := work.left()) is None else round(left, 3),
+        0,
+        locate(work) if where and work is not None else None,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from time import time
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.messages import ErrorObject
@@ -18,8 +20,17 @@ from ..telemetry.metrics import Metrics
 from ..telemetry.process import process_families
 from ..workers.reports import Report, Reports
 from ..workers.supervisor import Supervisor
-from .board import CALLS, Board, CallsInFlight, no_call
+from .board import BY, CALLS, Board, CallsInFlight, no_call
+from .errors import ERRORS
 from .overview import Overview, WorkerState, build_overview
+from .process import CONNECTIONS, ProcessConsole, no_connection, read_machine
+from .rows import Connections, EndedCall, KeptError, Machine, MethodRow, MethodSeconds, Tick
+from .views import method_rows, parse_filter, sum_methods
+
+T = TypeVar("T")
+
+_DIGITS: Final = 20
+"""Characters of the number of a process, and of a call or connection in it."""
 
 snapshot: Callable[[bytes], list[MetricFamily]] = msgspec.json.Decoder(list[MetricFamily]).decode
 """What a worker's report says."""
@@ -61,11 +72,40 @@ class Sums:
 class Source(Protocol):
     """What the admin socket shows: this process, or all workers."""
 
-    async def look(self) -> Overview:
-        """What goes on."""
+    async def look(self, where: bool = False) -> Overview:
+        """What goes on. `where`: and where each call is."""
 
-    async def kill(self, id: str) -> None:
-        """End a call. RpcError if there is none, or it has not begun."""
+    async def kill(self, id: str, by: str = BY) -> None:
+        """End a call. `by`: who does it. RpcError if there is none, or it has not begun."""
+
+
+class ConsoleSource(Source, Protocol):
+    """What the console shows: this process, or all workers. Ids of calls and of connections are as in `look`."""
+
+    async def timeline(self, filter: str, limit: int, before: float | None) -> list[EndedCall]:
+        """What has ended and fits, the newest first. `before`: only what ended before this time. Raises LocalError for
+        what is no filter."""
+
+    async def methods(self, seconds: int, step: int) -> list[MethodRow]:
+        """What each method did in the last seconds."""
+
+    async def errors(self) -> list[KeptError]:
+        """The last errors, the newest first."""
+
+    async def connections(self) -> Connections:
+        """What is open."""
+
+    async def end(self, id: str, by: str) -> None:
+        """Begin to end a connection. RpcError if there is none, or it cannot be ended by itself."""
+
+    async def catalog(self) -> list[Any]:
+        """What is offered, as values for JSON."""
+
+    async def machine(self) -> list[Machine]:
+        """The processes, that of the console first."""
+
+    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
+        """What has happened in each process since these ticks; in one that is not among them, from now on."""
 
 
 class OwnSource:
@@ -75,13 +115,53 @@ class OwnSource:
         self._board = board
         self._metrics = metrics
 
-    async def look(self) -> Overview:
+    async def look(self, where: bool = False) -> Overview:
         """What goes on here."""
-        return build_overview(self._board.calls(), self._metrics.snapshot())
+        return build_overview(self._board.calls(where), self._metrics.snapshot())
 
-    async def kill(self, id: str) -> None:
+    async def kill(self, id: str, by: str = BY) -> None:
         """End a call of this process."""
-        self._board.kill(id)
+        self._board.kill(id, by)
+
+
+class OwnConsole(OwnSource):
+    """This process, for the console."""
+
+    def __init__(self, process: ProcessConsole, metrics: Metrics) -> None:
+        super().__init__(process.recorder.board, metrics)
+        self._process = process
+
+    async def timeline(self, filter: str, limit: int, before: float | None) -> list[EndedCall]:
+        """What has ended here and fits."""
+        return self._process.timeline(filter, limit, before)
+
+    async def methods(self, seconds: int, step: int) -> list[MethodRow]:
+        """What each method did in the last seconds."""
+        return method_rows(self._process.methods(int(time()), seconds, step))
+
+    async def errors(self) -> list[KeptError]:
+        """The last errors."""
+        return self._process.errors()
+
+    async def connections(self) -> Connections:
+        """What is open here."""
+        return self._process.connections()
+
+    async def end(self, id: str, by: str) -> None:
+        """Begin to end a connection."""
+        self._process.end(id, by)
+
+    async def catalog(self) -> list[Any]:
+        """What is offered here."""
+        return self._process.catalog()
+
+    async def machine(self) -> list[Machine]:
+        """This process."""
+        return [read_machine()]
+
+    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
+        """What has happened here; the number of this process is 0."""
+        return {0: self._process.tick(after.get(0))}
 
 
 class WorkersSource:
@@ -91,40 +171,112 @@ class WorkersSource:
         self._supervisor = supervisor
         self._sums = sums
 
-    async def look(self) -> Overview:
+    async def look(self, where: bool = False) -> Overview:
         """What goes on in all of them; what ended with a worker stays counted."""
-        answers, (families, reports) = await asyncio.gather(self._supervisor.query(_LIST), self._sums.read())
-        listed = {pid: _calls(answer).result for pid, answer in answers.items()}
-        found = {pid: calls for pid, calls in listed.items() if isinstance(calls, CallsInFlight)}
+        found, (families, reports) = await asyncio.gather(self._ask("calls", [where], CallsInFlight), self._sums.read())
         return build_overview(_merge(found), families, [_worker_state(one, one.pid in found) for one in reports.living])
 
-    async def kill(self, id: str) -> None:
+    async def kill(self, id: str, by: str = BY) -> None:
         """End a call of the worker that holds it."""
-        pid, colon, number = id.partition(":")
-        if not colon or not pid.isascii() or not pid.isdigit():
-            raise no_call(id)
-        request = msgspec.json.encode({"jsonrpc": "2.0", "method": "kill", "params": [number[:20]], "id": 1})
+        await self._order("kill", id, by, no_call(id))
+
+    async def _ask(self, method: str, params: list[Any], kind: type[T]) -> dict[int, T]:
+        """Return what the workers answer, without those that do not, by process id."""
+        request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
+        answers = await self._supervisor.query(request)
+        found = {pid: _answer(text).result for pid, text in answers.items()}
+        return {pid: msgspec.json.decode(one, type=kind) for pid, one in found.items() if one is not UNSET}
+
+    async def _order(self, method: str, id: str, by: str, none: RpcError) -> None:
+        """Have the worker whose id it is do something. Raises its error, or `none` where there is no such worker."""
+        pid, colon, own = id.partition(":")
+        if not colon or not (pid.isascii() and pid.isdigit()) or len(pid) > _DIGITS:
+            raise none
+        own = own[:_DIGITS]
+        request = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": [own, by], "id": 1})
         answers = await self._supervisor.query(request, int(pid))
         if not answers:
-            raise no_call(id)
-        if isinstance(error := _calls(answers[int(pid)]).error, ErrorObject):
-            raise RpcError.of(error.code, error.message.replace(f"call {number} ", f"call {id} "))
+            raise none
+        if isinstance(error := _answer(answers[int(pid)]).error, ErrorObject):
+            raise RpcError.of(error.code, error.message.replace(f" {own} ", f" {id} "))
+
+
+class WorkersConsole(WorkersSource):
+    """All workers of a supervisor, for the console."""
+
+    async def timeline(self, filter: str, limit: int, before: float | None) -> list[EndedCall]:
+        """What has ended in all of them and fits, the newest first."""
+        parse_filter(filter)  # its error is ours
+        found = await self._ask("timeline", [filter, limit, before], list[EndedCall])
+        rows = [_row_of(pid, one) for pid, those in found.items() for one in those]
+        return sorted(rows, key=lambda one: -one.ended)[:limit]
+
+    async def methods(self, seconds: int, step: int) -> list[MethodRow]:
+        """What each method did in all of them: percentiles are of all their calls."""
+        found = await self._ask("methods", [int(time()), seconds, step], list[MethodSeconds])
+        return method_rows(sum_methods(found.values()))
+
+    async def errors(self) -> list[KeptError]:
+        """The last errors of all of them."""
+        found = await self._ask("errors", [], list[KeptError])
+        rows = [replace(one, id=_id_of(pid, one.id)) for pid, those in found.items() for one in those]
+        return sorted(rows, key=lambda one: -one.time)[:ERRORS]
+
+    async def connections(self) -> Connections:
+        """What is open in all of them."""
+        found = await self._ask("connections", [], Connections)
+        rows = [replace(one, id=_id_of(pid, one.id)) for pid, those in found.items() for one in those.connections]
+        more = sum(those.more for those in found.values()) + max(0, len(rows) - CONNECTIONS)
+        return Connections(connections=rows[:CONNECTIONS], more=more)
+
+    async def end(self, id: str, by: str) -> None:
+        """Begin to end a connection of the worker that has it."""
+        await self._order("end", id, by, no_connection(id))
+
+    async def catalog(self) -> list[Any]:
+        """What they offer: all the same, so it is that of the first that answers."""
+        found = await self._ask("catalog", [], list[Raw])
+        return next(iter(found.values()), [])
+
+    async def machine(self) -> list[Machine]:
+        """The supervisor, and its workers."""
+        found = await self._ask("machine", [], Machine)
+        return [read_machine(), *found.values()]
+
+    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
+        """What has happened in each of them."""
+        found = await self._ask("tick", [{f"{pid}": seq for pid, seq in after.items()}], Tick)
+        return {
+            pid: replace(
+                tick,
+                calls=[replace(one, id=f"{pid}:{one.id}", worker=pid) for one in tick.calls],
+                rows=[_row_of(pid, one) for one in tick.rows],
+            )
+            for pid, tick in found.items()
+        }
 
 
 class _Answer(Struct):
-    """What a worker answers to `calls` and to `kill`."""
+    """What a worker answers."""
 
-    result: CallsInFlight | None = None
+    result: Raw | UnsetType = UNSET
     error: ErrorObject | UnsetType = UNSET
 
 
-_LIST: Final = b'{"jsonrpc":"2.0","method":"calls","id":1}'
-_calls = msgspec.json.Decoder(_Answer).decode
+_answer = msgspec.json.Decoder(_Answer).decode
+
+
+def _id_of(pid: int, id: str) -> str:
+    return f"{pid}:{id}" if id else ""
+
+
+def _row_of(pid: int, row: EndedCall) -> EndedCall:
+    return replace(row, id=_id_of(pid, row.id), parent=_id_of(pid, row.parent))
 
 
 def _merge(found: Mapping[int, CallsInFlight]) -> CallsInFlight:
     """The calls of all workers, oldest first, as many as of one process."""
-    calls = [msgspec.structs.replace(one, id=f"{pid}:{one.id}") for pid, held in found.items() for one in held.calls]
+    calls = [replace(one, id=f"{pid}:{one.id}", worker=pid) for pid, held in found.items() for one in held.calls]
     calls.sort(key=lambda one: -one.age)
     more = sum(held.more for held in found.values()) + max(0, len(calls) - CALLS)
     return CallsInFlight(calls[:CALLS], more)

@@ -269,7 +269,7 @@ class ServiceWatch:
         if seen.outcome is not None:
             return
         seen.outcome = outcome
-        seen.stop = None
+        seen.stop = seen.work = None
         seen.ended = monotonic()
         for observer, ended in self._ended:
             try:

@@ -31,7 +31,7 @@ from .deadlines import DeadlineClock
 from .dispatch import HERE, MessageOrigin, MethodHost, begin
 from .method import Method
 from .observing import Arrival, Deliver, nothing, numbers, speak
-from .thread_pool import ThreadPool
+from .thread_pool import ThreadPool, Work
 
 if TYPE_CHECKING:
     from ..allowance import Allowance
@@ -72,7 +72,7 @@ class InboundCall:
 
     __slots__ = (
         "_answered", "_asking", "_begun", "_freed", "_left", "_over", "_pool", "_questions", "_slots", "_steps", "_task",
-        "_threads", "acceptor", "after", "cancelled", "deliver", "key", "loop", "message", "method", "origin", "peer",
+        "_thread_work", "_threads", "acceptor", "after", "cancelled", "deliver", "key", "loop", "message", "method", "origin", "peer",
         "runner", "seen", "size",
     )  # fmt: skip
 
@@ -109,6 +109,7 @@ class InboundCall:
         self._answered = False
         self._over = False  # the coroutine has ended; its threads may go on
         self._pool: ThreadPool | None = None  # the pool of its threads
+        self._thread_work: Work | None = None  # the function that runs in a thread, or waits for one
         self._threads = 0  # abandoned threads that have not returned
         self._asking = 0
         self._left: float | None = None  # time left when it began to ask
@@ -144,6 +145,7 @@ class InboundCall:
             runner.runs.add(self)
             if self.seen is not None:
                 self.seen.seen.stop = self.end
+                self.seen.seen.work = self
             if method.stream:  # before the task: an eager one may end, and be released, in its first step
                 self._uncount()
             work = self._work() if method.concurrency is None else self._work_in_turn()
@@ -314,6 +316,18 @@ class InboundCall:
         data = {"limit": "handler_timeout", "allowed": timeout}
         self.end(Refusal("timed_out", f"Timed out: {self.method.name} took longer than {timeout} s", data))
 
+    # -- where it is
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The task that runs it; None in its first step, and after its end."""
+        return self._task
+
+    @property
+    def thread_id(self) -> int:
+        """The thread that runs its function; 0: none does now."""
+        return 0 if self._thread_work is None else self._thread_work.thread
+
     # -- what its Context may ask for
 
     def left(self) -> float | None:
@@ -377,7 +391,7 @@ class InboundCall:
 
     async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         self._pool = self.runner.pool
-        work = self._pool.submit(function, arguments)
+        self._thread_work = work = self._pool.submit(function, arguments)
         try:
             return await work.future
         except asyncio.CancelledError:
@@ -385,6 +399,8 @@ class InboundCall:
             if work.abandon(self._thread_ended):
                 self._threads += 1
             raise
+        finally:
+            self._thread_work = None  # no reference cycle after the end
 
     def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         try:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..channel import Channel, Document, Exchange
 from ..jsonrpc.limits import Limits
-from ..observer import Observer
+from ..observer import Connection, Observer
 from ..routes import Route
 from .channel_peer import ChannelPeer
+from .connections import channels_of, end_peer
 from .routing.registering import http_routes
 from .runner import Runner
 from .service import Service
@@ -95,6 +96,18 @@ class ServableService(ServesService):
     def measures(self) -> Mapping[str, float]:
         """For metrics: channels, and calls that wait."""
         return self.runner.measures()
+
+    def connections(self) -> list[Connection]:
+        """The channels that are open."""
+        return channels_of(self.runner)
+
+    def end_connection(self, id: str) -> bool:
+        """Begin to close a channel. False if there is none with this id."""
+        return end_peer(self.runner.peers, id)
+
+    def describe(self) -> Mapping[str, Any]:
+        """What it offers: its OpenRPC document."""
+        return {"kind": "service", "name": self.name, "openrpc": self.service.openrpc()}
 
     async def start(self) -> None:
         """Count one more user of the service's lifespan on this event loop, if it has one."""

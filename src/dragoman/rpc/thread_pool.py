@@ -38,6 +38,8 @@ class Work(Struct, eq=False):
     _begun: bool = False
     _abandoned: bool = False
     _returned: Callable[[], None] | None = None
+    thread: int = 0
+    """The thread that runs it now, as `threading.get_ident` numbers it; 0: none does."""
     _result: Any = None
     _error: BaseException | None = None
 
@@ -60,6 +62,7 @@ class Work(Struct, eq=False):
         self._begun = True
         if self._abandoned:
             return
+        self.thread = threading.get_ident()
         try:
             self._result = self._context.run(self._function, *self._arguments)
         except (StopIteration, GeneratorExit) as error:  # a future, or a coroutine, cannot carry these
@@ -67,6 +70,8 @@ class Work(Struct, eq=False):
             self._error.__cause__ = error
         except BaseException as error:
             self._error = error
+        finally:
+            self.thread = 0
 
     def settle(self) -> None:
         """Set the future's result; runs on the loop, after `run`."""

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from ...console.board import Board, worker_service
+from ...console.board import Board
 from ...console.gathering import OwnSource, report
+from ...console.process import worker_service
 from ...jsonrpc.leniency import LENIENT, Leniency, both
 from ...jsonrpc.limits import Limits
 from ...net.activation import activation

@@ -12,8 +12,9 @@ from ...channel import Channel, Document, Exchange
 from ...jsonrpc.codec import read
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import Limits
-from ...observer import Observer
+from ...observer import Connection, Observer
 from ...rpc.channel_peer import ChannelPeer
+from ...rpc.connections import end_peer
 from ...rpc.routing.registering import http_routes
 from ...rpc.runner import Runner
 from ...rpc.servable import ServesService
@@ -181,6 +182,22 @@ class ServedServer(ServesService):
 
         own = measure_sessions(self.host) | self.subscriptions.measures()
         return self._extension_measures() | own
+
+    def connections(self) -> list[Connection]:
+        """Return the channels, sessions, subscriptions and streams that are open in this process."""
+        from ..session.measuring import list_sessions  # noqa: PLC0415  (start-up: metrics, of sessions)
+
+        return [*list_sessions(self.host, self.subscriptions.lag_of), *self.subscriptions.connections(self.name)]
+
+    def end_connection(self, id: str) -> bool:
+        """Begin to end a channel, a session or a subscription; a stream ends with its session. False if there is none
+        with this id."""
+        return self.subscriptions.end(id) or end_peer(self.host.peers, id)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return its tools, prompts and resources, of all versions, as a list of the latest revision has them."""
+        entries = [{"kind": one.kind, "listed": one.listed} for one in self.catalog.everything()]
+        return {"kind": "mcp", "name": self.name, "entries": entries}
 
     def _extension_measures(self) -> dict[str, float]:
         """Return the measures of the extensions, those of included servers too."""

@@ -37,6 +37,7 @@ from ...jsonrpc.budget import Account, Budget, BudgetAdmission
 from ...jsonrpc.call_limit import busy
 from ...jsonrpc.codec import CallMessage
 from ...jsonrpc.errors import InternalError, InvalidParams, Refusal, RpcError, too_large
+from ...observer import Connection
 from ...repeats import Repeats
 from ...rpc.context import Context
 from ..protocol.admission import Admitted, SessionState
@@ -133,6 +134,38 @@ class Subscriptions:
             "subscriber_waits_total": self.held,
             "subscriber_drops_total": self.dropped,
         }
+
+    def connections(self, service: str) -> list[Connection]:
+        """Return the calls of `subscriptions/listen`; sessions that subscribe are listed as sessions."""
+        found = []
+        for one in tuple(self._listeners):
+            caller = one.context.caller
+            found.append(
+                Connection(
+                    id=f"s{id(one)}",
+                    kind="subscription",
+                    service=service,
+                    wire=caller.scheme,
+                    remote=caller.remote,
+                    principal="" if caller.identity is None else caller.identity.subject,
+                    about=", ".join(one.granted or ())[:100],
+                    lag=len(one.reader.pending),
+                    drops=one.reader.dropped,
+                )
+            )
+        return found
+
+    def end(self, id_: str) -> bool:
+        """End a subscription that `connections` has listed. False if there is none with this id."""
+        found = next((one for one in self._listeners if f"s{id(one)}" == id_), None)
+        if found is not None:
+            found.close()
+        return found is not None
+
+    def lag_of(self, peer: Any) -> int:
+        """Return how many notifications wait for a session."""
+        session_reader = self._sessions.get(peer)
+        return 0 if session_reader is None else len(session_reader.reader.pending)
 
     # -- changes
 
@@ -539,6 +572,7 @@ class _Reader:
         "_waiting",
         "_waiting_size",
         "caller",
+        "dropped",
         "hint",
         "hub",
         "kept",
@@ -566,6 +600,8 @@ class _Reader:
         self.keys: frozenset[TopicKey] = frozenset()
         self.tries: int = 0
         """How often the oldest pending notification was not accepted."""
+        self.dropped: int = 0
+        """Notifications that were dropped because it reads too slowly."""
         self.hint: Callable[[bytes, int], None] | None = None
         self.kept: BudgetAdmission | None = None
         """The part of the server's budget for its URIs and keys; None up to `UNCOUNTED` bytes."""
@@ -605,6 +641,7 @@ class _Reader:
             size -= oldest.size
             del self._waiting[oldest], self.pending[oldest]
             self.hub.dropped += 1
+            self.dropped += 1
         if self._account is None and (budget := self._budget()) is not None:
             self._account = budget.account(self.caller().owner, drop=self._drop_waiting)
         self._count_waiting(size)
@@ -612,6 +649,7 @@ class _Reader:
     def _drop_waiting(self) -> None:
         """Drop all topics' notifications that wait: the server's budget is used up."""
         self.hub.dropped += len(self._waiting)
+        self.dropped += len(self._waiting)
         for event in self._waiting:
             del self.pending[event]
         self._waiting.clear()

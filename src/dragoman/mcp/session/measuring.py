@@ -1,7 +1,14 @@
-"""The sessions and streams of a server, counted when metrics ask for them."""
+"""The sessions and streams of a server, counted when metrics ask for them, and listed for the console."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...observer import Connection
+from ...rpc.connections import describe_peer
 from ...rpc.runner import Runner
 from .mailbox import MailboxHome
 from .session import Session
@@ -24,3 +31,24 @@ def measure_sessions(host: Runner) -> dict[str, float]:
             mailboxes += 1
     found["channels"] -= sessions + mailboxes
     return found | {"sessions": sessions + mailboxes, "streams": streams, "stream_lag": lag}
+
+
+def list_sessions(host: Runner, lag_of: Callable[[Any], int]) -> list[Connection]:
+    """Return the channels of a runner, its sessions, each once, and their streams that have a reader here. `lag_of`:
+    returns how many notifications wait for a peer."""
+    found: list[Connection] = []
+    for peer in tuple(host.peers):
+        channel, name = peer._channel, host.service.name
+        if not isinstance(channel, Session):
+            kind = "session" if isinstance(channel, MailboxHome) else "channel"
+            found.append(describe_peer(peer, name, "session" if kind == "session" else "channel", lag=lag_of(peer)))
+            continue
+        revision = channel.revision
+        about = "" if revision is None else revision.date
+        session = describe_peer(peer, name, "session", about=about, lag=lag_of(peer) + channel.unstored)
+        found.append(session)
+        found += [
+            replace(session, id=f"{session.id}.{at}", kind="stream", in_flight=0, lag=cursor.behind, about="", drops=0)
+            for at, cursor in enumerate(channel.readers)
+        ]
+    return found

@@ -1,0 +1,347 @@
+"""The console's door and its API: an `HttpAlone` for an address of its own.
+
+The door, before anything is read or done:
+
+- `Host` is one of `hosts`, by default loopback's names: a page cannot reach it under a name of its own (DNS rebinding).
+- `Origin` is absent, or exactly the console's own; `Sec-Fetch-Site` is absent, "same-origin" or "none". There are no
+  CORS headers.
+- A POST has `Content-Type: application/json`, which a foreign page may not send without asking.
+- What is not a file of the page needs the secret, 256 bits, as `Authorization: Bearer`, compared in constant time.
+  There are no cookies, so a browser sends nothing by itself. Where a guard stands in front there is no secret, and the
+  caller's identity needs the scopes `VIEW` and `STOP`.
+- Every answer forbids what it can: `HEADERS`. It is JSON, or a file of the page; texts of far ends are in JSON alone.
+
+Nothing here starts a process, opens a URL or calls a method.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from ..channel import Caller
+from ..jsonrpc.errors import LocalError, RpcError
+from ..jsonrpc.limits import KIB, SERVER, Limits
+from ..jsonrpc.options import NONE, Rule, check, many
+from ..secret import SHORTEST
+from ..telemetry.metrics import Metrics
+from ..transports.http.alone import HttpAlone
+from ..transports.http.messages import JSON, HttpRequest, Lines, Reply
+from ..transports.http.policy import LOOPBACK
+from .errors import group_errors
+from .feed import Feed
+from .gathering import ConsoleSource, OwnConsole
+from .process import ROWS, ProcessConsole
+from .recorder import Recorder
+from .rows import Ended
+from .series import SECONDS
+from .views import encode, parse_filter
+
+log: logging.Logger = logging.getLogger("dragoman")
+
+VIEW: Final = "console:view"
+TRY: Final = "console:try"
+STOP: Final = "console:stop"
+"""The scopes: to look, to call methods from the page, to stop calls and end connections."""
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+HEADERS: Final[Lines] = (
+    ("Content-Security-Policy", CSP),
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+)
+LIMITS: Final = SERVER.but(message_size=64 * KIB, send_queue=64 * KIB, channels=100, kept_bytes=8 * 1024 * KIB)
+"""The bounds under which it is served: `listen(url, {"": console}, Options(limits=LIMITS))`."""
+IDS: Final = 1_000
+"""Calls or connections that one request ends."""
+NO_SECRET: Final = "This needs the secret that was printed when the server started, as a bearer token"
+SOURCE: Final = Rule(lambda value: hasattr(value, "tick") and hasattr(value, "look"), "a ConsoleSource")
+SECRET: Final = Rule(
+    lambda value: isinstance(value, str) and len(value) >= SHORTEST and value.isascii() and value.isprintable(),
+    f"a text of at least {SHORTEST} plain characters; make one with new_secret()",
+)
+_OPTIONS: Final = {
+    "source": SOURCE,
+    "secret": SECRET | NONE,
+    "hosts": many(Rule(lambda one: isinstance(one, str), "a host")),
+}
+
+
+class PageFile(Struct, frozen=True):
+    """A file of the page, which is served without the secret."""
+
+    media_type: str
+    content: bytes
+
+
+class _Orders(Struct, forbid_unknown_fields=True):
+    """The body of a POST."""
+
+    ids: list[str]
+
+
+_orders = msgspec.json.Decoder(_Orders).decode
+
+
+class _Refused(Exception):
+    """A request is answered with this status."""
+
+    def __init__(self, status: int, reason: str, *headers: tuple[str, str]) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.headers = status, reason, headers
+
+
+def new_secret() -> str:
+    """Return a new secret of 256 bits, fit for the fragment of a URL."""
+    return secrets.token_urlsafe(32)
+
+
+class Console(HttpAlone):
+    """Serves the console's API, and the files of its page, at an address of its own.
+
+    `source`: what it shows. `secret`: what callers must show; None: a guard stands in front, and callers have an
+    identity. `files`: those of the page, by path below its URL; `hosts`: what callers may have as `Host`, without a
+    port. Raises LocalError for invalid options.
+    """
+
+    def __init__(
+        self,
+        source: ConsoleSource,
+        *,
+        secret: str | None,
+        files: Mapping[str, PageFile] | None = None,
+        hosts: Iterable[str] = LOOPBACK,
+    ) -> None:
+        check("Console", _OPTIONS, locals())
+        super().__init__("console", "This serves the console alone, over HTTP")
+        self.limits: Limits = LIMITS
+        self._source = source
+        self._secret = secret
+        self._bearer = b"" if secret is None else f"Bearer {secret}".encode()
+        self._files = dict(files or {})
+        self._hosts = frozenset(one.lower() for one in hosts)
+        self._feed = Feed(source)
+        self._get: Mapping[str, Callable[[dict[str, str], Caller], Awaitable[object]]] = {
+            "/api/now": self._now,
+            "/api/timeline": self._timeline,
+            "/api/methods": self._methods,
+            "/api/errors": self._errors,
+            "/api/connections": self._connections,
+            "/api/catalog": self._catalog,
+            "/api/machine": self._machine,
+        }
+        self._post: Mapping[str, Callable[[str, str], Awaitable[None]]] = {
+            "/api/stop": source.kill,
+            "/api/end": source.end,
+        }
+
+    def __repr__(self) -> str:
+        return f"<Console of {self._source!r}>"
+
+    def page_url(self, url: str) -> str:
+        """Return the URL to open in a browser, with the secret in its fragment, which no server is sent."""
+        return f"{url.rstrip('/')}/" if self._secret is None else f"{url.rstrip('/')}/#{self._secret}"
+
+    async def drain(self, timeout: float) -> None:
+        """End the streams, and wait for the requests that are being answered."""
+        self._feed.close()
+        await super().drain(timeout)
+
+    def http_endpoints(self, at: str) -> Mapping[str, Callable[[HttpRequest, Reply], None]]:
+        """Return the endpoints below this path."""
+        base = at.rstrip("/")
+        paths = (*self._get, *self._post, "/api/feed", *self._files)
+        return {base + path: self._endpoint(path) for path in paths}
+
+    def _endpoint(self, path: str) -> Callable[[HttpRequest, Reply], None]:
+        def serve(request: HttpRequest, reply: Reply) -> None:
+            try:
+                self._check_page(request)
+                file = self._files.get(path)
+                if file is not None:
+                    self._check_method(request, "GET", "HEAD")
+                    reply.respond(200, (("Content-Type", file.media_type), *HEADERS), file.content)
+                    return
+                if path in self._post:
+                    self._check_method(request, "POST")
+                    self._check_caller(request, STOP)
+                    self._begin(self._answer(reply, self._order(request, self._post[path])))
+                    return
+                self._check_method(request, "GET")
+                self._check_caller(request, VIEW)
+                query = _query(request.query)
+                if path == "/api/feed":
+                    self._open_feed(query, reply)
+                else:
+                    self._begin(self._answer(reply, self._get[path](query, request.caller)))
+            except (_Refused, LocalError) as refused:
+                _refuse(reply, refused)
+
+        return serve
+
+    # -- the door
+
+    def _check_page(self, request: HttpRequest) -> None:
+        """Raise _Refused for a request that a foreign page may have caused."""
+        headers = request.headers
+        host = headers.get("host", "").lower()
+        if _without_port(host) not in self._hosts:
+            raise _Refused(421, "This console does not answer for that host")
+        scheme = "https" if request.caller.tls else "http"
+        if (origin := headers.get("origin")) is not None and origin != f"{scheme}://{host}":
+            raise _Refused(403, "Other pages may not use this console")
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            raise _Refused(403, "Other pages may not use this console")
+
+    def _check_method(self, request: HttpRequest, *allowed: str) -> None:
+        if request.method not in allowed:
+            raise _Refused(405, f"Only {' and '.join(allowed)} here", ("Allow", ", ".join(allowed)))
+        if request.method == "POST":
+            kind, *parameters = request.headers.get("content-type", "").lower().split(";")
+            if kind.strip() != JSON or any(one.strip() not in ("charset=utf-8", "") for one in parameters):
+                raise _Refused(415, "The body must be application/json")
+            if len(request.body) > LIMITS.message_size:
+                raise _Refused(413, f"The body has at most {LIMITS.message_size} bytes")
+
+    def _check_caller(self, request: HttpRequest, scope: str) -> None:
+        """Raise _Refused for a caller without the secret, or without the scope."""
+        if self._secret is not None:
+            given = request.headers.get("authorization", "").encode("latin-1")
+            if not secrets.compare_digest(given, self._bearer):
+                raise _Refused(401, NO_SECRET, ("WWW-Authenticate", 'Bearer realm="dragoman console"'))
+            return
+        identity = request.caller.identity
+        if identity is None:
+            raise _Refused(401, "This needs a caller who is known", ("WWW-Authenticate", "Bearer"))
+        if scope not in identity.scopes:
+            challenge = f'Bearer error="insufficient_scope", scope="{scope}"'
+            raise _Refused(403, f"This needs the scope {scope}", ("WWW-Authenticate", challenge))
+
+    # -- answers
+
+    async def _answer(self, reply: Reply, work: Awaitable[object]) -> None:
+        try:
+            found = encode(await work)
+        except (_Refused, LocalError) as refused:
+            _refuse(reply, refused)
+        except Exception:
+            log.exception("the console could not answer")
+            _refuse(reply, _Refused(500, "A fault of the server; its log has it"))
+        else:
+            reply.respond(200, (("Content-Type", JSON), *HEADERS), found)
+
+    async def _now(self, query: dict[str, str], caller: Caller) -> object:
+        return await self._source.look(query.get("where") == "1")
+
+    async def _timeline(self, query: dict[str, str], caller: Caller) -> object:
+        before = query.get("before")
+        limit = _whole(query, "limit", 200, 1, ROWS)
+        return {
+            "rows": await self._source.timeline(query.get("q", ""), limit, None if before is None else _time(before))
+        }
+
+    async def _methods(self, query: dict[str, str], caller: Caller) -> object:
+        seconds, step = _whole(query, "seconds", SECONDS, 1, SECONDS), _whole(query, "step", 10, 1, SECONDS)
+        return {"seconds": seconds, "step": step, "methods": await self._source.methods(seconds, step)}
+
+    async def _errors(self, query: dict[str, str], caller: Caller) -> object:
+        found = await self._source.errors()
+        return {"errors": found, "groups": group_errors(found)}
+
+    async def _connections(self, query: dict[str, str], caller: Caller) -> object:
+        return await self._source.connections()
+
+    async def _catalog(self, query: dict[str, str], caller: Caller) -> object:
+        identity = caller.identity
+        scopes = [one for one in (VIEW, TRY, STOP) if self._secret is not None or (identity and one in identity.scopes)]
+        return {"may": scopes, "served": await self._source.catalog()}
+
+    async def _machine(self, query: dict[str, str], caller: Caller) -> object:
+        return {"processes": await self._source.machine()}
+
+    async def _order(self, request: HttpRequest, do: Callable[[str, str], Awaitable[None]]) -> object:
+        """Stop calls, or end connections; say of each what became of it."""
+        try:
+            ids = _orders(request.body).ids
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise _Refused(400, f'The body is not {{"ids": ["..."]}}: {error}') from None
+        if len(ids) > IDS:
+            raise _Refused(400, f"At most {IDS} ids in one request, and these are {len(ids)}")
+        return {"done": await asyncio.gather(*(_try(do, id, _who(request.caller)) for id in dict.fromkeys(ids)))}
+
+    def _open_feed(self, query: dict[str, str], reply: Reply) -> None:
+        lines = (("Content-Type", "application/jsonl"), ("X-Accel-Buffering", "no"), *HEADERS)
+        if self._feed.open(reply, lines, parse_filter(query.get("q", "")), calls=query.get("calls") != "0") is None:
+            raise _Refused(503, "Too many pages are open", ("Retry-After", "5"))
+
+
+def console_for(
+    served: Callable[[], Iterable[object]],
+    recorder: Recorder,
+    metrics: Metrics,
+    *,
+    secret: str | None,
+    files: Mapping[str, PageFile] | None = None,
+) -> Console:
+    """Return the console of this process. `served`: returns what is served now; `recorder` and `metrics` observe it."""
+    return Console(OwnConsole(ProcessConsole(recorder, served), metrics), secret=secret, files=files)
+
+
+async def _try(do: Callable[[str, str], Awaitable[None]], id: str, by: str) -> Ended:
+    try:
+        await do(id, by)
+    except RpcError as error:
+        return Ended(id=id[:100], error=error.message)
+    return Ended(id=id[:100])
+
+
+def _who(caller: Caller) -> str:
+    """Return who a caller is, for the log."""
+    who = "the console's secret" if caller.identity is None else caller.identity.subject
+    return f"{who} at {caller.remote}"
+
+
+def _refuse(reply: Reply, refused: _Refused | LocalError) -> None:
+    status, headers = (refused.status, refused.headers) if isinstance(refused, _Refused) else (400, ())
+    reply.reject(status, f"{refused}")
+    reply.respond(status, (("Content-Type", JSON), *HEADERS, *headers), encode({"error": f"{refused}"}))
+
+
+def _query(text: str) -> dict[str, str]:
+    """Return the parameters of a query. Raises _Refused for too many."""
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20))
+    except ValueError:
+        raise _Refused(400, "A query has at most 20 parameters") from None
+
+
+def _whole(query: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = query.get(name, f"{default}")
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        raise _Refused(400, f"{name} is a whole number from {least} to {most}")
+    return int(text)
+
+
+def _time(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise _Refused(400, "before is a time in Unix seconds") from None
+
+
+def _without_port(host: str) -> str:
+    """Return a Host without its port."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isascii() and port.isdigit() and not host.endswith("]") else host

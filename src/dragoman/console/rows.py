@@ -1,0 +1,157 @@
+"""What the console keeps of a call that has ended, of an error, and of a method's seconds: values for JSON."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from ..observer import Connection, Direction, Kind
+from .board import CallInFlight
+
+TOOL_ERROR: Final = "tool_error"
+"""The outcome of a result of MCP that says `isError`."""
+FAILED: Final = frozenset({"error", "refused", "timed_out", "lost", "failed", "dropped", TOOL_ERROR})
+"""Outcomes that count as errors. A call that its caller withdrew is none."""
+
+
+class EndedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call, question or stream that has ended."""
+
+    seq: int
+    """Its place among those that have ended in its process; it grows."""
+    id: str
+    """The id that it had among the calls in flight; with workers "PID:NUMBER"."""
+    parent: str = ""
+    """The id of the call that it goes on with, or whose handler sent it; "" without one."""
+    time: float
+    """When it began, in Unix seconds."""
+    ended: float
+    """When it ended."""
+    ms: float
+    """How long it took, in milliseconds."""
+    wait: float | None = None
+    """Milliseconds that it waited for its start; None: it never started."""
+    service: str
+    method: str
+    target: str = ""
+    kind: Kind
+    direction: Direction = "in"
+    wire: str = ""
+    remote: str = ""
+    session: str = ""
+    principal: str = ""
+    outcome: str
+    """An outcome of an `Observation`, or "tool_error": a result of MCP that says `isError`."""
+    code: int | None = None
+    text: str = ""
+    """The text of its error, or why it was refused or lost; secrets are masked."""
+    about: str = ""
+    received: int = 0
+    """Bytes of its message."""
+    sent: int = 0
+    """Bytes of its answer."""
+
+
+class KeptError(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error: of a call, or of what was turned away before it was a message."""
+
+    time: float
+    """When it ended, in Unix seconds."""
+    id: str = ""
+    service: str = ""
+    method: str = ""
+    target: str = ""
+    wire: str = ""
+    remote: str = ""
+    outcome: str
+    code: int | None = None
+    text: str = ""
+
+
+class ErrorGroup(Struct, frozen=True, kw_only=True):
+    """Errors of one code and text among those that are kept. `methods`: the names of up to ten of their methods."""
+
+    outcome: str
+    code: int | None
+    text: str
+    count: int
+    first: float
+    last: float
+    methods: list[str]
+
+
+class MethodSeconds(Struct, frozen=True, kw_only=True):
+    """What a method did in the last seconds, in one process. `counts`, `errors` and `bytes`: one number for each step
+    of some seconds, the oldest first; `buckets`: how many calls took how long, by `series.BOUNDS`."""
+
+    service: str
+    method: str
+    target: str
+    counts: list[int]
+    errors: list[int]
+    bytes: list[int]
+    buckets: list[int]
+
+
+class MethodRow(Struct, frozen=True, kw_only=True):
+    """What a method did in the last seconds. `p50`, `p95`, `p99`: milliseconds that so many percent did not exceed;
+    `counts`, `errors`: by steps of seconds, the oldest first."""
+
+    service: str
+    method: str
+    target: str
+    count: int
+    failed: int
+    bytes: int
+    p50: float
+    p95: float
+    p99: float
+    counts: list[int]
+    errors: list[int]
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """A process. `tasks`, `threads`: how many it has; `process`: what the system knows of it, under the names of the
+    metrics without "process_"."""
+
+    pid: int
+    version: str
+    python: str
+    platform: str
+    loop: str
+    tasks: int
+    threads: int
+    process: dict[str, float]
+
+
+class Tick(Struct, frozen=True, kw_only=True):
+    """What has happened in one process since the tick before."""
+
+    seq: int
+    """What the next tick begins with."""
+    in_flight: int
+    errors: int
+    """How many there were in all."""
+    ended: int
+    """How many calls have ended in all."""
+    calls: list[CallInFlight]
+    """The oldest ones in flight."""
+    rows: list[EndedCall]
+    """What has ended, the oldest first."""
+    missed: int
+    """How many more have ended than there are rows."""
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """What became of a request to stop a call or to end a connection. `error`: why it was not; "" if it was."""
+
+    id: str
+    error: str = ""
+
+
+class Connections(Struct, frozen=True, kw_only=True):
+    """The connections. `more`: how many are not listed."""
+
+    connections: list[Connection]
+    more: int

@@ -1,0 +1,164 @@
+"""What the console shows of what is kept: filters, rows, and what is masked. Pure.
+
+A filter is words with spaces between them, and all must fit: `method:x status:error ms:>500 principal:ada`. A word
+without a colon fits where the method, the target or the text holds it. Upper and lower case are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ..jsonrpc.errors import LocalError
+from ..rpc.tracing import SECRETS
+from .rows import FAILED, EndedCall, MethodRow, MethodSeconds
+from .series import percentile
+
+LONGEST: Final = 500
+"""Characters of a filter."""
+TERMS: Final = 20
+"""Words of a filter: each is tried with every row."""
+NUMBERS: Final = {"ms": "ms", "wait": "wait", "in": "received", "out": "sent", "code": "code"}
+"""What a filter compares as a number, and the row's members."""
+NAMES: Final = {
+    "method": ("method", "target"),
+    "target": ("target",),
+    "service": ("service",),
+    "kind": ("kind",),
+    "direction": ("direction",),
+    "wire": ("wire",),
+    "remote": ("remote",),
+    "session": ("session",),
+    "principal": ("principal",),
+    "text": ("text",),
+    "about": ("about",),
+    "id": ("id",),
+    "parent": ("parent",),
+}
+"""What a filter compares as text, and the row's members, of which one must hold it."""
+_WHOLE: Final = frozenset({"id", "parent", "kind", "direction", "wire"})
+"""Members that must be equal, not only hold the text."""
+_COMPARISON = re.compile(r"(<=|>=|<|>|=)?(-?[0-9]{1,15}(?:\.[0-9]{1,6})?)\Z")
+_secret = re.compile("|".join("[-_]*".join(word) for word in SECRETS), re.IGNORECASE)
+
+Fits: TypeAlias = Callable[[EndedCall], bool]
+
+
+def mask(text: str) -> str:
+    """Return a text that ends with the first word which names a secret, as the lines of a trace do."""
+    found = _secret.search(text)
+    return text if found is None else f"{text[: found.end()]}***"
+
+
+def parse_filter(text: str) -> Fits:
+    """Return the function that decides whether a row fits. Raises LocalError for what is no filter."""
+    if len(text) > LONGEST:
+        raise LocalError(f"a filter has at most {LONGEST} characters, and this has {len(text)}")
+    words = text.split()
+    if len(words) > TERMS:
+        raise LocalError(f"a filter has at most {TERMS} words, and this has {len(words)}")
+    terms = [_term(word) for word in words]
+    return lambda row: all(fits(row) for fits in terms)
+
+
+def _term(word: str) -> Fits:
+    name, colon, value = word.partition(":")
+    if not colon or not name:
+        wanted = word.lower()
+        return lambda row: any(wanted in text.lower() for text in (row.method, row.target, row.text))
+    if not value:
+        raise LocalError(f"{word} says nothing after the colon; write it as in method:add")
+    if name == "status":
+        return _status(value.lower())
+    if name in NUMBERS:
+        return _number(NUMBERS[name], word, value)
+    if name not in NAMES:
+        known = ", ".join(sorted([*NAMES, *NUMBERS, "status"]))
+        raise LocalError(f"{name[:50]} is nothing that a filter knows; it knows {known}")
+    wanted, members, whole = value.lower(), NAMES[name], name in _WHOLE
+    if whole:
+        return lambda row: any(wanted == getattr(row, member).lower() for member in members)
+    return lambda row: any(wanted in getattr(row, member).lower() for member in members)
+
+
+def _status(wanted: str) -> Fits:
+    if wanted == "error":
+        return lambda row: row.outcome in FAILED
+    if wanted == "ok":
+        return lambda row: row.outcome not in FAILED
+    return lambda row: row.outcome == wanted
+
+
+def _number(member: str, word: str, value: str) -> Fits:
+    found = _COMPARISON.match(value)
+    if found is None:
+        raise LocalError(f"{word} needs a number, as in ms:>500, ms:<=20 or code:-32601")
+    sign, number = found[1] or "=", float(found[2])
+    compare: Callable[[float], bool] = {
+        "<": lambda given: given < number,
+        "<=": lambda given: given <= number,
+        ">": lambda given: given > number,
+        ">=": lambda given: given >= number,
+        "=": lambda given: given == number,
+    }[sign]
+    return lambda row: (given := getattr(row, member)) is not None and compare(given)
+
+
+def sum_methods(processes: Iterable[Iterable[MethodSeconds]]) -> list[MethodSeconds]:
+    """Return the series of several processes as those of one."""
+    found: dict[tuple[str, str, str], MethodSeconds] = {}
+    for methods in processes:
+        for one in methods:
+            key = one.service, one.method, one.target
+            before = found.get(key)
+            found[key] = one if before is None else _sum(before, one)
+    return list(found.values())
+
+
+def _sum(one: MethodSeconds, other: MethodSeconds) -> MethodSeconds:
+    return MethodSeconds(
+        service=one.service,
+        method=one.method,
+        target=one.target,
+        counts=_add(one.counts, other.counts),
+        errors=_add(one.errors, other.errors),
+        bytes=_add(one.bytes, other.bytes),
+        buckets=_add(one.buckets, other.buckets),
+    )
+
+
+def _add(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def method_rows(methods: Iterable[MethodSeconds]) -> list[MethodRow]:
+    """Return a row for each method, the most called first."""
+    rows = [
+        MethodRow(
+            service=one.service,
+            method=one.method,
+            target=one.target,
+            count=sum(one.counts),
+            failed=sum(one.errors),
+            bytes=sum(one.bytes),
+            p50=round(percentile(one.buckets, 0.5) * 1000, 3),
+            p95=round(percentile(one.buckets, 0.95) * 1000, 3),
+            p99=round(percentile(one.buckets, 0.99) * 1000, 3),
+            counts=one.counts,
+            errors=one.errors,
+        )
+        for one in methods
+    ]
+    return sorted(rows, key=lambda row: (-row.count, row.service, row.method, row.target))
+
+
+def encode(value: object) -> bytes:
+    """Return a value as JSON. Half of a surrogate pair, which UTF-8 cannot hold and a far end may send, is escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
