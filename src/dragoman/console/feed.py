@@ -5,7 +5,7 @@
   only counted, and its next line says how many it missed. So a slow or hung browser costs nothing but that, and nothing
   of a call waits for it.
 - Nothing is written where nothing has happened, but a line every `BEAT` seconds, by which a browser that is gone is
-  found.
+  found. An empty line says nothing.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Feed:
                 reply.finish()
 
         reply.gone = gone
+        reply.doubted = lambda: reply.write(b"\n")  # a line that readers skip, and one who has gone resets
         reply.start(200, lines)
         self._browsers[browser] = None
         if self._work is None or self._work.done():

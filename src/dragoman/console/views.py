@@ -157,8 +157,9 @@ def method_rows(methods: Iterable[MethodSeconds]) -> list[MethodRow]:
 
 
 def encode(value: object) -> bytes:
-    """Return a value as JSON. Half of a surrogate pair, which UTF-8 cannot hold and a far end may send, is escaped."""
+    """Return a value as JSON. Half of a surrogate pair, which UTF-8 cannot hold and a far end may send, is "?"."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+        text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "replace")
