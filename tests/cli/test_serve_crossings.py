@@ -60,7 +60,8 @@ VALUES: dict[str, Any] = {
     "log-format": "json",
     "metrics": ":9090",
     "admin": ":9091",
-    "traces": "http://127.0.0.1:4318",
+    "otlp": "http://127.0.0.1:4318",
+    "traces": "http://127.0.0.1:4319",
     "docs": True,
     "quiet": True,
     "no-uvloop": True,
@@ -74,6 +75,9 @@ VALUES: dict[str, Any] = {
     "verbose": True,
 }
 """A value of each option that is not its default."""
+
+APART = ("otlp", "traces")
+"""Options of which one may be said, not both."""
 
 KEY = SigningKey.generate().public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
@@ -174,9 +178,12 @@ def processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Processes:
 
 @pytest.mark.parametrize("source", ["flag", "flag=", "file", "environment"])
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_served_is_what_was_said(processes: Processes, tmp_path: Path, way: Way, source: Source) -> None:
+@pytest.mark.parametrize("without", APART)
+def test_what_is_served_is_what_was_said(
+    processes: Processes, tmp_path: Path, way: Way, source: Source, without: str
+) -> None:
     """Every option, wherever it is said and however the command starts itself: again once, and no more."""
-    options = {name: value for name, value in VALUES.items() if name not in ("workers", "reload")} | WAYS[way]
+    options = {k: v for k, v in VALUES.items() if k not in ("workers", "reload", without)} | WAYS[way]
     target, urls, *found = processes.run(*_given(source, options, tmp_path))
     assert (target, urls) == (VALUES["target"], tuple(VALUES["urls"]))
     said = {
@@ -185,7 +192,7 @@ def test_what_is_served_is_what_was_said(processes: Processes, tmp_path: Path, w
         for one in fields(value)  # type: ignore[arg-type]
         if one.name not in ("config", "check")
     }
-    assert said == {"reload": False, "workers": None} | {
+    assert said == {"reload": False, "workers": None, without: None} | {
         k: v for k, v in options.items() if k not in ("target", "urls")
     }
     assert processes.number == 1 + bool(WAYS[way])

@@ -22,7 +22,6 @@ from .admin import endpoint_of
 from .announce import as_mcp
 from .metrics import metrics_url
 from .settings import DEFAULT_MCP_URL, DEFAULT_URL, TABLE, ServeOptions, complete_options
-from .tracing import traces_url
 
 
 def check(target: str | None, urls: tuple[str, ...], options: ServeOptions, wire: WireOptions, output: Output) -> int:
@@ -70,7 +69,6 @@ def faults_of(options: ServeOptions, wire: WireOptions) -> list[str]:
     checks: list[tuple[Any, Callable[[Any], object]]] = [
         (wire, options.limits),
         (options.metrics, metrics_url),
-        (options.traces, traces_url),
         (options.admin, endpoint_of),
         (options.workers, check_count),
         (options.bus, _bus),
@@ -79,6 +77,7 @@ def faults_of(options: ServeOptions, wire: WireOptions) -> list[str]:
     looks: list[Callable[[], object]] = [
         options.tls,
         options.auth,
+        options.collector,
         *(partial(look, value) for value, look in checks if value is not None),
     ]
     for look in looks:

@@ -46,6 +46,7 @@ from .admin import endpoint_of
 from .announce import announce, as_mcp
 from .check import check
 from .config import unknown_variables
+from .exporting import exporting
 from .large_blocks import return_large_blocks
 from .live import Live, log_level
 from .metrics import metrics_url
@@ -53,7 +54,6 @@ from .reload import is_child, watch
 from .rereading import Rereading, Settings
 from .settings import DEFAULT_MCP_URL, DEFAULT_URL, SERVE_OPTIONS, TABLE, ServeOptions, named
 from .supervise import places_beside, supervise
-from .tracing import traces_url, tracing
 
 GRACE = 0.5
 """Seconds that worker threads have to end after everything is closed."""
@@ -75,7 +75,7 @@ Examples:
   dragoman serve calculator:api --reload --debug  during development
   dragoman serve calculator:api --log-level info --log-format json
   dragoman serve calculator:api --metrics :9090   for Prometheus
-  dragoman serve calculator:api --traces http://127.0.0.1:4318
+  dragoman serve calculator:api --otlp http://127.0.0.1:4318
   dragoman serve calculator:api --admin run/admin.sock    for dragoman top
   dragoman serve calculator:api --admin :9091     the same, by a secret
   dragoman serve calculator:api --limit calls=100 --trace traffic.jsonl
@@ -181,11 +181,10 @@ def _make_observers(options: ServeOptions) -> Watched:
     """Raises Usage for URLs that cannot be served."""
     if options.metrics is not None:
         metrics_url(options.metrics)
-    if options.traces is not None:
-        traces_url(options.traces)
+    options.collector()
     if options.admin is not None and not is_worker():  # a worker's supervisor has looked
         endpoint_of(options.admin)
-    wanted = options.metrics is not None or options.admin is not None
+    wanted = (options.metrics, options.otlp, options.admin) != (None, None, None)
     return Watched(Metrics() if wanted else None, None if options.admin is None else Board())
 
 
@@ -248,7 +247,7 @@ async def _serve(
     stop = _stop_on_signals()
     threads = ThreadPoolExecutor(thread_name_prefix="asyncio")  # the interpreter would wait for asyncio's own
     asyncio.get_running_loop().set_default_executor(threads)
-    async with tracing(options.traces, served) as traces:
+    async with exporting(options.collector(), served, watched.metrics, alone=not is_worker()) as traces:
         serving = listen(
             served,
             urls=served_urls,

@@ -20,6 +20,7 @@ from ..programs import FILE
 from . import config
 from .authorizing import by_introspection, by_signature
 from .config import OptionTable, Source
+from .exporting import Collector, collector_of
 
 if TYPE_CHECKING:
     from ...access import Verifiers
@@ -76,8 +77,10 @@ class ServeOptions:
     """How log lines are written."""
     metrics: Annotated[str | None, Parameter(metavar="[HOST]:PORT", allow_leading_hyphen=False)] = None
     """Serve metrics for Prometheus at this address, path /metrics; :9090 is loopback alone."""
+    otlp: Annotated[str | None, Parameter(metavar="URL")] = None
+    """Send traces and metrics to this collector by OTLP over HTTP, as in http://127.0.0.1:4318."""
     traces: Annotated[str | None, Parameter(metavar="URL")] = None
-    """Send spans of calls to this collector by OTLP over HTTP, as in http://127.0.0.1:4318."""
+    """Send spans of calls alone to this collector."""
     admin: Annotated[str | None, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)] = None
     """List and end calls in flight at this Unix socket, in a folder of mode 0700, or on loopback; see dragoman top."""
     docs: bool | None = None
@@ -117,6 +120,10 @@ class ServeOptions:
         if given:
             raise Usage(f"{given[0]} goes with --auth-introspection URL")
         return by_signature(self.auth_issuer, self.auth_resource, self.auth_public_key)
+
+    def collector(self) -> Collector | None:
+        """The collector that gets traces, or traces and metrics. Raises Usage."""
+        return collector_of(self.traces, self.otlp)
 
     def limits(self, wire: WireOptions) -> Limits | None:
         """The server's limits with the changes of `--limit`; None without any. Raises Usage."""
