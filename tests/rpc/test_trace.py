@@ -14,7 +14,7 @@ import pytest
 from dragoman import CallTimeout, Closed, Context, MethodNotFound, Service, connect, serve
 from dragoman.channel import Broken
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.rpc.tracing import Event, json_lines
+from dragoman.rpc.tracing import SHOWN, Event, json_lines, masking
 
 CALL = b'{"jsonrpc":"2.0","method":"subtract","params":[42,23],"id":1}'
 ANSWER = b'{"jsonrpc":"2.0","result":19,"id":1}'
@@ -262,6 +262,7 @@ def test_a_line_has_every_member() -> None:
         ),
         (b'{"password":"hush', '{"password***'),
         (b"GET / HTTP/1.1\r\nAuthorization: Basic hush", "GET / HTTP/1.1\r\nAuthorization***"),
+        (b'{"a":1,"p\\u0061ssword":"hush', '{"a":1,"p\\u006***'),
         (b"nonsense", "nonsense"),
         (b'"\\ud800 secret', '"\\ud800 secret***'),
         (b"\xff\xfe", "\ufffd\ufffd"),
@@ -285,6 +286,17 @@ def test_long_messages_are_shortened_after_masking() -> None:
     line = written(b'{"a":"' + b"x" * 5000 + b'","password":"hush"}')
     assert line["message"].endswith("x... (5026 bytes in all)")
     assert len(line["message"]) < 4200
+
+
+def test_a_message_that_is_too_long_to_be_read_is_cut_first() -> None:
+    text = masking(whole=100)
+    for name in ("password", "p\\u0061ssword", "pass-word"):
+        long = f'{{"a":1,"{name}":"hush","b":"{"x" * 100}"}}'.encode()
+        assert "hush" not in text(long)
+        assert text(long).endswith(f"***... ({len(long)} bytes in all)")
+    plain = ('{"a":"' + "\U0001f600" * 5000 + '"}').encode()
+    assert text(plain) == f"{plain.decode()[:SHOWN]}... ({len(plain)} bytes in all)"
+    assert text(b'{"password":"hush","b":1}') == '{"password":"***","b":1}'
 
 
 def test_the_words_are_an_argument() -> None:

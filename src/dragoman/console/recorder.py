@@ -125,7 +125,7 @@ class Recorder:
         text = ""
         if outcome not in PLAIN or seen.reason:
             text = error_text(seen)
-        elif answer is not None and seen.protocol == "mcp" and _MARK in answer and _says_error(answer):
+        elif answer is not None and seen.protocol == "mcp" and says_error(answer):
             outcome = TOOL_ERROR
         self._new.append(
             (
@@ -146,7 +146,7 @@ class Recorder:
                 0 if answer is None or seen.batch is not None else len(answer),
                 seen.number,
                 0 if parent is None else parent.number,
-                NO_CODE if code is None else max(-MOST_CODE, min(code, MOST_CODE)),
+                NO_CODE if code is None else bounded_code(code),
             )
         )
         if len(self._new) >= TOGETHER:
@@ -260,9 +260,16 @@ def _size(seen: Observation) -> int:
     return len(memoryview(seen.params)) if type(seen.params) is msgspec.Raw else 0
 
 
-def _says_error(answer: bytes) -> bool:
+def bounded_code(code: int) -> int:
+    """Return the code, or the nearest one that is kept."""
+    return max(-MOST_CODE, min(code, MOST_CODE))
+
+
+def says_error(answer: bytes) -> bool:
     """Whether the result of a tool says that it failed. The mark cannot be within a string, where quotes are
     escaped, but within another member."""
+    if _MARK not in answer:
+        return False
     try:
         return _answer(answer).result.isError
     except (msgspec.DecodeError, UnicodeError, RecursionError):

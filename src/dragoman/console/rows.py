@@ -53,6 +53,40 @@ class EndedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of its answer."""
 
 
+class MessageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message as it passed, or an answer that did not come."""
+
+    seq: int
+    """Its place among those that have passed in its process; it grows."""
+    time: float
+    """When it passed, in Unix seconds."""
+    direction: Direction
+    """Which way it went; the answer to what came "in" goes "out"."""
+    service: str = ""
+    wire: str = ""
+    remote: str = ""
+    channel: int = 0
+    """The number of its channel, or of its exchange, in its process."""
+    session: str = ""
+    principal: str = ""
+    method: str = ""
+    """The method that was called, also of its answer; of a batch "batch(subtract, sum)"."""
+    target: str = ""
+    """The tool, prompt or resource of MCP that was found for it; of an answer, and of a notification."""
+    id: str = ""
+    """The id as JSON text, also of its answer; cut after `recorder.NAME` characters."""
+    outcome: str = ""
+    """Of an answer, and of what owes none: an outcome of an `Observation`, or "tool_error"; "" of what waits for its
+    answer."""
+    code: int | None = None
+    ms: float | None = None
+    """Of an answer: how long the call took, in milliseconds."""
+    size: int = 0
+    """Its bytes; 0 of an answer that did not come."""
+    text: str = ""
+    """What of it may be shown (`tracing.masking`); of an answer that did not come, why."""
+
+
 class KeptError(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error: of a call, or of what was turned away before it was a message."""
 

@@ -1,7 +1,8 @@
 """What the console shows of what is kept: filters, rows, and what is masked. Pure.
 
 A filter is words with spaces between them, and all must fit: `method:x status:error ms:>500 principal:ada`. A word
-without a colon fits where the method, the target or the text holds it. Upper and lower case are the same.
+without a colon fits where the method, the target or the text holds it. Upper and lower case are the same. It is the
+same for all kinds of rows, which differ in their members: a filter knows those that its rows have.
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from ..jsonrpc.errors import LocalError
 from ..rpc.tracing import SECRETS
-from .rows import FAILED, EndedCall, MethodRow, MethodSeconds
+from .rows import FAILED, EndedCall, MessageRow, MethodRow, MethodSeconds
 from .series import percentile
 
 LONGEST: Final = 500
 """Characters of a filter."""
 TERMS: Final = 20
 """Words of a filter: each is tried with every row."""
-NUMBERS: Final = {"ms": "ms", "wait": "wait", "in": "received", "out": "sent", "code": "code"}
+NUMBERS: Final = {"ms": "ms", "wait": "wait", "in": "received", "out": "sent", "code": "code", "size": "size"}
 """What a filter compares as a number, and the row's members."""
 NAMES: Final = {
     "method": ("method", "target"),
@@ -45,7 +48,7 @@ _WHOLE: Final = frozenset({"id", "parent", "kind", "direction", "wire"})
 _COMPARISON = re.compile(r"(<=|>=|<|>|=)?(-?[0-9]{1,15}(?:\.[0-9]{1,6})?)\Z")
 _secret = re.compile("|".join("[-_]*".join(word) for word in SECRETS), re.IGNORECASE)
 
-Fits: TypeAlias = Callable[[EndedCall], bool]
+Fits: TypeAlias = Callable[[Any], bool]
 
 
 def mask(text: str) -> str:
@@ -54,18 +57,27 @@ def mask(text: str) -> str:
     return text if found is None else f"{text[: found.end()]}***"
 
 
-def parse_filter(text: str) -> Fits:
-    """Return the function that decides whether a row fits. Raises LocalError for what is no filter."""
+def parse_filter(text: str, rows: type[Struct] = EndedCall) -> Fits:
+    """Return the function that decides whether a row fits. `rows`: what the rows are. Raises LocalError for what is no
+    filter of theirs."""
     if len(text) > LONGEST:
         raise LocalError(f"a filter has at most {LONGEST} characters, and this has {len(text)}")
     words = text.split()
     if len(words) > TERMS:
         raise LocalError(f"a filter has at most {TERMS} words, and this has {len(words)}")
-    terms = [_term(word) for word in words]
+    terms = [_term(word, frozenset(rows.__struct_fields__)) for word in words]
     return lambda row: all(fits(row) for fits in terms)
 
 
-def _term(word: str) -> Fits:
+def pick_messages(rows: Iterable[MessageRow], filter: str, limit: int, before: float | None = None) -> list[MessageRow]:
+    """Return the first rows that fit, `limit` at most. `before`: only what passed before this time. Raises LocalError
+    for what is no filter."""
+    fits = parse_filter(filter, MessageRow)
+    found = (one for one in rows if (before is None or one.time < before) and fits(one))
+    return list(islice(found, max(0, limit)))
+
+
+def _term(word: str, members: frozenset[str]) -> Fits:
     name, colon, value = word.partition(":")
     if not colon or not name:
         wanted = word.lower()
@@ -74,22 +86,25 @@ def _term(word: str) -> Fits:
         raise LocalError(f"{word} says nothing after the colon; write it as in method:add")
     if name == "status":
         return _status(value.lower())
-    if name in NUMBERS:
+    if NUMBERS.get(name) in members:
         return _number(NUMBERS[name], word, value)
-    if name not in NAMES:
-        known = ", ".join(sorted([*NAMES, *NUMBERS, "status"]))
+    looked_at = NAMES.get(name, ())
+    if not looked_at or not members.issuperset(looked_at):
+        numbers = [known for known, member in NUMBERS.items() if member in members]
+        texts = [known for known, those in NAMES.items() if members.issuperset(those)]
+        known = ", ".join(sorted([*texts, *numbers, "status"]))
         raise LocalError(f"{name[:50]} is nothing that a filter knows; it knows {known}")
-    wanted, members, whole = value.lower(), NAMES[name], name in _WHOLE
-    if whole:
-        return lambda row: any(wanted == getattr(row, member).lower() for member in members)
-    return lambda row: any(wanted in getattr(row, member).lower() for member in members)
+    wanted = value.lower()
+    if name in _WHOLE:
+        return lambda row: any(wanted == getattr(row, member).lower() for member in looked_at)
+    return lambda row: any(wanted in getattr(row, member).lower() for member in looked_at)
 
 
 def _status(wanted: str) -> Fits:
     if wanted == "error":
         return lambda row: row.outcome in FAILED
     if wanted == "ok":
-        return lambda row: row.outcome not in FAILED
+        return lambda row: row.outcome != "" and row.outcome not in FAILED
     return lambda row: row.outcome == wanted
 
 

@@ -23,7 +23,7 @@ from msgspec import UNSET, Raw, Struct
 
 from ..doors import public_dir
 from ..jsonrpc.limits import KIB
-from ..observer import Direction, Observation, Rejection
+from ..observer import Direction, Observation, Outcome, Rejection
 
 __all__ = ["SECRETS", "Event", "Hook", "Trace", "json_lines"]
 __dir__: Callable[[], list[str]] = public_dir(__name__)
@@ -59,6 +59,18 @@ class Event(Struct, frozen=True, kw_only=True):
     failed, the reason: "ended: ...", "failed: ...", or what is wrong with the text."""
     answer: bytes | None = None
     """The answer to `message`, as it passed."""
+    status: Outcome | None = None
+    """How it ended, in the word of `Observation.outcome`; None where it goes on."""
+    code: int | None = None
+    """The code of the error that answered it."""
+    service: str = ""
+    """The name of the service that it is for; on the way out that of the service at this end."""
+    target: str = ""
+    """The tool, prompt or resource of MCP that was found for it; known once it has ended."""
+    session: str = ""
+    """The name of the MCP session over HTTP that it belongs to, which is not its id."""
+    principal: str = ""
+    """The subject of the far end's identity; "" without one."""
 
 
 Hook: TypeAlias = Callable[[Event], object]
@@ -111,6 +123,7 @@ class Trace:
         self, kind: Literal["started", "complete", "failed"], seen: Observation, outcome: str | None = None
     ) -> None:
         waited = kind != "started" and (seen.kind == "request" or seen.calls)
+        identity = seen.caller.identity
         self._hook(
             Event(
                 kind=kind,
@@ -123,6 +136,12 @@ class Trace:
                 id=_id(seen),
                 outcome=outcome,
                 answer=seen.answer,
+                status="notified" if outcome == "notified" else seen.outcome,
+                code=seen.code,
+                service=seen.service,
+                target=seen.target,
+                session=seen.session,
+                principal="" if identity is None else identity.subject,
             )
         )
 
@@ -179,37 +198,19 @@ SECRETS = (
 """Parts of names whose values are not written down; case, "-" and "_" do not count."""
 SHOWN = 4 * KIB
 """Characters of a message that are written down."""
+_MOST: Final = 4 * SHOWN
+"""Bytes that such text may take."""
+_ESCAPED: Final = r"\\u00[4-7]"
+"""How JSON may write an ASCII letter of a name, too."""
 
 
 def json_lines(write: Callable[[str], object], *, mask: Iterable[str] = SECRETS) -> Hook:
     """A hook that gives `write` one line of JSON for each event, with its line end.
 
     Members: time, channel, direction, kind, method, id, bytes (of the message), message, answer, outcome, ms.
-    Values of members whose names hold a word of `mask` are written as "***", at any depth of params, results
-    and error data; but a number under a name with "token" is a count or a progress token and is shown. Text
-    that is not JSON is cut off after the first such word. Positional params have no names and are shown.
+    What of a message is shown, `masking` says.
     """
-    words = tuple(flat for word in mask if (flat := _flat(word)))
-    likely = re.compile("|".join("[-_]*".join(map(re.escape, word)) for word in words) or r"(?!)", re.IGNORECASE)
-
-    def secret(name: str, value: object) -> bool:
-        found = [word for word in words if word in _flat(name)]
-        if isinstance(value, int | float):
-            found = [word for word in found if word != "token"]
-        return bool(found) and value is not None
-
-    def text(raw: bytes) -> str:
-        shown = raw.decode("utf-8", "replace")
-        flat = _flat(shown)
-        if "\\u" in shown or any(word in flat for word in words):
-            try:
-                value = msgspec.json.decode(raw)
-                if _hide(value, secret):
-                    shown = msgspec.json.encode(value).decode()
-            except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
-                if (first := likely.search(shown[:SHOWN])) is not None:
-                    shown = f"{shown[: first.end()]}***"
-        return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}... ({len(raw)} bytes in all)"
+    text = masking(mask)
 
     def hook(event: Event) -> None:
         line = {
@@ -228,6 +229,48 @@ def json_lines(write: Callable[[str], object], *, mask: Iterable[str] = SECRETS)
         write(msgspec.json.encode(line).decode() + "\n")
 
     return hook
+
+
+def masking(mask: Iterable[str] = SECRETS, *, whole: int | None = None) -> Callable[[bytes], str]:
+    """Return the function that makes of a message the text that may be shown: `SHOWN` characters at most, and then
+    that there are more.
+
+    Values of members whose names hold a word of `mask` are written as "***", at any depth of params, results
+    and error data; but a number under a name with "token" is a count or a progress token and is shown. Text
+    that is not JSON is cut off after the first such word, or letter that is written as an escape: a name may be.
+    Positional params have no names and are shown. `whole`: bytes of a message that is read as JSON; of a longer one
+    what is shown is taken for text that is not. None: each is read.
+    """
+    words = tuple(flat for word in mask if (flat := _flat(word)))
+    names = ["[-_]*".join(map(re.escape, word)) for word in words]
+    likely = re.compile("|".join([*names, _ESCAPED] if names else [r"(?!)"]), re.IGNORECASE)
+
+    def secret(name: str, value: object) -> bool:
+        found = [word for word in words if word in _flat(name)]
+        if isinstance(value, int | float):
+            found = [word for word in found if word != "token"]
+        return bool(found) and value is not None
+
+    def cut(shown: str) -> str:
+        first = likely.search(shown, 0, SHOWN)
+        return shown[:SHOWN] if first is None else f"{shown[: first.end()]}***"
+
+    def text(raw: bytes) -> str:
+        if whole is not None and len(raw) > whole:
+            return f"{cut(raw[:_MOST].decode('utf-8', 'replace'))}... ({len(raw)} bytes in all)"
+        shown = raw.decode("utf-8", "replace")
+        flat = _flat(shown)
+        if "\\u" in shown or any(word in flat for word in words):
+            try:
+                value = msgspec.json.decode(raw)
+                if _hide(value, secret):
+                    shown = msgspec.json.encode(value).decode()
+            except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+                if likely.search(shown, 0, SHOWN) is not None:
+                    shown = cut(shown)
+        return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}... ({len(raw)} bytes in all)"
+
+    return text
 
 
 def _flat(name: str) -> str:
