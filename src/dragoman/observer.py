@@ -32,6 +32,10 @@ from .jsonrpc.options import Rule, many
 if TYPE_CHECKING:
     from asyncio import Task
 
+    _Task = Task[Any]
+else:
+    _Task = Any  # start-up: `Any` is enough where annotations are resolved at run time
+
 __all__ = [
     "Additions",
     "Connection",
@@ -177,7 +181,7 @@ class WorkInFlight(Protocol):
         """Return the seconds until its deadline; None: it has none, or waits for an answer of its caller."""
 
     @property
-    def task(self) -> Task[Any] | None:
+    def task(self) -> _Task | None:
         """The task that runs it; None in its first step."""
 
     @property

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from .access import Protectable
 from .channel import LIMITS, TLS, Guard, Listener, Options, Servable, Serves, Shareable, servable
 from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
@@ -41,11 +43,12 @@ if TYPE_CHECKING:
 
     from .access import Verifiers
     from .bus.contract import Bus
+    from .console import Place, Watching
     from .rpc.tracing import Hook
     from .transports.http.app import AsgiApp
     from .workers.worker import ControlPipe, WorkerSpec
 else:
-    SSLContext = Verifiers = Bus = Hook = AsgiApp = (
+    SSLContext = Verifiers = Bus = Hook = AsgiApp = Place = Watching = (
         Any  # start-up: `Any` is enough where annotations are resolved at run time
     )
 
@@ -68,7 +71,13 @@ HTTP_APP: Final = {
     "docs": FLAG | NONE,
 }
 URLS: Final = Rule((TEXT | TEXTS).fits, "text, or a list of texts: URLs as in 'http://127.0.0.1:8000'", (str,))
-SERVE: Final = HTTP_APP | {"tls": TLS | NONE, "urls": URLS, "public": TEXT | TEXTS}
+SERVE: Final = HTTP_APP | {
+    "tls": TLS | NONE,
+    "urls": URLS,
+    "public": TEXT | TEXTS,
+    "console": TEXT | whole(0) | NONE,
+    "console_messages": FLAG,
+}
 """The rules of the options of `serve`; `Options` checks its own."""
 
 
@@ -97,6 +106,8 @@ def serve(
     bus: str | Bus | None = None,
     store: str | Engine | None = None,
     docs: bool | None = None,
+    console: str | int | None = None,
+    console_messages: bool = False,
     sockets: Mapping[str, Sequence[int]] | None = None,
 ) -> Serving:
     """Serve one or more objects at one or more URLs: `await serve(api, urls=[...])` serves until it is cancelled,
@@ -111,7 +122,10 @@ def serve(
     `client_tls`: the context with which brokers and the bus are verified; None: the system's defaults. `store`: what
     keeps `ctx.store`: "memory:" (this process), "sqlite:PATH" (a file, which workers may share) or "bus" (the store of
     the bus); None: each app in memory. `docs`: whether browsers are shown a page, at HTTP endpoints and `/docs`, that
-    describes and calls what is served; None: those on this machine, and only without `trusted_proxies`.
+    describes and calls what is served; None: those on this machine, and only without `trusted_proxies`. `console`: the
+    address "[HOST:]PORT" of a page for the operator, which shows what goes on and stops calls; on loopback, or with
+    `tls` and `auth`. Its URL is `Serving.console`. `console_messages`: it shows the last messages, too, with secrets
+    masked.
     `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
     decides about each caller before its message is read, see `channel.Guard`; LocalError for a URL of a wire that
     cannot ask a guard. `trusted_proxies`: see `channel.Options`. `auth`: a verifier of tokens
@@ -138,7 +152,14 @@ def serve(
     those = with_trace(trace, observers)
     if any(scheme_of(one) in _PATHS for one in endpoints):
         wire = msgspec.structs.replace(wire, page=_choose_page(docs, wire))
-    return Serving(served, endpoints, among(ServingOptions, given, wire=wire, observers=those, public=chosen))
+    watching = place = None
+    if console is not None:
+        from .console import Watching, read_place  # noqa: PLC0415  (start-up: where there is one)
+
+        place, watching = read_place(console, "console="), Watching(those, messages=console_messages)
+        those = tuple(watching.observers)
+    options = among(ServingOptions, given, wire=wire, observers=those, public=chosen, console=place)
+    return Serving(served, endpoints, options, watching)
 
 
 def _choose_page(docs: bool | None, options: Options) -> Callable[..., Any] | None:
@@ -225,6 +246,8 @@ class ServingOptions(Struct, frozen=True, kw_only=True):
     auth: Verifiers | None
     public: Collection[str]
     docs: bool | None
+    console: Place | None
+    tls: SSLContext | None
 
 
 if TYPE_CHECKING:
@@ -237,9 +260,18 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     """What `serve` returns. `urls`: where it listens, once it does."""
 
     def __init__(
-        self, served: tuple[Served | Mapping[str, Served], ...], endpoints: list[str], options: ServingOptions
+        self,
+        served: tuple[Served | Mapping[str, Served], ...],
+        endpoints: list[str],
+        options: ServingOptions,
+        watching: Watching | None = None,
     ) -> None:
         wire = options.wire
+        self._watching = watching
+        self._beside = AsyncExitStack()
+        self.console: str | None = None
+        """The URL of the console, with its secret, for a browser; None without one. That of workers is their
+        supervisor's."""
         self._shared = BusAndStore(options.bus, options.store, wire.limits, tls=wire.client_tls)
         self._control: ControlPipe | None = None
         self._over: asyncio.Future[None] | None = None
@@ -356,6 +388,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
                 at = options_at(endpoint, found, options, self._options.public)
                 self._listeners.append(await listen(endpoint, self._served, at))
             _log_unserved_routes(self._endpoints, self._served.values())
+            await self._open_console()
         except BaseException:
             await self.close(0)
             raise
@@ -363,6 +396,20 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         if self._control is not None:
             asyncio.get_running_loop().call_soon(self._control.ready)  # the served object may print something first
         return self
+
+    async def _open_console(self) -> None:
+        """Open the console, if there is to be one; that of workers is opened by their supervisor."""
+        place, auth = self._options.console, self._options.auth
+        if self._watching is None or place is None or self.employment is not None:
+            return
+        from .console import open_console  # noqa: PLC0415  (start-up: where there is one)
+
+        names = ", ".join(dict.fromkeys(one.name for one in self._served.values()))
+        auth = auth or next((one.auth for one in self._served.values() if isinstance(one, Protectable)), None)
+        opened = open_console(
+            place, self._watching.source(lambda: self._served), names, tls=self._options.tls, auth=auth
+        )
+        self.console = await self._beside.enter_async_context(opened)
 
     def _sources(self) -> list[tuple[object, Mapping[str, str]]]:
         """Return what has numbers for metrics, each with its labels."""
@@ -382,6 +429,9 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         self.employment = take_worker_spec()
         if self.employment is None:
             return {}
+        if self._watching is not None:
+            self.report = self.report or self._watching.report
+            self.answer = self.answer or self._watching.service(lambda: self._served).answer
         closing: list[asyncio.Task[None]] = []
         seconds = self._options.wire.limits.drain_timeout
         drain = lambda: closing.append(loop.create_task(self.close()))  # noqa: E731
@@ -412,7 +462,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
             faults = await _all(listener.close() for listener in self._listeners)
             faults += await _all(served.drain(seconds) for served in self._served.values())
             faults += await _all(listener.closed() for listener in self._listeners)
-            faults += await _all([self._shared.stop()])
+            faults += await _all([self._shared.stop(), self._beside.aclose()])
             for fault in faults[1:]:
                 log.error("closing: a further failure", exc_info=fault)
             if faults:

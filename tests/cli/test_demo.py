@@ -49,6 +49,7 @@ def test_demo_as_text(command: Command) -> None:
     assert 'then "done"' in done.out
     assert '"method":"initialize"' in done.out
     assert '"resultType":"complete"' in done.out
+    assert done.out.rstrip().endswith("http://127.0.0.1:8000/docs")
 
 
 async def test_a_wire_that_fails_says_so() -> None:

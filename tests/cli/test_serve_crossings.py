@@ -62,6 +62,8 @@ VALUES: dict[str, Any] = {
     "admin": ":9091",
     "otlp": "http://127.0.0.1:4318",
     "traces": "http://127.0.0.1:4319",
+    "console": ":9092",
+    "console-messages": True,
     "docs": True,
     "quiet": True,
     "no-uvloop": True,

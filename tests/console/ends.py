@@ -12,13 +12,12 @@ from msgspec import Struct
 
 from dragoman import serve
 from dragoman.channel import Options
-from dragoman.console.endpoint import LIMITS, Console, PageFile, console_for, new_secret
+from dragoman.console import Watching
+from dragoman.console.endpoint import LIMITS, Console, new_secret
+from dragoman.console.page import ConsolePage
 from dragoman.console.recorder import Recorder
 from dragoman.schemes import listen
 from dragoman.serving import Serving
-from dragoman.telemetry import Metrics
-
-PAGE = {"/": PageFile("text/html; charset=utf-8", b"<!doctype html><title>console</title>")}
 
 
 class Answer(Struct):
@@ -85,17 +84,17 @@ class Ends(Struct, eq=False):
 @asynccontextmanager
 async def with_console(served: Any, urls: str | Sequence[str] = "tcp://127.0.0.1:0") -> AsyncIterator[Ends]:
     """Serve it, and its console."""
-    recorder, metrics, secret = Recorder(), Metrics(), new_secret()
-    async with serve(served, urls=urls, observers=[recorder, metrics]) as serving:
-        console = console_for(lambda: serving.served.values(), recorder, metrics, secret=secret, files=PAGE)
+    watching, secret = Watching(), new_secret()
+    async with serve(served, urls=urls, observers=watching.observers) as serving:
+        console = Console(watching.source(lambda: serving.served), secret=secret)
         async with listening(console) as port:
-            yield Ends(serving, console, recorder, port, secret)
+            yield Ends(serving, console, watching.recorder, port, secret)
 
 
 @asynccontextmanager
 async def listening(console: Console, options: Options | None = None) -> AsyncIterator[int]:
     """Serve a console; yields its port."""
-    listener = await listen("http://127.0.0.1:0", {"": console}, options or Options(limits=LIMITS))
+    listener = await listen("http://127.0.0.1:0", {"": console}, options or Options(limits=LIMITS, page=ConsolePage))
     try:
         yield int(listener.url.rpartition(":")[2].rstrip("/"))
     finally:

@@ -98,8 +98,13 @@ async def test_catalogs_and_machines() -> None:
         return city
 
     async with with_console({"/mcp": app, "/": plain}, "http://127.0.0.1:0") as ends:
+        offered = await ends.get("/api/services")
+        assert offered["may"] == ["console:view", "console:try", "console:stop"]
+        assert offered["services"] == [
+            {"path": "/mcp", "name": "app", "kind": "mcp"},
+            {"path": "/", "name": plain.name, "kind": "jsonrpc"},
+        ]
         found = await ends.get("/api/catalog")
-        assert found["may"] == ["console:view", "console:try", "console:stop"]
         by_kind = {one["kind"]: one for one in found["served"]}
         assert [one["name"] for one in by_kind["service"]["openrpc"]["methods"]] == ["wait"]
         (tool,) = [one["listed"] for one in by_kind["mcp"]["entries"] if one["kind"] == "tool"]

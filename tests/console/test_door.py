@@ -9,22 +9,22 @@ import pytest
 
 from dragoman import Service
 from dragoman.channel import Admitted, Denied, Guard, Handshake, Identity, Options
-from dragoman.console.endpoint import CSP, LIMITS, STOP, VIEW, Console, console_for, new_secret
-from dragoman.console.recorder import Recorder
+from dragoman.console import Watching
+from dragoman.console.endpoint import LIMITS, STOP, VIEW, Console, new_secret
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.telemetry import Metrics
+from dragoman.web import CONTENT_SECURITY_POLICY
 
 from .ends import Ends, listening, with_console
 
 EVERY_ANSWER = {
-    "content-security-policy": [CSP],
+    "content-security-policy": [CONTENT_SECURITY_POLICY],
     "cache-control": ["no-store"],
     "x-content-type-options": ["nosniff"],
     "referrer-policy": ["no-referrer"],
     "cross-origin-resource-policy": ["same-origin"],
     "cross-origin-opener-policy": ["same-origin"],
 }
-PATHS = ("now", "timeline", "methods", "errors", "connections", "catalog", "machine")
+PATHS = ("now", "timeline", "methods", "errors", "connections", "services", "catalog", "machine")
 OWN = "http://127.0.0.1:{port}"
 
 
@@ -35,7 +35,7 @@ def check_headers(headers: dict[str, list[str]]) -> None:
 
 
 def test_what_a_page_may_do() -> None:
-    assert CSP == (
+    assert CONTENT_SECURITY_POLICY == (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
     )
@@ -143,7 +143,7 @@ async def test_methods() -> None:
         assert answer.status in (403, 405)
         assert not [name for name in answer.headers if name.startswith("access-control-")]
         assert (await ends.send(ends.request("/api/unknown"))).status == 404
-        assert (await ends.send(ends.request("/", "POST", b'{"jsonrpc":"2.0","method":"x","id":1}'))).status == 405
+        assert (await ends.send(ends.request("/", "POST", b'{"jsonrpc":"2.0","method":"x","id":1}'))).status == 404
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,10 @@ async def test_files_of_the_page_need_no_secret_and_no_foreign_page_gets_them() 
     async with with_console(Service("s")) as ends:
         answer = await ends.send(ends.request("/", headers={"Authorization": None}))
         assert (answer.status, answer.headers["content-type"]) == (200, ["text/html; charset=utf-8"])
-        check_headers(answer.headers)
+        check_headers(answer.headers | {"cache-control": ["no-store"]})  # it has no secret, and is asked for anew
+        assert answer.headers["cache-control"] == ["no-cache"]
         for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-            assert (await ends.send(ends.request("/", headers=headers))).status in (403, 421)
+            assert (await ends.send(ends.request("/", headers=headers))).status in (403, 404, 421)
         assert ends.console.page_url("http://127.0.0.1:9092") == f"http://127.0.0.1:9092/#{ends.secret}"
 
 
@@ -218,7 +219,7 @@ def test_a_secret_has_256_bits_and_is_new() -> None:
 def test_wrong_options() -> None:
     for secret in ("", "short", "x" * 15, "\xff" * 32, 7):
         with pytest.raises(LocalError, match="secret"):
-            console_for(list, Recorder(), Metrics(), secret=secret)  # type: ignore[arg-type]
+            Console(Watching().source(dict), secret=secret)  # type: ignore[arg-type]
     with pytest.raises(LocalError, match="source"):
         Console(Service("s"), secret=None)  # type: ignore[arg-type]
 
@@ -236,12 +237,12 @@ def guard_of(*scopes: str) -> Guard:
 
 
 async def test_scopes_where_callers_have_an_identity() -> None:
-    metrics, recorder = Metrics(), Recorder()
-    console = console_for(list, recorder, metrics, secret=None)
+    watching = Watching()
+    console = Console(watching.source(dict), secret=None)
     for scopes, look, stop in (((), 403, 403), ((VIEW,), 200, 403), ((STOP,), 403, 200), ((VIEW, STOP), 200, 200)):
         async with listening(console, Options(limits=LIMITS, guard=guard_of(*scopes))) as port:
-            ends = Ends(None, console, recorder, port, "token-of-ada")  # type: ignore[arg-type]
-            answer = await ends.send(ends.request("/api/catalog"))
+            ends = Ends(None, console, watching.recorder, port, "token-of-ada")  # type: ignore[arg-type]
+            answer = await ends.send(ends.request("/api/services"))
             assert answer.status == look
             if look == 200:
                 assert answer.json["may"] == [one for one in (VIEW, STOP) if one in scopes]

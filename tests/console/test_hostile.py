@@ -9,11 +9,11 @@ import pytest
 
 from dragoman import Service
 from dragoman.channel import Caller
-from dragoman.console.endpoint import CSP
 from dragoman.console.recorder import Recorder
 from dragoman.console.rows import KeptError
 from dragoman.console.views import encode
 from dragoman.observer import Rejection
+from dragoman.web import CONTENT_SECURITY_POLICY
 
 from .ends import with_console
 
@@ -40,7 +40,7 @@ async def test_names_of_methods(text: str, caplog: pytest.LogCaptureFixture) -> 
             answer = await ends.send(ends.request(f"/api/{path}"))
             assert answer.status == 200
             assert answer.headers["content-type"] == ["application/json"]
-            assert answer.headers["content-security-policy"] == [CSP]
+            assert answer.headers["content-security-policy"] == [CONTENT_SECURITY_POLICY]
             assert answer.headers["x-content-type-options"] == ["nosniff"]
             assert "x-forged" not in answer.headers
             msgspec.json.decode(answer.body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,13 +24,8 @@ from .test_feed import Stream
 
 PROGRAM = """\
 import asyncio, os, sys
-from functools import partial
 
 from dragoman import Service, serve
-from dragoman.console.gathering import report
-from dragoman.console.process import ProcessConsole, worker_service
-from dragoman.console.recorder import Recorder
-from dragoman.telemetry import Metrics
 
 api = Service("counted")
 
@@ -50,12 +46,7 @@ async def fail() -> None:
 
 
 async def main() -> None:
-    recorder, metrics = Recorder(), Metrics()
-    serving = serve(api, urls=[sys.argv[1]], observers=[recorder, metrics])
-    console = ProcessConsole(recorder, lambda: serving.served.values())
-    serving.report = partial(report, metrics)
-    serving.answer = worker_service(recorder.board, console).answer
-    async with serving:
+    async with serve(api, urls=[sys.argv[1]], console=0) as serving:
         await serving.ended()
 
 
@@ -162,3 +153,26 @@ async def test_two_workers_are_one_picture(tmp_path: Path) -> None:
         stream.writer.close()
         for peer in peers:
             await peer.close(0)
+
+
+async def test_a_call_from_the_page_is_made_in_a_worker_and_dropped_with_the_page(tmp_path: Path) -> None:
+    async with two_workers(tmp_path) as (ends, url):
+        peers: list[Peer] = []
+        await peers_of(ends, url, peers)
+        offered = await ends.get("/api/services")
+        assert offered["services"] == [{"path": "/", "name": "counted", "kind": "jsonrpc"}]
+        made = await ends.send(ends.request("/api/try?at=", "POST", b'{"jsonrpc":"2.0","method":"pid","id":1}'))
+        assert made.json["result"] in {await peer.call("pid") for peer in peers}
+        failed = await ends.send(ends.request("/api/try?at=", "POST", b'{"jsonrpc":"2.0","method":"fail","id":1}'))
+        assert failed.json["error"]["code"] == -32603
+        none = await ends.send(ends.request("/api/try?at=/x", "POST", b"{}"))
+        assert (none.status, none.json) == (400, {"error": "nothing is served at '/x'"})
+        with socket.create_connection(("127.0.0.1", ends.port)) as page:
+            page.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
+            page.sendall(ends.request("/api/try?at=", "POST", b'{"jsonrpc":"2.0","method":"wait","id":1}'))
+            while not (await ends.get("/api/now"))["calls"]:
+                pass
+        while (await ends.get("/api/now"))["calls"]:
+            pass
+        for peer in peers:
+            await peer.close()

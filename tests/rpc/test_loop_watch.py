@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +147,27 @@ async def test_the_function_is_the_first_that_the_loop_called() -> None:
     found = loop_watch.blocking_function(sys._getframe())
     assert found is not None
     assert found.f_code.co_name == "test_the_function_is_the_first_that_the_loop_called"
+
+
+async def test_an_import_of_dragoman_is_nobodys_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is slow to import is named only where a function of users' imports it."""
+    (tmp_path / "slow_library.py").write_text(
+        "import sys\nfrom dragoman.rpc import loop_watch\n"
+        "def look():\n    return loop_watch.blocking_function(sys._getframe(1))\nfound = look()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    loop = asyncio.get_running_loop()
+    found: list[Any] = []
+    ours: dict[str, Any] = {"__name__": "dragoman.engines.slow", "found": found}
+    exec("def begin():\n    import slow_library\n    found.append(slow_library.found)\n", ours)
+
+    def handler() -> None:
+        sys.modules.pop("slow_library")
+        found.append(importlib.import_module("slow_library").found)
+
+    done = asyncio.Event()
+    for each in (ours["begin"], handler, done.set):
+        loop.call_soon(each)
+    await done.wait()
+    assert found[0] is None
+    assert found[1].f_code.co_name == "handler"

@@ -63,7 +63,11 @@ class Watched:
 
     def fine(self) -> None:
         """Nothing was asked for elsewhere, nothing ran that should not, and no policy was violated."""
-        assert (self.elsewhere, self.complaints, self.dialogs) == ([], [], [])
+        assert (self.elsewhere, self.complaints, self.dialogs) == ([], [], []), (
+            self.elsewhere,
+            self.complaints,
+            self.dialogs,
+        )
 
 
 @asynccontextmanager
@@ -86,7 +90,9 @@ async def browser() -> AsyncIterator[Any]:
 async def looking(running: Any, url: str, **options: Any) -> AsyncIterator[Watched]:
     """A page in a browser of its own."""
     context = await running.new_context(**{"viewport": {"width": 1440, "height": 900}} | options)
+    page = await context.new_page()
     try:
-        yield Watched(await context.new_page(), url.rstrip("/"))
+        yield Watched(page, url.rstrip("/"))
     finally:
+        await page.unroute_all(behavior="ignoreErrors")  # what is on its way has nobody to answer any more
         await context.close()

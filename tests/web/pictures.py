@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from dragoman import serve
+from dragoman import RpcError, connect, serve
+from dragoman.mcp import Client
 from tests.web.browsing import Watched, browser, looking
+from tests.web.consoled import Operated, operated
 from tests.web.served import desk, shop
 
 
@@ -54,15 +58,61 @@ VIEWS = (overview, method, table, question, progress)
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
+CONSOLE = {
+    "now": "td.where:has-text('served.py')",
+    "timeline": ".rows tbody tr[id]",
+    "methods": "td button.name",
+    "errors": ".rows tbody tr[id]",
+    "connections": "td",
+    "machine": ".card",
+    "docs/%2F/method/place": "article",
+}
+"""The views of the console, and what each waits for."""
+OPENED = ("now", "timeline", "methods")
+
+
 async def main(folder: Path) -> None:
     """Write them all."""
-    async with serve({"/": shop(), "/mcp": desk()}, urls="http://127.0.0.1:0") as serving, browser() as running:
-        for scheme, width in product(SCHEMES, (1440, 390)):
-            view = {"width": width, "height": 900}
-            async with looking(running, serving.urls[0], color_scheme=scheme, viewport=view) as at:
-                for draw in VIEWS if width == 1440 else (method, overview):
-                    await draw(at)
-                    await at.page.screenshot(path=folder / f"{draw.__name__}-{scheme}-{width}.png")
+    async with browser() as running:
+        async with serve({"/": shop(), "/mcp": desk()}, urls="http://127.0.0.1:0") as serving:
+            for scheme, width in product(SCHEMES, (1440, 390)):
+                async with looking(running, serving.urls[0], color_scheme=scheme, viewport=sized(width)) as at:
+                    for draw in VIEWS if width == 1440 else (method, overview):
+                        await draw(at)
+                        await at.page.screenshot(path=folder / f"{draw.__name__}-{scheme}-{width}.png")
+        async with operated({"/": shop(), "/mcp": desk()}) as it, calling(it):
+            for scheme, width in product(SCHEMES, (1440, 360)):
+                async with looking(running, it.url, color_scheme=scheme, viewport=sized(width)) as at:
+                    await at.open(f"/#{it.secret}", "header a:has-text('Try')")
+                    for name, wait in CONSOLE.items():
+                        await at.page.goto(f"{it.url}/#/{name}")
+                        await at.page.wait_for_selector(wait)
+                        if name in OPENED:
+                            await at.page.locator(".rows tbody tr[id], td button.name").first.click()
+                            await at.page.wait_for_selector(".detail")
+                        await at.page.screenshot(path=folder / f"console-{name.split('/')[0]}-{scheme}-{width}.png")
+
+
+def sized(width: int) -> Any:
+    """A window of this width."""
+    return {"width": width, "height": 900}
+
+
+@asynccontextmanager
+async def calling(it: Operated) -> AsyncIterator[None]:
+    """Some calls that have ended, and some in flight."""
+    url = it.serving.urls[0].rstrip("/")
+    async with connect(url) as peer, Client(f"{url}/mcp", revision="2025-11-25") as client:
+        stuck = [asyncio.ensure_future(peer.call("slow", [600])) for _ in range(3)]
+        for number in range(60):
+            try:
+                await peer.call("subtract", [number, 1] if number % 3 else [number])
+            except RpcError:
+                await client.call_tool("forecast", {"city": "Lima"})
+            await asyncio.sleep(0.1)  # so that the timeline has some width
+        yield
+        for one in stuck:
+            one.cancel()
 
 
 if __name__ == "__main__":

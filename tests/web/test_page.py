@@ -15,6 +15,7 @@ import pytest_asyncio
 from dragoman import Service, serve
 from dragoman.auth import Bearer
 from dragoman.auth.testing import LocalIssuer
+from dragoman.mcp import Server, ToolAnnotations
 from dragoman.web import read_page_files
 from tests.npm import installed
 from tests.skips import SCHEMAS
@@ -224,6 +225,29 @@ async def test_a_call_is_written_for_elsewhere(at: Watched) -> None:
     assert "-H 'Mcp-Name: forecast'" in await at.page.inner_text(".copy pre")
     await at.page.click(".tabs button:text-is('mcp.json')")
     assert json.loads(await at.page.inner_text(".copy pre"))["mcpServers"]["travel"]["url"] == f"{at.url}/mcp"
+
+
+async def test_a_tool_that_destroys_is_called_after_a_second_yes(running: Any) -> None:
+    app, wiped = Server("wrecker"), []
+
+    @app.tool(annotations=ToolAnnotations(destructive_hint=True))
+    def wipe() -> str:
+        wiped.append(1)
+        return "gone"
+
+    async with serve({"/mcp": app}, urls="http://127.0.0.1:0") as serving, looking(running, serving.urls[0]) as at:
+        await at.open("/mcp#/docs/%2Fmcp/tool/wipe", "article")
+        await at.page.dblclick("article .bar button.main")
+        await at.page.wait_for_selector("text=It may destroy what is there.")
+        await at.page.press("article .bar button.main", "Control+Enter")
+        await at.page.click("text=Leave it")
+        await at.page.wait_for_selector("text=It may destroy what is there.", state="detached")
+        assert wiped == []
+        await at.page.click("article .bar button.main")
+        await at.page.click(".notice button:text-is('Call it')")
+        assert "gone" in await at.outcome()
+        assert wiped == [1]
+        at.fine()
 
 
 async def test_a_link_fills_in_a_form_and_calls_nothing(at: Watched) -> None:

@@ -48,6 +48,7 @@ COMMANDS = {
     "check": ("calls.check:app", "Find every fault of the messages in a file."),
     "bench": ("probing.bench:app", "Measure calls per second and their latency."),
     "top": ("probing.top:app", "Show the calls in flight of a server, and end one."),
+    "console": ("probing.console:app", "Open the page that shows what goes on in a server."),
     "doctor": ("doctor.doctor:app", "Find the first fault on the way to a server."),
     "tools": ("mcp.tools:app", "List the tools of an MCP server."),
     "tool": ("mcp.tools:tool_app", "Call a tool of an MCP server."),
@@ -73,7 +74,7 @@ GROUPS = {
     "Serve and call": "serve call notify methods",
     "MCP servers": "tools tool resources read prompts prompt complete discover ping",
     "Authorization": "login logout whoami tokens auth",
-    "Look closer": "describe listen check bench top doctor",
+    "Look closer": "describe listen check bench top console doctor",
     "Begin": "new demo completion",
 }
 """How the help sorts the commands."""

@@ -1,5 +1,5 @@
-"""The calls in flight of this process: an observer that lists them, says where they are, and ends one. It never has
-their params, results and ids.
+"""The calls in flight of this process: lists them, says where they are, and ends one. It never has their params,
+results and ids. The recorder adds and removes them.
 
 Who has ended which call is written to the log "dragoman.audit".
 """
@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 
 from ..jsonrpc.errors import Refusal, RpcError
 from ..net.urls import printable
-from ..observer import Observation, Rejection
+from ..observer import Observation
 from .positions import Whereabouts, locate
 
 audit: logging.Logger = logging.getLogger("dragoman.audit")
@@ -80,7 +80,7 @@ _named = msgspec.json.Decoder(_Named).decode
 
 
 class Board:
-    """An observer that knows the calls in flight."""
+    """The calls in flight."""
 
     def __init__(self) -> None:
         self.listed: dict[int, Observation] = {}
@@ -91,28 +91,6 @@ class Board:
     def __len__(self) -> int:
         """Return the number of calls in flight, those that are not listed too."""
         return len(self.listed) + self.more
-
-    def came_in(self, seen: Observation) -> None:
-        """List it, or count it."""
-        if seen.kind in LISTED:
-            if len(self.listed) < CALLS:
-                self.listed[seen.number] = seen
-            else:
-                self.more += 1
-
-    def outbound(self, seen: Observation) -> None:
-        """Nothing: only what others ask of this process is listed."""
-
-    def started(self, seen: Observation) -> None:
-        """Nothing: the observation knows it."""
-
-    def ended(self, seen: Observation) -> None:
-        """It is over."""
-        if seen.kind in LISTED and seen.direction == "in" and self.listed.pop(seen.number, None) is None:
-            self.more -= 1
-
-    def rejected(self, seen: Rejection) -> None:
-        """Nothing: it was not a call."""
 
     def calls(self, where: bool = False, most: int = CALLS) -> CallsInFlight:
         """The calls in flight, the oldest `most` of them. `where`: say of each where it is, which takes some

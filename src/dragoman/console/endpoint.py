@@ -6,12 +6,12 @@ The door, before anything is read or done:
 - `Origin` is absent, or exactly the console's own; `Sec-Fetch-Site` is absent, "same-origin" or "none". There are no
   CORS headers.
 - A POST has `Content-Type: application/json`, which a foreign page may not send without asking.
-- What is not a file of the page needs the secret, 256 bits, as `Authorization: Bearer`, compared in constant time.
+- It needs the secret, 256 bits, as `Authorization: Bearer`, compared in constant time.
   There are no cookies, so a browser sends nothing by itself. Where a guard stands in front there is no secret, and the
-  caller's identity needs the scopes `VIEW` and `STOP`.
-- Every answer forbids what it can: `HEADERS`. It is JSON, or a file of the page; texts of far ends are in JSON alone.
+  caller's identity needs the scopes `VIEW`, `TRY` and `STOP`.
+- Every answer forbids what it can: `HEADERS`. It is JSON; texts of far ends are strings in it.
 
-Nothing here starts a process, opens a URL or calls a method.
+Nothing here starts a process or opens a URL. A method is called only by `/api/try`, as `calls` says.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
+from ..access import Protection, Verifiers
 from ..channel import Caller
 from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.limits import KIB, SERVER, Limits
-from ..jsonrpc.options import NONE, Rule, check, many
+from ..jsonrpc.options import CALLABLE, NONE, Rule, check, many
 from ..secret import SHORTEST
-from ..telemetry.metrics import Metrics
 from ..transports.http.alone import HttpAlone
 from ..transports.http.messages import JSON, HttpRequest, Lines, Reply
 from ..transports.http.policy import LOOPBACK
+from ..web import CONTENT_SECURITY_POLICY
+from .calls import SCHEME
 from .errors import group_errors
 from .feed import Feed
-from .gathering import ConsoleSource, OwnConsole
-from .process import ROWS, ProcessConsole
-from .recorder import Recorder
+from .gathering import ConsoleSource
+from .process import ROWS
 from .rows import Ended
 from .series import SECONDS
 from .views import encode, parse_filter
@@ -50,12 +51,8 @@ VIEW: Final = "console:view"
 TRY: Final = "console:try"
 STOP: Final = "console:stop"
 """The scopes: to look, to call methods from the page, to stop calls and end connections."""
-CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
-)
 HEADERS: Final[Lines] = (
-    ("Content-Security-Policy", CSP),
+    ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
     ("Cache-Control", "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -75,15 +72,9 @@ SECRET: Final = Rule(
 _OPTIONS: Final = {
     "source": SOURCE,
     "secret": SECRET | NONE,
-    "hosts": many(Rule(lambda one: isinstance(one, str), "a host")),
+    "hosts": many(Rule(lambda one: isinstance(one, str), "a host")) | NONE,
+    "protection": CALLABLE | NONE,
 }
-
-
-class PageFile(Struct, frozen=True):
-    """A file of the page, which is served without the secret."""
-
-    media_type: str
-    content: bytes
 
 
 class _Orders(Struct, forbid_unknown_fields=True):
@@ -109,11 +100,11 @@ def new_secret() -> str:
 
 
 class Console(HttpAlone):
-    """Serves the console's API, and the files of its page, at an address of its own.
+    """Serves the console's API at an address of its own.
 
     `source`: what it shows. `secret`: what callers must show; None: a guard stands in front, and callers have an
-    identity. `files`: those of the page, by path below its URL; `hosts`: what callers may have as `Host`, without a
-    port. Raises LocalError for invalid options.
+    identity. `protection`: that guard, if it is one of tokens. `hosts`: what callers may have as `Host`, without a
+    port; None: anything. Raises LocalError for invalid options.
     """
 
     def __init__(
@@ -121,8 +112,8 @@ class Console(HttpAlone):
         source: ConsoleSource,
         *,
         secret: str | None,
-        files: Mapping[str, PageFile] | None = None,
-        hosts: Iterable[str] = LOOPBACK,
+        protection: Protection | None = None,
+        hosts: Iterable[str] | None = LOOPBACK,
     ) -> None:
         check("Console", _OPTIONS, locals())
         super().__init__("console", "This serves the console alone, over HTTP")
@@ -130,15 +121,22 @@ class Console(HttpAlone):
         self._source = source
         self._secret = secret
         self._bearer = b"" if secret is None else f"Bearer {secret}".encode()
-        self._files = dict(files or {})
-        self._hosts = frozenset(one.lower() for one in hosts)
+        self.auth: Verifiers | None = None
+        """None: it gets its guard when it is made."""
+        self.demanded: frozenset[str] | None = None
+        """None: what it demands depends on the request."""
+        self.protection: Protection | None = protection
+        """The guard behind which it is served."""
+        self._hosts = None if hosts is None else frozenset(one.lower() for one in hosts)
         self._feed = Feed(source)
         self._get: Mapping[str, Callable[[dict[str, str], Caller], Awaitable[object]]] = {
             "/api/now": self._now,
             "/api/timeline": self._timeline,
+            "/api/messages": self._messages,
             "/api/methods": self._methods,
             "/api/errors": self._errors,
             "/api/connections": self._connections,
+            "/api/services": self._services,
             "/api/catalog": self._catalog,
             "/api/machine": self._machine,
         }
@@ -146,6 +144,10 @@ class Console(HttpAlone):
             "/api/stop": source.kill,
             "/api/end": source.end,
         }
+
+    def protect(self, protection: Protection) -> None:
+        """Serve behind this guard from now on."""
+        self.protection = protection
 
     def __repr__(self) -> str:
         return f"<Console of {self._source!r}>"
@@ -162,17 +164,18 @@ class Console(HttpAlone):
     def http_endpoints(self, at: str) -> Mapping[str, Callable[[HttpRequest, Reply], None]]:
         """Return the endpoints below this path."""
         base = at.rstrip("/")
-        paths = (*self._get, *self._post, "/api/feed", *self._files)
+        paths = (*self._get, *self._post, "/api/feed", "/api/try")
         return {base + path: self._endpoint(path) for path in paths}
 
     def _endpoint(self, path: str) -> Callable[[HttpRequest, Reply], None]:
         def serve(request: HttpRequest, reply: Reply) -> None:
             try:
                 self._check_page(request)
-                file = self._files.get(path)
-                if file is not None:
-                    self._check_method(request, "GET", "HEAD")
-                    reply.respond(200, (("Content-Type", file.media_type), *HEADERS), file.content)
+                if path == "/api/try":
+                    self._check_method(request, "POST")
+                    self._check_caller(request, TRY)
+                    work = self._begin(self._call(reply, request, _query(request.query)))
+                    reply.gone = lambda: _leave(work)
                     return
                 if path in self._post:
                     self._check_method(request, "POST")
@@ -197,7 +200,7 @@ class Console(HttpAlone):
         """Raise _Refused for a request that a foreign page may have caused."""
         headers = request.headers
         host = headers.get("host", "").lower()
-        if _without_port(host) not in self._hosts:
+        if self._hosts is not None and _without_port(host) not in self._hosts:
             raise _Refused(421, "This console does not answer for that host")
         scheme = "https" if request.caller.tls else "http"
         if (origin := headers.get("origin")) is not None and origin != f"{scheme}://{host}":
@@ -252,6 +255,13 @@ class Console(HttpAlone):
             "rows": await self._source.timeline(query.get("q", ""), limit, None if before is None else _time(before))
         }
 
+    async def _messages(self, query: dict[str, str], caller: Caller) -> object:
+        limit, before = _whole(query, "limit", 200, 1, ROWS), query.get("before")
+        found = await self._source.messages(query.get("q", ""), limit, None if before is None else _time(before))
+        if found is None:
+            raise _Refused(404, "No messages are kept here: start the server with --console-messages for that")
+        return found
+
     async def _methods(self, query: dict[str, str], caller: Caller) -> object:
         seconds, step = _whole(query, "seconds", SECONDS, 1, SECONDS), _whole(query, "step", 10, 1, SECONDS)
         return {"seconds": seconds, "step": step, "methods": await self._source.methods(seconds, step)}
@@ -263,10 +273,13 @@ class Console(HttpAlone):
     async def _connections(self, query: dict[str, str], caller: Caller) -> object:
         return await self._source.connections()
 
-    async def _catalog(self, query: dict[str, str], caller: Caller) -> object:
+    async def _services(self, query: dict[str, str], caller: Caller) -> object:
         identity = caller.identity
         scopes = [one for one in (VIEW, TRY, STOP) if self._secret is not None or (identity and one in identity.scopes)]
-        return {"may": scopes, "served": await self._source.catalog()}
+        return {"may": scopes, "services": await self._source.services()}
+
+    async def _catalog(self, query: dict[str, str], caller: Caller) -> object:
+        return {"served": await self._source.catalog()}
 
     async def _machine(self, query: dict[str, str], caller: Caller) -> object:
         return {"processes": await self._source.machine()}
@@ -281,22 +294,24 @@ class Console(HttpAlone):
             raise _Refused(400, f"At most {IDS} ids in one request, and these are {len(ids)}")
         return {"done": await asyncio.gather(*(_try(do, id, _who(request.caller)) for id in dict.fromkeys(ids)))}
 
+    async def _call(self, reply: Reply, request: HttpRequest, query: dict[str, str]) -> None:
+        """Make a call from the page, and answer with its answer."""
+        known = request.caller
+        caller = Caller(scheme=SCHEME, remote=known.remote, tls=known.tls, identity=known.identity)
+        try:
+            found = await self._source.call(query.get("at", ""), request.body, caller, _who(known))
+        except RpcError as error:
+            _refuse(reply, _Refused(400, error.message))
+        except Exception:
+            log.exception("the console could not call")
+            _refuse(reply, _Refused(500, "A fault of the server; its log has it"))
+        else:
+            reply.respond(204 if found is None else 200, (("Content-Type", JSON), *HEADERS), found or b"")
+
     def _open_feed(self, query: dict[str, str], reply: Reply) -> None:
         lines = (("Content-Type", "application/jsonl"), ("X-Accel-Buffering", "no"), *HEADERS)
         if self._feed.open(reply, lines, parse_filter(query.get("q", "")), calls=query.get("calls") != "0") is None:
             raise _Refused(503, "Too many pages are open", ("Retry-After", "5"))
-
-
-def console_for(
-    served: Callable[[], Iterable[object]],
-    recorder: Recorder,
-    metrics: Metrics,
-    *,
-    secret: str | None,
-    files: Mapping[str, PageFile] | None = None,
-) -> Console:
-    """Return the console of this process. `served`: returns what is served now; `recorder` and `metrics` observe it."""
-    return Console(OwnConsole(ProcessConsole(recorder, served), metrics), secret=secret, files=files)
 
 
 async def _try(do: Callable[[str, str], Awaitable[None]], id: str, by: str) -> Ended:
@@ -305,6 +320,11 @@ async def _try(do: Callable[[str, str], Awaitable[None]], id: str, by: str) -> E
     except RpcError as error:
         return Ended(id=id[:100], error=error.message)
     return Ended(id=id[:100])
+
+
+def _leave(work: asyncio.Task[None]) -> None:
+    """Drop the call of a page that is gone."""
+    work.cancel()
 
 
 def _who(caller: Caller) -> str:

@@ -3,8 +3,8 @@
 Rules:
 
 - There is none unless it is asked for: messages hold what users send.
-- `Messages.hook` is what `serve(trace=...)` calls, in the order of the wire, on the loop that serves. There is a row
-  for each message: one for a call and one for its answer, also for what is no message; a batch is one message.
+- `Messages.hook` is called with what `serve(trace=...)` gets, in the order of the wire, on the loop that serves. There
+  is a row for each message: one for a call and one for its answer, also for what is no message; a batch is one message.
 - What is kept is a copy of what may be shown, with secrets masked as in the lines of a trace: never the message itself,
   nor params. Names and ids that far ends choose are cut.
 - Texts take `TEXTS` bytes in all, as they lie in memory; above that the oldest rows go.
@@ -19,7 +19,7 @@ from typing import Final
 
 from ..jsonrpc.limits import KIB, MIB
 from ..observer import Direction
-from ..rpc.tracing import SECRETS, Event, masking
+from ..rpc.tracing import SECRETS, Event, Trace, masking
 from .recorder import LONGEST, NAME, bounded_code, says_error
 from .rows import TOOL_ERROR, MessageRow
 from .views import mask
@@ -34,10 +34,11 @@ the loop that serves. Of a longer one the text ends where a secret may begin."""
 _CALLED: Final = "tools/call"
 
 
-class Messages:
-    """The ring. `rows`, `texts`: its bounds."""
+class Messages(Trace):
+    """The ring, an observer. `rows`, `texts`: its bounds."""
 
     def __init__(self, rows: int = ROWS, texts: int = TEXTS) -> None:
+        super().__init__(self.hook)
         self._rows: deque[tuple[MessageRow, int]] = deque()
         self._size = rows
         self._most = texts

@@ -17,15 +17,19 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 from msgspec import Raw
 
+from ..channel import Caller, Identity, Servable
 from ..jsonrpc.errors import RpcError
 from ..observer import Connection, HasConnections
 from ..rpc.service import Service
 from ..telemetry.process import process_families
-from .board import LONGEST, NOT_KILLED, Board, log_act
+from ..web import kind_of
+from .board import LONGEST, NOT_KILLED, log_act
+from .calls import SCHEME, OperatorCalls
 from .errors import ERRORS
+from .messages import Messages
 from .recorder import Recorder
-from .rows import Connections, EndedCall, KeptError, Machine, MethodSeconds, Tick
-from .views import encode, parse_filter
+from .rows import Connections, EndedCall, KeptError, KeptMessages, Machine, MethodSeconds, ServedRow, Tick
+from .views import encode, parse_filter, pick_messages
 
 ROWS: Final = 1_000
 """Rows of the timeline in one answer at most."""
@@ -48,10 +52,16 @@ class Describes(Protocol):
 
 
 class ProcessConsole:
-    """One process. `served`: what is served in it now."""
+    """One process. `served`: what is served in it now, by path; `messages`: those that have passed, if they are
+    kept."""
 
-    def __init__(self, recorder: Recorder, served: Callable[[], Iterable[object]]) -> None:
+    def __init__(
+        self, recorder: Recorder, served: Callable[[], Mapping[str, object]], messages: Messages | None = None
+    ) -> None:
         self.recorder: Recorder = recorder
+        self._messages = messages
+        self.calls: OperatorCalls = OperatorCalls(served)
+        """The calls that are made from the page."""
         self._served = served
 
     def timeline(self, filter: str = "", limit: int = 200, before: float | None = None) -> list[EndedCall]:
@@ -61,6 +71,15 @@ class ProcessConsole:
         rows = self.recorder.timeline.newest()
         found = (one for one in rows if (before is None or one.ended < before) and fits(one))
         return list(islice(found, max(0, min(limit, ROWS))))
+
+    def messages(self, filter: str = "", limit: int = 200, before: float | None = None) -> KeptMessages | None:
+        """Return the messages that fit, the newest first; None where none are kept. `before` and the error as for
+        `timeline`."""
+        kept = self._messages
+        if kept is None:
+            return None
+        rows = pick_messages(kept.newest(), filter, min(limit, ROWS), before)
+        return KeptMessages(messages=rows, kept=len(kept), count=kept.count)
 
     def methods(self, now: int, seconds: int, step: int) -> list[MethodSeconds]:
         """Return the series of the methods that had calls in the last seconds."""
@@ -86,11 +105,23 @@ class ProcessConsole:
         raise no_connection(id)
 
     def _each(self) -> Iterable[HasConnections]:
-        return (one for one in _once(self._served()) if isinstance(one, HasConnections))
+        return (one for one in self._once() if isinstance(one, HasConnections))
+
+    def _once(self) -> Iterable[object]:
+        """Return each object once: one may be served at several paths."""
+        return {id(one): one for one in self._served().values()}.values()
+
+    def services(self) -> list[ServedRow]:
+        """Return what is served, at each of its paths."""
+        return [
+            ServedRow(path=path or "/", name=one.name, kind=kind_of(one))
+            for path, one in self._served().items()
+            if isinstance(one, Servable)
+        ]
 
     def catalog(self) -> list[Any]:
         """Return what each served object offers, as values for JSON."""
-        return [Raw(_described(one)) for one in _once(self._served()) if isinstance(one, Describes)]
+        return [Raw(_described(one)) for one in self._once() if isinstance(one, Describes)]
 
     def tick(self, after: int | None) -> Tick:
         """Return what has happened since the tick that said so; None: from now on."""
@@ -134,21 +165,25 @@ def no_connection(id: str) -> RpcError:
     return RpcError.of(NOT_KILLED, f"no connection {id[:LONGEST]} is open that can be ended by itself")
 
 
-def worker_service(board: Board, console: ProcessConsole | None = None) -> Service:
-    """What a worker answers its supervisor: `calls` and `kill`, and for a console what it shows."""
+def worker_service(console: ProcessConsole) -> Service:
+    """Return what a worker answers its supervisor."""
     service = Service("admin")
+    board, operator = console.recorder.board, console.calls
 
     @service.method(inline=True)
     def calls(where: bool = False) -> Raw:
         return Raw(encode(board.calls(where)))
 
     service.method(inline=True, name="kill")(board.kill)
-    if console is None:
-        return service
 
     @service.method(inline=True)
     def timeline(filter: str, limit: int, before: float | None) -> Raw:
         return Raw(encode(console.timeline(filter, limit, before)))
+
+    @service.method(inline=True)
+    def messages(filter: str, limit: int, before: float | None) -> Raw:
+        found = console.messages(filter, limit, before)
+        return Raw(encode([] if found is None else [found]))
 
     @service.method(inline=True)
     def methods(now: int, seconds: int, step: int) -> Raw:
@@ -163,8 +198,23 @@ def worker_service(board: Board, console: ProcessConsole | None = None) -> Servi
         return Raw(encode(console.connections()))
 
     @service.method(inline=True)
+    def services() -> Raw:
+        return Raw(encode(console.services()))
+
+    @service.method(inline=True)
     def catalog() -> Raw:
         return Raw(encode(console.catalog()))
+
+    @service.method(inline=True)
+    def begin_call(at: str, message: str, remote: str, who: dict[str, Any] | None, by: str) -> int:
+        identity = None if who is None else msgspec.convert(who, Identity)
+        return operator.begin(at, message.encode(), Caller(scheme=SCHEME, remote=remote, identity=identity), by)
+
+    @service.method(inline=True)
+    def call_state(ticket: int) -> Raw:
+        return Raw(encode(operator.state(ticket)))
+
+    service.method(inline=True, name="end_call")(operator.end)
 
     @service.method(inline=True)
     def tick(after: dict[str, int]) -> Raw:
@@ -173,11 +223,6 @@ def worker_service(board: Board, console: ProcessConsole | None = None) -> Servi
     service.method(inline=True, name="end")(console.end)
     service.method(inline=True, name="machine")(read_machine)
     return service
-
-
-def _once(served: Iterable[object]) -> Iterable[object]:
-    """Return each object once: one may be served at several paths."""
-    return {id(one): one for one in served}.values()
 
 
 def _described(one: Describes) -> bytes:

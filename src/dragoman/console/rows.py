@@ -87,6 +87,14 @@ class MessageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of it may be shown (`tracing.masking`); of an answer that did not come, why."""
 
 
+class KeptMessages(Struct, frozen=True, kw_only=True):
+    """Messages that fit, the newest first. `kept`: how many are kept; `count`: how many have passed in all."""
+
+    messages: list[MessageRow]
+    kept: int
+    count: int
+
+
 class KeptError(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error: of a call, or of what was turned away before it was a message."""
 
@@ -189,3 +197,11 @@ class Connections(Struct, frozen=True, kw_only=True):
 
     connections: list[Connection]
     more: int
+
+
+class ServedRow(Struct, frozen=True, kw_only=True):
+    """What is served at a path. `kind`: what it speaks that a page can, "mcp" or "jsonrpc", or "" for neither."""
+
+    path: str
+    name: str
+    kind: str

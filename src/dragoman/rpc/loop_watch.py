@@ -34,9 +34,13 @@ class _Watched(Struct, eq=False):
     loop: asyncio.AbstractEventLoop
     thread: int
     since: float | None = None
+    lag: float = 0.0
+    """Seconds that the last sign was late."""
 
     def sign(self) -> None:
         """Called on the loop."""
+        if self.since is not None:
+            self.lag = monotonic() - self.since
         self.since = None
 
 
@@ -72,6 +76,13 @@ def watch_loop() -> Callable[[], None]:
         _wake.set()
 
     return end
+
+
+def loop_lag(loop: asyncio.AbstractEventLoop) -> float | None:
+    """Return how many seconds a loop took to do what it was asked, when it was last looked at; None if it is not
+    watched."""
+    with _lock:
+        return next((one.lag for one in _watched if one.loop is loop), None)
 
 
 def _look() -> None:
@@ -126,7 +137,7 @@ def _warn(one: _Watched) -> None:
 
 def blocking_function(frame: FrameType | None) -> FrameType | None:
     """The function of users' that a loop's thread runs, by its innermost frame: what dragoman called, or else what the
-    loop called. None if there is none."""
+    loop called. None if there is none, as while dragoman imports a library, which happens once."""
     called: list[FrameType] = []
     for each in _outwards(frame):
         if _package(each) in ("asyncio", "uvloop"):
@@ -134,7 +145,8 @@ def blocking_function(frame: FrameType | None) -> FrameType | None:
         called.append(each)
     called.reverse()
     first = next((number for number, each in enumerate(called) if _package(each) == "dragoman"), 0)
-    return next((each for each in called[first:] if _package(each) not in _NOT_USERS), None)
+    found = next((each for each in called[first:] if _package(each) not in _NOT_USERS), None)
+    return None if found is None or found.f_code.co_name == "<module>" else found
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

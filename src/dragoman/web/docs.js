@@ -1,9 +1,10 @@
 // The documentation: what the services offer, a form to call each part, what came back, and questions of a server.
-import { html, store, route, hrefOf, addView, useState, useEffect, useRef, useMemo, Long, Copy, Tabs, button, small, note, pick, prose, link, json, clean, short, count, number, isObject, own, list, pretty, parse, sizeOf } from "./kit.js";
-import { RpcService, McpService, REVISIONS, KINDS, services, token, questions, history, urlOf, methodsOf, entriesOf, paramsOf, unknown, search, copies } from "./wire.js";
+import { html, store, hrefOf, addView, useState, useEffect, useRef, useMemo, Long, Copy, Tabs, button, small, note, pick, prose, link, json, clean, short, count, number, isObject, own, list, pretty, parse, sizeOf, fault, box } from "./kit.js";
+import { RpcService, McpService, REVISIONS, KINDS, services, token, questions, history, place, methodsOf, entriesOf, paramsOf, unknown, search, copies } from "./wire.js";
 import { Form, initial } from "./form.js";
 
 const MOST = { listed: 250, logs: 500, batch: 100, rows: 200, columns: 24, blocks: 200, faults: 100 };
+const { alone } = place;
 const HERE = document.documentElement.dataset;
 const clients = store([]);
 const catalogs = store({});
@@ -126,14 +127,14 @@ function blob(data, kind) {
   const about = `${short(kind ?? "bytes", 60)}, ${count(Math.floor((data.length * 3) / 4), "byte")}`;
   if (IMAGE.test(kind) && BASE64.test(data)) return html`<figure><img src=${`data:${kind};base64,${data}`} alt="The image of the result" /><figcaption>${about}</figcaption></figure>`;
   if (String(kind).startsWith("audio/")) return html`<${Sound} data=${data} about=${about} />`;
-  return html`<p class="note">${about}, in base64</p><pre tabindex="0"><${Long} text=${data} most=${400} /></pre>`;
+  return html`${note(`${about}, in base64`)}${box(data, 400)}`;
 }
 
 function words(text) {
   try {
     if (/^\s*[[{]/.test(text)) return json(JSON.parse(text));
   } catch {}
-  return html`<pre tabindex="0"><${Long} text=${text} most=${20_000} /></pre>`;
+  return box(text);
 }
 
 const resource = (one) => html`<div class="block"><p class="note">${link(own(one, "uri"))} ${short(own(one, "mimeType"), 60)}</p>${own(one, "blob") === undefined ? words(own(one, "text")) : blob(one.blob, one.mimeType)}</div>`;
@@ -147,7 +148,7 @@ function block(one) {
   return json(one);
 }
 
-const message = (one) => html`<div class="block"><p class="note">${short(own(one, "role"), 20)}</p>${[own(one, "content")].flat().slice(0, MOST.blocks).map(block)}</div>`;
+const message = (one) => html`<div class="block">${note(short(own(one, "role"), 20))}${[own(one, "content")].flat().slice(0, MOST.blocks).map(block)}</div>`;
 const messages = (all) => list(all).slice(0, MOST.blocks).map(message);
 
 function Content({ result }) {
@@ -185,6 +186,7 @@ function Entry({ client, entry, query }) {
   const [values, setValues] = useState(() => drafts.get(key) ?? fresh());
   const [asJson, setAsJson] = useState(false);
   const [linked, setLinked] = useState(false);
+  const [asked, ask] = useState(false);
   const run = runs.use()[key];
   const running = run && !run.outcome;
   const set = (next = entry.raw ? undefined : {}) => (drafts.set(key, next), setValues(next), setLinked(false));
@@ -194,7 +196,7 @@ function Entry({ client, entry, query }) {
     } catch {}
   }, [query]);
   const faults = useMemo(() => faultsOf(run?.outcome ?? {}), [run?.outcome]);
-  const go = (way) => running || call(client, entry, values, way);
+  const go = (way, sure) => running || (ask(entry.destroys && !sure), (entry.destroys && !sure) || call(client, entry, values, way));
   const id = entry.kind === "method" ? entry.name : entry.method;
   const forms = useMemo(() => {
     const body = client.requestOf(id, paramsOf(entry, values), 1);
@@ -210,12 +212,12 @@ function Entry({ client, entry, query }) {
     entry.kind === "method" && !entry.raw && ["Types", () => json(entry.root.components)],
     entry.listed && ["As listed", () => json(entry.listed)],
   ];
-  return html`<article onKeyDown=${(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && go("call")}><p class="note">${KINDS[entry.kind][1]}</p><h1><code><${Long} text=${entry.name} most=${300} /></code></h1>${entry.title && html`<p class="title">${short(entry.title, 400)}</p>`}<p>${entry.deprecated && html`<span class="tag warn">deprecated</span>`} ${entry.tags.slice(0, 30).map((one) => html`<span class="tag">${short(one, 60)}</span> `)}</p>
+  return html`<article onKeyDown=${(event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && go("call")}>${note(KINDS[entry.kind][1])}<h1><code><${Long} text=${entry.name} most=${300} /></code></h1>${entry.title && html`<p>${short(entry.title, 400)}</p>`}<p>${entry.deprecated && html`<span class="tag warn">deprecated</span>`} ${entry.tags.slice(0, 30).map((one) => html`<span class="tag">${short(one, 60)}</span> `)}</p>
   <div class="columns"><div>${prose(entry.text)}<div class="bar"><h2>Arguments</h2>${!none && html`${small("Clear", () => set(fresh()))}${!entry.raw && small(asJson ? "As a form" : "As JSON", () => setAsJson(!asJson))}`}</div>
   ${linked && html`<p class="notice">⚠ The link that led here filled in these values. Look at them before you call.</p>`}
   ${none ? note("It takes none.") : html`<${Form} schema=${entry.schema} root=${entry.root} value=${values} set=${set} faults=${faults} asJson=${asJson} />`}
-  <div class="bar">${button(KINDS[entry.kind][2], () => go("call"), { class: "main", disabled: running, title: "Ctrl+Enter" })}${client.notify && html`${button("Notify", () => go("notify"), { disabled: running })}${button("Add to a batch", () => batch.set((all) => [...all, { client, body: client.requestOf(id, paramsOf(entry, values)) }].slice(-MOST.batch)))}`}${running && button("Cancel", () => run.leave.abort(), { class: "stop" })}<${Copy} text=${here} words="Copy link" /></div></div>
-  <div><${Run} run=${run} mcp=${client.kind === "mcp"} /><h2>The same call elsewhere</h2><${Tabs} tabs=${forms} /></div></div>
+  <div class="bar">${button(KINDS[entry.kind][2], () => go("call"), { class: "main", disabled: running, title: "Ctrl+Enter" })}${client.notify && html`${button("Notify", () => go("notify"), { disabled: running })}${!alone && button("Add to a batch", () => batch.set((all) => [...all, { client, body: client.requestOf(id, paramsOf(entry, values)) }].slice(-MOST.batch)))}`}${running && button("Cancel", () => run.leave.abort(), { class: "stop" })}${!alone && html`<${Copy} text=${here} words="Copy link" />`}</div>${asked && html`<p class="notice" role="alert">⚠ It may destroy what is there. ${button("Call it", () => go("call", true), { class: "stop" })} ${button("Leave it", () => ask(false))}</p>`}</div>
+  <div><${Run} run=${run} mcp=${client.kind === "mcp"} />${!alone && html`<h2>The same call elsewhere</h2><${Tabs} tabs=${forms} />`}</div></div>
   <h2>Contract</h2><${Tabs} tabs=${contract.filter(Boolean)} /></article>`;
 }
 
@@ -271,8 +273,8 @@ function Overview({ client, about, entries }) {
   const [name, setName] = useState("");
   const open = (event) => (event.preventDefault(), (location.hash = hrefOf("docs", [client.path, "method", name])));
   const counts = Object.entries(KINDS).map(([kind, [title]]) => [title, entries.filter((one) => one.kind === kind).length]);
-  const facts = [["URL", urlOf(client.path)], ["Revision", client.revision], ["Session", client.session], ...counts].filter(([, one]) => one);
-  return html`<p class="note">${client.kind === "mcp" ? "MCP server" : "JSON-RPC service"}</p><h1>${short(about?.title ?? about?.name ?? client.name, 200)} <span class="note">${short(about?.version, 40)}</span></h1>${prose(about?.description)}<dl class="facts">${facts.map(([title, one]) => html`<dt>${title}</dt><dd>${short(one, 200)}</dd>`)}</dl>${client.notify && html`<form onSubmit=${open}><div class="row"><input type="text" class="narrow" aria-label="Name of a method" placeholder="any method" value=${name} onInput=${(event) => setName(typed(event))} /><button>Open</button></div></form>`}`;
+  const facts = [["URL", !alone && place.urlOf(client.path)], ["Revision", client.revision], ["Session", client.session], ...counts].filter(([, one]) => one);
+  return html`${note(client.kind === "mcp" ? "MCP server" : "JSON-RPC service")}<h1>${short(about?.title ?? about?.name ?? client.name, 200)} <span class="note">${short(about?.version, 40)}</span></h1>${prose(about?.description)}<dl class="facts">${facts.map(([title, one]) => html`<dt>${title}</dt><dd>${short(one, 200)}</dd>`)}</dl>${client.notify && html`<form onSubmit=${open}><div class="row"><input type="text" class="narrow" aria-label="Name of a method" placeholder="any method" value=${name} onInput=${(event) => setName(typed(event))} /><button>Open</button></div></form>`}`;
 }
 
 const LEVELS = ["off", "debug", "info", "warning", "error"];
@@ -281,7 +283,7 @@ function Picks({ client, all }) {
   const [level, setLevel] = useState(client.level);
   const revisions = REVISIONS.filter((one) => list(client.offered).includes(one));
   const labelled = (words, control) => html`<label class="pick">${words} ${control}</label>`;
-  return html`<div class="picks">${all.length > 1 && labelled("Service", pick(all.map((one) => `${one.name}  ${one.path}`), all.indexOf(client), (n) => (location.hash = hrefOf("docs", [all[n].path]))))}${client.kind === "mcp" && html`${labelled("Revision", pick(revisions, revisions.indexOf(client.revision), (n) => load(client, revisions[n])))}${labelled("Log", pick(LEVELS, Math.max(0, LEVELS.indexOf(level)), (n) => setLevel((client.level = n ? LEVELS[n] : ""))))}`}</div>`;
+  return html`<div class="picks">${all.length > 1 && labelled("Service", pick(all.map((one) => `${one.name}  ${one.path}`), all.indexOf(client), (n) => (location.hash = hrefOf("docs", [all[n].path]))))}${client.kind === "mcp" && !alone && html`${labelled("Revision", pick(revisions, revisions.indexOf(client.revision), (n) => load(client, revisions[n])))}${labelled("Log", pick(LEVELS, Math.max(0, LEVELS.indexOf(level)), (n) => setLevel((client.level = n ? LEVELS[n] : ""))))}`}</div>`;
 }
 
 function Docs({ parts: [path, kind, name], query }) {
@@ -299,7 +301,7 @@ function Docs({ parts: [path, kind, name], query }) {
   if (!client) return view(looking);
   const main = state === "loading" ? looking
     : entry ? html`<${Entry} key=${`${client.path} ${kind} ${name}`} client=${client} entry=${entry} query=${query} />`
-    : html`${(state || name) && html`<p class="fault" role="alert">✖ ${clean(state || `There is no ${short(name)} here, or it is not for you.`)}</p>`}${closed && html`<${Token} />`}<${Overview} client=${client} about=${about} entries=${entries} />`;
+    : html`${(state || name) && fault(state || `There is no ${short(name)} here, or it is not for you.`)}${closed && !alone && html`<${Token} />`}<${Overview} client=${client} about=${about} entries=${entries} />`;
   return html`<div class="body"><aside><${Picks} key=${client.path} client=${client} all=${all} /><${List} key=${client.path} client=${client} entries=${entries} at=${entry} /></aside><main id="main" tabindex="-1">${asked.map((one) => html`<${Question} key=${one.id} ...${one} />`)}${main}</main></div>`;
 }
 

@@ -1,7 +1,7 @@
 // A form for any JSON Schema. `plan` says which control a schema gets; what none fits gets a box for JSON. Nothing is
 // validated here: the server says what is wrong, and its words are shown beside the fields. References are followed
 // when a field is drawn, and optional parts are drawn when their reader adds them: schemas may be recursive.
-import { html, useState, useEffect, useId, clean, short, prose, button, small, note, pick, decode, isObject, isRaw, own, list, same, label, number, integer, parse, pretty } from "./kit.js";
+import { html, useState, useEffect, useId, clean, short, prose, small, note, fault, pick, decode, isObject, isRaw, own, list, same, label, number, integer, parse, pretty } from "./kit.js";
 
 const MOST = { work: 30_000, references: 32, parts: 200, choices: 500, fields: 40, items: 100, deep: 8, drawn: 24 };
 
@@ -169,7 +169,7 @@ function Field(given) {
   const id = useId();
   const wrong = faults.get(path) ?? [];
   const title = html`<span class="name">${short(name, 200)}</span>${required && html` <span class="tag">required</span>`} <span class="about">${describe(found, root)}</span>${schema.deprecated && html` <span class="tag warn">deprecated</span>`}`;
-  const notes = [prose(schema.description, 1200), wrong.map((one) => html`<p class="fault" role="alert" id=${`${id}!`}>✖ ${clean(one)}</p>`)];
+  const notes = [prose(schema.description, 1200), wrong.map((one) => fault(one, { id: `${id}!` }))];
   const control = html`<${Control} ...${given} found=${found} id=${id} invalid=${{ "aria-invalid": wrong.length > 0, ...(wrong.length && { "aria-describedby": `${id}!` }) }} />`;
   const drop = remove && small("Remove", remove, { "aria-label": `Remove ${name}` });
   const css = `field ${wrong.length ? "wrong" : ""}`;
@@ -217,7 +217,7 @@ function Typed({ found: { kind, schema }, value, set, id, invalid }) {
   };
   const props = { id, ...invalid, value: text, onInput: change, autocomplete: "off", spellcheck: false };
   if (!box) return html`<input ...${props} class="narrow" inputmode="decimal" placeholder=${schema.default ?? list(schema.examples)[0] ?? ""} />`;
-  return html`<textarea ...${props} rows="2" placeholder="JSON" />${wrong && html`<p class="fault" role="alert">✖ This is not JSON, and is not sent: ${clean(wrong)}</p>`}`;
+  return html`<textarea ...${props} rows="2" placeholder="JSON" />${wrong && fault(`This is not JSON, and is not sent: ${wrong}`)}`;
 }
 
 function Choose({ found: { values = [true, false], words = values }, value, set, id, required, invalid }) {
@@ -283,5 +283,5 @@ function Members(given) {
 export function Form({ schema, root, value, set, faults = new Map(), asJson }) {
   const found = asJson ? JSON_BOX : plan(schema, root);
   const id = useId();
-  return html`<div class="form">${(faults.get("") ?? []).map((one) => html`<p class="fault" role="alert">✖ ${clean(one)}</p>`)}<${Control} key=${String(asJson)} found=${found} root=${root} value=${value} set=${set} path="" faults=${faults} id=${id} required=${true} invalid=${{ "aria-label": "Arguments" }} /></div>`;
+  return html`<div class="form">${(faults.get("") ?? []).map(fault)}<${Control} key=${String(asJson)} found=${found} root=${root} value=${value} set=${set} path="" faults=${faults} id=${id} required=${true} invalid=${{ "aria-label": "Arguments" }} /></div>`;
 }

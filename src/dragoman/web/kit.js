@@ -3,7 +3,7 @@ import { h, render } from "./vendor/preact.js";
 import { useState, useEffect, useLayoutEffect, useRef, useMemo, useId, useErrorBoundary } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 
-export { render, useState, useEffect, useRef, useMemo, useId, useErrorBoundary };
+export { render, useState, useEffect, useLayoutEffect, useRef, useMemo, useId };
 export const html = htm.bind(h);
 
 // A value that views watch: a component that calls `use` is drawn anew when it changes.
@@ -23,7 +23,7 @@ export function store(value) {
   };
 }
 
-// Other parts add views of their own before `app.js` draws. `name`: in the fragment, "#/name/..."; `title`: a function
+// Each part adds its views. `name`: in the fragment, "#/name/..."; `title`: a function
 // of its tab's text, which may use stores; `Main`: gets the `parts` of the fragment behind the name, and its `query`.
 export const views = new Map();
 export const addView = (name, title, Main) => views.set(name, { name, title, Main });
@@ -98,11 +98,13 @@ export function link(url, words = short(url, 300)) {
   return safe ? html`<a href=${good.href} rel="noreferrer" target="_blank">${words}</a>` : html`<span>${words}</span>`;
 }
 
-export const json = (value) => html`<pre tabindex="0"><${Long} text=${pretty(value)} most=${20_000} /></pre>`;
+export const box = (text, most = 20_000) => html`<pre tabindex="0"><${Long} text=${text} most=${most} /></pre>`;
+export const json = (value) => box(pretty(value));
 
 // -- controls
 
 export const button = (words, onClick, more) => html`<button type="button" onClick=${onClick} ...${more}>${words}</button>`;
+export const fault = (words, more) => html`<p class="fault" role="alert" ...${more}>✖ ${clean(words)}</p>`;
 export const note = (words) => html`<p class="note">${words}</p>`;
 export const small = (words, onClick, more) => button(words, onClick, { class: "small", ...more });
 
@@ -121,4 +123,27 @@ export function Tabs({ tabs }) {
   const [at, setAt] = useState(0);
   const shown = Math.min(at, tabs.length - 1);
   return html`<div class="tabs" role="group">${tabs.map(([title], n) => button(title, () => setAt(n), { "aria-pressed": n === shown }))}</div>${tabs[shown][1]()}`;
+}
+
+// -- the frame
+
+const Tab = ({ name, title, current }) => html`<a href=${hrefOf(name, [])} aria-current=${current ? "page" : undefined}>${title()}</a>`;
+
+// What cannot be drawn takes no other view along.
+function Shown({ Main, ...given }) {
+  const [wrong] = useErrorBoundary();
+  return wrong ? html`<main class="alone">${fault(`This cannot be shown: ${wrong.message}`)}</main>` : html`<${Main} ...${given} />`;
+}
+
+// The head, and the view that the fragment names, else `home`. `Above`: what is between them.
+function Frame({ home, Above }) {
+  const { view, parts, query } = route.use();
+  const shown = views.get(view) ?? views.get(home);
+  return html`${small("Skip to the content", () => document.getElementById("main").focus(), { class: "skip" })}<header><b>dragoman</b><nav aria-label="Views">${[...views.values()].map((one) => html`<${Tab} key=${one.name} ...${one} current=${one === shown} />`)}</nav></header>${Above && html`<${Above} />`}<${Shown} key=${[view, ...parts].join()} Main=${shown.Main} parts=${parts} query=${query} />`;
+}
+
+export function draw(given) {
+  const page = document.getElementById("page");
+  page.replaceChildren();
+  render(html`<${Frame} ...${given} />`, page);
 }

@@ -1,10 +1,14 @@
 // How the page calls: one POST and what comes back, kept as it went; JSON-RPC; MCP in both eras. What a service offers,
 // as entries of one form, and a call as text for elsewhere. Every request goes to the page's own origin, with the token
-// that its reader gave.
-import { store, parse, isObject, isRaw, own, list, pretty, sizeOf } from "./kit.js";
+// that its reader gave, and to where `place` says: the console calls through a door of its own.
+import { store, parse, isObject, own, list, pretty } from "./kit.js";
 import { resolve } from "./form.js";
 
 const ROOT = new URL("../../", import.meta.url);
+export const place = {
+  urlOf: (path) => new URL(path.slice(1).split("/").map(encodeURIComponent).join("/"), ROOT).href,
+  services: new URL("docs/services", ROOT).href,
+};
 const MOST = { kept: 200, text: 1 << 17, read: 1 << 26, questions: 20, rounds: 32, pages: 200, deep: 16, entries: 20_000 };
 export const token = store("");
 export const questions = store([]);
@@ -12,14 +16,12 @@ export const history = store([]);
 
 const refused = (words, record) => Object.assign(new Error(words), { record });
 
-export const urlOf = (path) => new URL(path.slice(1).split("/").map(encodeURIComponent).join("/"), ROOT).href;
-
 let serial = 0;
 
 // Send a request and return its record, with the text of the answer. `heard`: gets each message of a stream.
-export async function send(path, { method = "POST", headers, body = "", signal, title, heard, quiet }) {
+export async function send(url, { method = "POST", headers, body = "", signal, title, heard, quiet }) {
   const sent = { ...headers, ...(token.get() && { Authorization: `Bearer ${token.get()}` }) };
-  const record = { id: ++serial, title, at: new Date(), method, url: urlOf(path), sent, body, size: 0, status: 0, got: [], text: "", note: "" };
+  const record = { id: ++serial, title, at: new Date(), method, url, sent, body, size: 0, status: 0, got: [], text: "", note: "" };
   if (!quiet) history.set((all) => [record, ...all].slice(0, MOST.kept));
   const began = performance.now();
   try {
@@ -71,7 +73,7 @@ function answerOf(record) {
 }
 
 export const services = async () =>
-  answerOf(await send("/docs/services", { method: "GET", headers: { Accept: "application/json" }, quiet: true })).services;
+  answerOf(await send(place.services, { method: "GET", quiet: true })).services;
 
 const outcome = (record, answer) => ({ record, ...(own(answer, "error") ? { error: answer.error } : { result: own(answer, "result") }) });
 const message = (method, params, id = ++serial) => ({ jsonrpc: "2.0", ...(id && { id }), method, ...(params !== undefined && { params }) });
@@ -84,7 +86,7 @@ export class RpcService {
   headers = () => ({ "Content-Type": "application/json", Accept: "application/json" });
 
   async post(body, title, signal, quiet) {
-    const record = await send(this.path, { headers: this.headers(), body: JSON.stringify(body), title, signal, quiet });
+    const record = await send(place.urlOf(this.path), { headers: this.headers(), body: text(body), title, signal, quiet });
     return { record, answer: record.status < 300 && !record.whole ? undefined : answerOf(record) };
   }
   async call({ name }, params, { signal }) {
@@ -145,7 +147,7 @@ export class McpService {
   async post(body, title, { entry, signal, quiet = true, ...hooks } = {}) {
     let answer;
     const heard = (one) => (one.method === undefined && one.id === body.id ? (answer = one) : this.take(one, hooks, signal));
-    const record = await send(this.path, { headers: this.headers(body, entry), body: JSON.stringify(body), title: title ?? body.method, signal, quiet, heard });
+    const record = await send(place.urlOf(this.path), { headers: this.headers(body, entry), body: text(body), title: title ?? body.method, signal, quiet, heard });
     if (record.whole) answer = answerOf(record);
     return { record, answer };
   }
@@ -165,7 +167,7 @@ export class McpService {
         return (this.offered = list(this.info.supportedVersions));
       } catch (fault) {
         const offered = list(fault.record?.error?.data?.supported);
-        if (revision || [401, 403].includes(fault.record?.status)) throw fault;
+        if (revision || !REVISIONS[1] || [401, 403].includes(fault.record?.status)) throw fault;
         this.revision = REVISIONS.slice(1).find((one) => offered.includes(one)) ?? REVISIONS[1];
       }
     await this.open();
@@ -182,7 +184,7 @@ export class McpService {
     await this.post(this.requestOf("notifications/initialized", undefined, 0));
     this.listening = new AbortController(); // what no call asked for comes on a stream of its own
     const { "Content-Type": _, ...headers } = { ...this.headers({}), Accept: "text/event-stream" };
-    send(this.path, { method: "GET", headers, title: "the session's stream", signal: this.listening.signal, quiet: true, heard: (one) => this.take(one, {}) }).catch(() => {});
+    send(place.urlOf(this.path), { method: "GET", headers, title: "the session's stream", signal: this.listening.signal, quiet: true, heard: (one) => this.take(one, {}) }).catch(() => {});
   }
 
   // Take what a server sends of its own accord: progress, a line of the log, a question.
@@ -296,7 +298,7 @@ const resource = (kind, name) => (one) => entry(kind, { ...one, name: one[name] 
 export const entriesOf = ({ tools, resources, resourceTemplates, prompts }) => [
   ...each(tools).map((one) => {
     const tags = Object.entries(HINTS).map(([name, said]) => said[[true, false].indexOf(own(one.annotations, name))]);
-    return entry("tool", one, { title: words(one.title ?? own(one.annotations, "title")), tags: tags.filter(Boolean), method: "tools/call", schema: isObject(one.inputSchema) ? one.inputSchema : {}, root: one.inputSchema, result: one.outputSchema });
+    return entry("tool", one, { title: words(one.title ?? own(one.annotations, "title")), tags: tags.filter(Boolean), method: "tools/call", destroys: own(one.annotations, "destructiveHint") === true, schema: isObject(one.inputSchema) ? one.inputSchema : {}, root: one.inputSchema, result: one.outputSchema });
   }),
   ...each(resources).map(resource("resource", "uri")),
   ...each(resourceTemplates).map(resource("template", "uriTemplate")),
@@ -354,7 +356,7 @@ const word = (value, guessed) => (typeof value === "string" && !(guessed && LIKE
 
 // Every form of a call. `body`: what is sent; `headers`: with which fields beside the token.
 export function copies(service, { kind, name }, body, headers) {
-  const url = urlOf(service.path);
+  const url = place.urlOf(service.path);
   const [mcp, secret] = [service.kind === "mcp", token.get() !== ""];
   const { params } = body;
   const values = mcp ? params.arguments : params;

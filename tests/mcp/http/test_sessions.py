@@ -477,7 +477,7 @@ async def test_a_refused_request_leaves_nothing_behind(case: str) -> None:
             found = await place.ask(body("ping"), sitting.headers | dict(headers), method=method)
             assert found.status == status
         gc.collect()
-        held = [one for one in gc.get_objects() if isinstance(one, Expiry | HttpReader)]
+        held = [one for one in gc.get_objects() if type(one) in (Expiry, HttpReader)]
         assert held == []
 
 
@@ -487,8 +487,8 @@ async def test_a_standing_stream_that_ends_leaves_nothing_behind() -> None:
         sitting = await place.begin()
         async with sitting.get() as home:
             assert home.status == 200
-            assert [one for one in gc.get_objects() if isinstance(one, Expiry)]
+            assert [one for one in gc.get_objects() if type(one) is Expiry]
         (session,) = [one._channel for one in behind(server).host.peers]
         await until(lambda: not session.readers)
         gc.collect()
-        assert not [one for one in gc.get_objects() if isinstance(one, Expiry | HttpReader)]
+        assert not [one for one in gc.get_objects() if type(one) in (Expiry, HttpReader)]

@@ -26,7 +26,7 @@ from dragoman import Limits, serve
 from dragoman.bus import BusLost
 from dragoman.bus.memory import MemoryBus
 from dragoman.channel import Caller
-from dragoman.console.board import Board
+from dragoman.console.recorder import Recorder
 from dragoman.jsonrpc.errors import CallRefused, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, ElicitUrl, Server, TextContent
 from dragoman.mcp.asking.ask import AskParked
@@ -1105,13 +1105,13 @@ async def test_telemetry_shows_what_goes_on() -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     lines: list[str] = []
     events: list[str | None] = []
-    board, metrics = Board(), Metrics()
+    recorder, metrics = Recorder(), Metrics()
     running = Running(about="task-1")
     app = made(running)
     for one in (
         Traces(provider),
         AccessLog(lines.append, format="json"),
-        board,
+        recorder,
         metrics,
         Trace(lambda event: events.append(event.method)),
     ):
@@ -1121,10 +1121,10 @@ async def test_telemetry_shows_what_goes_on() -> None:
         await text_of(await running.calls.get())
         await calls.call("slow", {})
         detached = await running.calls.get()
-        while not (listed := [one for one in board.calls().calls if one.killable]):
+        while not (listed := [one for one in recorder.board.calls().calls if one.killable]):
             await calls.ask("ping")
         assert [(one.kind, one.name, one.state) for one in listed] == [("detached", "slow", "running")]
-        board.kill(listed[0].id)
+        recorder.board.kill(listed[0].id)
         assert await ended(detached) == "cancelled"
     spans = {(span.name, span.kind): span for span in exporter.get_finished_spans()}
     request = spans[("tools/call twice", SpanKind.SERVER)]

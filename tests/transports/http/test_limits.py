@@ -186,7 +186,7 @@ async def test_what_was_asked_is_not_kept_while_its_answer_waits_for_another() -
             for _ in range(10):
                 writer.write(large("size") + large("later"))
                 await writer.drain()
-            [connection] = [one for one in gc.get_objects() if isinstance(one, ServerConnection) and one.transport]
+            [connection] = [one for one in gc.get_objects() if type(one) is ServerConnection and one.transport]
             await until(lambda: [turn.over for turn in connection.owed] == [False, *[True] * 20])
             assert tracemalloc.get_traced_memory()[0] < 4 * MIB
         finally:

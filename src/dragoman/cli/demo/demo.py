@@ -253,6 +253,10 @@ def _sum_up(rows: list[Round], failures: list[str]) -> None:
             Text("             dragoman tool http://127.0.0.1:8000/mcp subtract minuend=42 subtrahend=23"),
             soft_wrap=True,
         )
+        out.print(
+            Text.assemble(("In a browser, while either is served:  ", "dim"), ("http://127.0.0.1:8000/docs", "cyan")),
+            soft_wrap=True,
+        )
 
 
 def _as_json(row: Round) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ...net.urls import scheme_of
 from ...rpc.method import Method
 from ...rpc.service import Service
 from ..fields import resolve_schema
-from ..lines import is_json, is_logged, json_line
+from ..lines import is_json, is_logged, json_line, tell
 from ..options import Output
 from ..target import Target
 from ..terminal import clean, compact, count_of, err, out
@@ -79,6 +79,14 @@ def announce(
     for page in pages:
         console.print(Text.assemble(("docs ", "dim"), (clean(page), "cyan")), soft_wrap=True)
     console.file.flush()
+
+
+def announce_console(url: str) -> None:
+    """Print where the console is, on stderr. Its secret is shown to a person at a terminal, and kept out of logs."""
+    if sys.stderr.isatty() and not is_json():
+        tell(f"console at {url}", "info", always=True)
+    else:
+        tell(f"console at {url.partition('#')[0]}; dragoman console prints its URL with the secret", "info")
 
 
 def _about(served: Target) -> str:

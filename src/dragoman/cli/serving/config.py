@@ -141,7 +141,8 @@ def _find_faults(data: Mapping[str, Any], path: str) -> Source:
     values = {name: value for name, value in data.items() if name not in ("target", "urls")}
     if isinstance(limits := values.get("limit"), dict):
         values["limit"] = [f"{name}={value}" for name, value in limits.items()]
-    return Dict(values, source=path, use_commands_as_keys=False)
+    found = Dict(values, source=path)
+    return lambda app, _, arguments: found(app, (), arguments)  # beside others, `console` would be that command
 
 
 def _choices(wanted: Any) -> tuple[Any, ...]:

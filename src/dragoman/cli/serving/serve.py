@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from ...console.board import Board
-from ...console.gathering import OwnSource, report
-from ...console.process import worker_service
+from ...console import Watching, check_place, read_place, report
 from ...jsonrpc.leniency import LENIENT, Leniency, both
 from ...jsonrpc.limits import Limits
 from ...net.activation import activation
 from ...net.service_manager import managed
 from ...net.urls import is_standard
+from ...observer import Observer
 from ...rpc import thread_pool
 from ...rpc.service import Service
 from ...rpc.tracing import json_lines
@@ -43,7 +42,7 @@ from ..lines import lines, tell
 from ..options import OUTPUT, WIRE, Output, WireOptions, trace_to
 from ..target import Target, folder_of, load
 from .admin import endpoint_of
-from .announce import announce, as_mcp
+from .announce import announce, announce_console, as_mcp
 from .check import check
 from .config import unknown_variables
 from .exporting import exporting
@@ -78,6 +77,7 @@ Examples:
   dragoman serve calculator:api --otlp http://127.0.0.1:4318
   dragoman serve calculator:api --admin run/admin.sock    for dragoman top
   dragoman serve calculator:api --admin :9091     the same, by a secret
+  dragoman serve calculator:api --console :9092   a page; see dragoman console
   dragoman serve calculator:api --limit calls=100 --trace traffic.jsonl
   dragoman serve --config dragoman.toml           all of it from a file
   dragoman serve --config dragoman.toml --check   is it in order?
@@ -171,10 +171,17 @@ def _supervise(settings: Settings, workers: int) -> int:
 
 
 class Watched(NamedTuple):
-    """What watches the calls: the metrics and the calls in flight, where an option requires them."""
+    """What watches the calls, where an option requires it: the metrics alone, or all that consoles show."""
 
     metrics: Metrics | None
-    board: Board | None
+    watching: Watching | None
+
+    @property
+    def observers(self) -> list[Observer]:
+        """Those of the calls."""
+        if self.watching is not None:
+            return self.watching.observers
+        return [] if self.metrics is None else [self.metrics]
 
 
 def _make_observers(options: ServeOptions) -> Watched:
@@ -184,8 +191,13 @@ def _make_observers(options: ServeOptions) -> Watched:
     options.collector()
     if options.admin is not None and not is_worker():  # a worker's supervisor has looked
         endpoint_of(options.admin)
-    wanted = (options.metrics, options.otlp, options.admin) != (None, None, None)
-    return Watched(Metrics() if wanted else None, None if options.admin is None else Board())
+    if options.console is not None and not (place := read_place(options.console, "--console")).loopback:
+        check_place(place, tls=options.tls(), auth=options.auth())
+    if options.admin is not None or options.console is not None:
+        watching = Watching(messages=options.console_messages)
+        return Watched(watching.metrics, watching)
+    wanted = options.metrics is not None or options.otlp is not None
+    return Watched(Metrics() if wanted else None, None)
 
 
 def _load(target: str, urls: tuple[str, ...]) -> Target:
@@ -252,7 +264,7 @@ async def _serve(
             served,
             urls=served_urls,
             trace=None if write is None else json_lines(write),
-            observers=[one for one in (*watched, traces) if one is not None],
+            observers=[*watched.observers, *([] if traces is None else [traces])],
             limits=limits,
             framing=wire.framing,
             tls=tls,
@@ -264,6 +276,8 @@ async def _serve(
             bus=None if is_worker() else options.bus,
             store=options.store,
             docs=options.docs,
+            console=options.console,
+            console_messages=options.console_messages,
         )
         _tell_supervisor(serving, watched)
         rereading.live.begin(serving, options)
@@ -276,6 +290,8 @@ async def _serve(
             if not options.quiet and (job is None or job.announce):
                 pid = os.getpid() if job is None else job.supervisor
                 announce(served, serving.urls, on_stdio=on_stdio, output=output, pages=serving.pages, pid=pid)
+            if serving.console is not None:
+                announce_console(serving.console)
             if job is None:  # a supervisor speaks for its workers
                 await managing.enter_async_context(managed())
             waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stop.wait())]
@@ -289,11 +305,11 @@ async def _serve(
 
 
 def _tell_supervisor(serving: Serving, watched: Watched) -> None:
-    """Answer a supervisor that requests the metrics or the calls in flight."""
+    """Answer a supervisor that requests the metrics, or what consoles show."""
     if watched.metrics is not None:
         serving.report = partial(report, watched.metrics)
-    if watched.board is not None:
-        serving.answer = worker_service(watched.board).answer
+    if watched.watching is not None:
+        serving.answer = watched.watching.service(lambda: serving.served).answer
 
 
 async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:
@@ -304,10 +320,10 @@ async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:
 
 def _figures(serving: Serving, watched: Watched, options: ServeOptions) -> AbstractAsyncContextManager[None]:
     """The metrics and the socket of `--admin`, if there are such options; those of workers are their supervisor's."""
-    metrics, board = watched
-    if serving.employment is not None or metrics is None:
+    if serving.employment is not None or watched.metrics is None:
         return nullcontext()
-    return places_beside(options, metrics.text, None if board is None else OwnSource(board, metrics))
+    source = None if watched.watching is None else watched.watching.source(lambda: serving.served)
+    return places_beside(options, watched.metrics.text, source)
 
 
 def _stop_on_signals() -> asyncio.Event:

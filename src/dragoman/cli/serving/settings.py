@@ -83,6 +83,10 @@ class ServeOptions:
     """Send spans of calls alone to this collector."""
     admin: Annotated[str | None, Parameter(metavar="PATH|[HOST]:PORT", allow_leading_hyphen=False)] = None
     """List and end calls in flight at this Unix socket, in a folder of mode 0700, or on loopback; see dragoman top."""
+    console: Annotated[str | None, Parameter(metavar="[HOST:]PORT", allow_leading_hyphen=False)] = None
+    """Show what goes on, and stop it, on a page at this address; see dragoman console."""
+    console_messages: bool = False
+    """Show there the last messages, too, with secrets masked."""
     docs: bool | None = None
     """Show browsers a page, at /docs, that describes and calls what is served; default: those on this machine alone."""
     quiet: Annotated[bool, Parameter(alias="-q")] = False

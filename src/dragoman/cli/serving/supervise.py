@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from ...console.gathering import Source, Sums, WorkersSource
+from ...console import ConsoleSource, Sums, WorkersConsole, open_console, read_place
 from ...workers.supervisor import Supervisor, run_workers
 from ..lines import tell
 from .admin import admin, endpoint_of
+from .announce import announce_console
 from .metrics import metrics_url, page
 from .reload import changes
 from .settings import ServeOptions
@@ -32,7 +33,14 @@ async def supervise(
     @asynccontextmanager
     async def beside(supervisor: Supervisor) -> AsyncIterator[None]:
         sums = Sums(supervisor)
-        async with places_beside(options, sums.text, WorkersSource(supervisor, sums)):
+        source = WorkersConsole(supervisor, sums)
+        async with places_beside(options, sums.text, source), AsyncExitStack() as opened:
+            if options.console is not None:
+                place, tls, auth = read_place(options.console, "--console"), options.tls(), options.auth()
+                name = " ".join(urls)
+                announce_console(
+                    await opened.enter_async_context(open_console(place, source, name, tls=tls, auth=auth))
+                )
             yield
 
     found: AsyncIterator[str] | None = None
@@ -53,7 +61,7 @@ async def supervise(
 
 @asynccontextmanager
 async def places_beside(
-    options: ServeOptions, text: Callable[[], bytes] | Callable[[], Awaitable[bytes]], source: Source | None
+    options: ServeOptions, text: Callable[[], bytes] | Callable[[], Awaitable[bytes]], source: ConsoleSource | None
 ) -> AsyncIterator[None]:
     """The metrics and the socket of `--admin` while the block runs, if there are such options."""
     async with AsyncExitStack() as beside:

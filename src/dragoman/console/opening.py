@@ -1,0 +1,71 @@
+"""Opens a console at its address, and lists it where `dragoman console` finds it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ..access import Verifiers
+from ..channel import Options
+from ..jsonrpc.errors import LocalError
+from ..schemes import listen
+from .endpoint import LIMITS, Console, new_secret
+from .gathering import ConsoleSource
+from .listing import listed
+from .page import ConsolePage
+from .place import Place
+
+
+def check_place(place: Place, *, tls: ssl.SSLContext | None, auth: Verifiers | None) -> None:
+    """Raise LocalError for a place that others reach, unless there is TLS, and something that says who they are."""
+    if place.loopback:
+        return
+    lacking = [
+        name for name, given in (("a certificate for TLS", tls), ("auth, which knows callers", auth)) if not given
+    ]
+    if lacking:
+        raise LocalError(
+            f"the console at {place}: others reach this address, and there it needs {' and '.join(lacking)}; let it be "
+            f"at 127.0.0.1:{place.port}, and come from other machines through ssh -L"
+        )
+
+
+@asynccontextmanager
+async def open_console(
+    place: Place,
+    source: ConsoleSource,
+    name: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    auth: Verifiers | None = None,
+) -> AsyncIterator[str]:
+    """Serve a console while the block runs; yields the URL to open in a browser.
+
+    `name`: of what it shows. On loopback callers show a secret, which stands in the URL; elsewhere they come by TLS,
+    and `auth` says who they are and which scopes they have. Raises LocalError where it
+    cannot listen, or may not.
+    """
+    check_place(place, tls=tls, auth=auth)
+    if place.loopback:
+        console, scheme = Console(source, secret=new_secret()), "http"
+    else:
+        from ..auth.guard import protection_of  # noqa: PLC0415  (an extra, imported when used)
+
+        assert auth is not None
+        console, scheme = Console(source, secret=None, protection=protection_of(auth), hosts=None), "https"
+    options = Options(
+        limits=LIMITS,
+        page=ConsolePage,
+        server_tls=None if place.loopback else tls,
+        hosts=None if place.loopback else ["*"],
+    )
+    listener = await listen(f"{scheme}://{place}", {"": console}, options)
+    try:
+        url = console.page_url(listener.url)
+        with listed(name, url):
+            yield url
+    finally:
+        await listener.close()
+        await console.drain(LIMITS.drain_timeout)
+        await listener.closed()
