@@ -392,27 +392,31 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         except BaseException:
             await self.close(0)
             raise
-        self._stop_reading = read_measures(self._options.observers, self._sources())
+        self._stop_reading = read_measures(self._options.observers, self.sources())
         if self._control is not None:
             asyncio.get_running_loop().call_soon(self._control.ready)  # the served object may print something first
         return self
 
     async def _open_console(self) -> None:
-        """Open the console, if there is to be one; that of workers is opened by their supervisor."""
-        place, auth = self._options.console, self._options.auth
-        if self._watching is None or place is None or self.employment is not None:
+        """Open the console, if there is to be one, and answer those of others that share the bus. Workers answer alone:
+        their supervisor has the console."""
+        watching, place, auth = self._watching, self._options.console, self._options.auth
+        if watching is None or place is None:
+            return
+        begun, what = self._beside.enter_async_context, (lambda: self._served, self.sources)
+        if self.employment is not None:
+            if self.bus is not None:
+                await begun(watching.answering(self.bus, self.employment.group, *what))
             return
         from .console import open_console  # noqa: PLC0415  (start-up: where there is one)
 
+        source = await begun(watching.shared(self.bus, *what))
         names = ", ".join(dict.fromkeys(one.name for one in self._served.values()))
         auth = auth or next((one.auth for one in self._served.values() if isinstance(one, Protectable)), None)
-        opened = open_console(
-            place, self._watching.source(lambda: self._served), names, tls=self._options.tls, auth=auth
-        )
-        self.console = await self._beside.enter_async_context(opened)
+        self.console = await begun(open_console(place, source, names, tls=self._options.tls, auth=auth))
 
-    def _sources(self) -> list[tuple[object, Mapping[str, str]]]:
-        """Return what has numbers for metrics, each with its labels."""
+    def sources(self) -> list[tuple[object, Mapping[str, str]]]:
+        """Return what may have numbers for metrics, once it serves, each with its labels."""
         first = next(iter(self._served.values())).name  # of wires without paths, the only one
         wires = [(one, {"service": first, "wire": scheme_of(one.url)}) for one in self._listeners]
         return [*_of_served(self._served.values()), *wires, (self._shared, {"bus": self._shared.scheme})]
@@ -431,7 +435,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
             return {}
         if self._watching is not None:
             self.report = self.report or self._watching.report
-            self.answer = self.answer or self._watching.service(lambda: self._served).answer
+            self.answer = self.answer or self._watching.service(lambda: self._served, self.sources).answer
         closing: list[asyncio.Task[None]] = []
         seconds = self._options.wire.limits.drain_timeout
         drain = lambda: closing.append(loop.create_task(self.close()))  # noqa: E731
@@ -462,7 +466,8 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
             faults = await _all(listener.close() for listener in self._listeners)
             faults += await _all(served.drain(seconds) for served in self._served.values())
             faults += await _all(listener.closed() for listener in self._listeners)
-            faults += await _all([self._shared.stop(), self._beside.aclose()])
+            faults += await _all([self._beside.aclose()])  # which may use the bus
+            faults += await _all([self._shared.stop()])
             for fault in faults[1:]:
                 log.error("closing: a further failure", exc_info=fault)
             if faults:

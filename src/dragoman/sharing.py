@@ -104,6 +104,11 @@ class BusAndStore:
         given = self._given if isinstance(self._given, str) or self._given is None else self._given.url
         return scheme_of(given) if given else ""
 
+    @property
+    def url(self) -> str:
+        """The URL of the bus without credentials; empty where there is none."""
+        return "" if self.bus is None else self.bus.url
+
     def measures(self) -> Mapping[str, float]:
         """Return the numbers of the bus for metrics; none where there is no bus."""
         return self.bus.measures() if isinstance(self.bus, Measured) else {}

@@ -139,7 +139,7 @@ async def test_a_call_that_waits_for_its_turn() -> None:
         (running,) = await listed(ends, 1, state="running")
         assert waiting["wait"] > 0
         assert int(running["id"]) < int(waiting["id"])
-        assert (running["wire"], running["worker"]) == ("tcp", 0)
+        assert (running["wire"], running["worker"]) == ("tcp", "")
         assert running["remote"].startswith("127.0.0.1:")
         for one in calls:
             one.cancel()

@@ -62,7 +62,7 @@ async def test_a_message_gets_its_answer_and_a_line_of_the_audit_log(caplog: pyt
         assert (told.status, told.body) == (204, b"")
         lines = [one.getMessage() for one in caplog.records if one.name == "dragoman.audit"]
         assert len(lines) == 5
-        assert lines[0].startswith("called service=shop by=the console's secret at 127.0.0.1:")
+        assert lines[0].startswith("called service=shop path=/ by=the console's secret at 127.0.0.1:")
 
 
 async def test_tools_of_a_server_are_called_in_the_stateless_revision() -> None:

@@ -195,7 +195,7 @@ class Ticks:
         self.failing = False
         self.read = asyncio.Semaphore(0)
 
-    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
+    async def tick(self, after: Mapping[str, int]) -> dict[str, Tick]:
         await self.read.acquire()
         if self.failing:
             raise OSError("gone")
@@ -207,7 +207,7 @@ class Ticks:
             for one in range(self.number, self.number + 50)
         ]  # fmt: skip
         self.number += 50
-        return {0: Tick(seq=self.number, in_flight=0, errors=0, ended=self.number, calls=[], rows=rows, missed=0)}
+        return {"": Tick(seq=self.number, in_flight=0, errors=0, ended=self.number, calls=[], rows=rows, missed=0)}
 
 
 async def test_a_slow_browser_is_told_what_it_missed() -> None:

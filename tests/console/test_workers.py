@@ -7,15 +7,17 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from dragoman import Peer, RpcError, connect
+from dragoman.console.asking import WorkerProcesses
 from dragoman.console.endpoint import Console, new_secret
-from dragoman.console.gathering import Sums, WorkersConsole
+from dragoman.console.gathering import GatheredConsole, Sums
 from dragoman.console.recorder import Recorder
+from dragoman.console.replicas import ask_replicas
 from dragoman.workers import run_workers
 from dragoman.workers.supervisor import Supervisor
 
@@ -62,8 +64,9 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def two_workers(folder: Path) -> AsyncIterator[tuple[Ends, str]]:
-    """Run two workers in processes of their own; yields their console, and the URL at which they serve."""
+async def two_workers(folder: Path, bus: str = "memory:") -> AsyncIterator[tuple[Ends, str]]:
+    """Run two workers in processes of their own; yields their console, which asks others on the bus, too, and the URL
+    at which they serve."""
     (folder / "program.py").write_text(PROGRAM)
     url = f"tcp://127.0.0.1:{free_port()}"
     begun: asyncio.Future[tuple[Ends, str]] = asyncio.get_running_loop().create_future()
@@ -71,15 +74,18 @@ async def two_workers(folder: Path) -> AsyncIterator[tuple[Ends, str]]:
 
     @asynccontextmanager
     async def beside(supervisor: Supervisor) -> AsyncIterator[None]:
-        console = Console(WorkersConsole(supervisor, Sums(supervisor)), secret=secret)
-        async with listening(console) as port:
+        workers = WorkerProcesses(supervisor)
+        async with AsyncExitStack() as opened:
+            far = await opened.enter_async_context(ask_replicas(bus, supervisor.group))
+            assert far is not None
+            source = GatheredConsole(workers, sums=Sums(supervisor), far=far, me=far.me)
+            console = Console(source, secret=secret)
+            port = await opened.enter_async_context(listening(console))
             begun.set_result((Ends(None, console, Recorder(), port, secret), url))  # type: ignore[arg-type]
             yield
 
     async def run() -> None:
-        await run_workers(
-            [sys.executable, str(folder / "program.py"), url], [url], workers=2, bus="memory:", beside=beside
-        )
+        await run_workers([sys.executable, str(folder / "program.py"), url], [url], workers=2, bus=bus, beside=beside)
 
     work = asyncio.ensure_future(run())
     try:
@@ -120,7 +126,7 @@ async def test_two_workers_are_one_picture(tmp_path: Path) -> None:
         assert {one["id"].partition(":")[0] for one in rows} == {f"{pid}" for pid in pids}
         while len(now := (await ends.get("/api/now?where=1"))["calls"]) < 2 or not all(one["where"] for one in now):
             pass
-        assert {one["worker"] for one in now} == pids
+        assert {one["worker"] for one in now} == {f"{pid}" for pid in pids}
         assert {one["where"]["at"]["function"] for one in now} == {"wait"}
         methods = {one["method"]: one for one in (await ends.get("/api/methods"))["methods"]}
         assert (methods["fail"]["count"], methods["fail"]["failed"]) == (2, 2)
@@ -141,15 +147,15 @@ async def test_two_workers_are_one_picture(tmp_path: Path) -> None:
             f"{one['worker']}:999999": f"no call {one['worker']}:999999 is in flight; `look` lists them",
         }
         with pytest.raises(RpcError, match="Cancelled by the operator"):
-            await calls[one["worker"]]
-        assert not calls[other["worker"]].done()
+            await calls[int(one["worker"])]
+        assert not calls[int(other["worker"])].done()
         channels = (await ends.get("/api/connections"))["connections"]
         busy = [each for each in channels if each.get("in_flight")]
         assert len(busy) == 1
         assert busy[0]["id"].startswith(f"{other['worker']}:")
         assert await ends.post("/api/end", busy[0]["id"]) == {busy[0]["id"]: ""}
         with pytest.raises(RpcError, match="closed before"):
-            await calls[other["worker"]]
+            await calls[int(other["worker"])]
         stream.writer.close()
         for peer in peers:
             await peer.close(0)

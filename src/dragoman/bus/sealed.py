@@ -256,9 +256,15 @@ def sealed_bus(bus: Bus, secrets: Sequence[bytes]) -> Bus:
     return SealedBus(bus.inner, secrets, bus.passed_over) if secrets else bus.inner
 
 
+def is_closed(bus: Bus) -> bool:
+    """Return whether strangers can write nothing there that is believed: it is sealed, or within this process, or of
+    this user alone."""
+    return isinstance(bus, SealedBus) or scheme_of(bus.url) in ("memory", "unix")
+
+
 def warn_unsealed(bus: Bus) -> None:
-    """Log that what goes over this bus is not sealed, unless it is within this process, or of this user alone."""
-    if scheme_of(bus.url) not in ("memory", "unix"):
+    """Log that what goes over this bus is not sealed, unless it is closed to strangers."""
+    if not is_closed(bus):
         log.warning(
             "%s: what goes over the bus is not sealed, and all that is written there is believed: give all processes the "
             "same %s",

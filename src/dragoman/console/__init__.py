@@ -8,28 +8,32 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
+    from .asking import WorkerProcesses
     from .board import BY
-    from .gathering import ConsoleSource, OwnConsole, Sums, WorkersConsole, report
+    from .gathering import ConsoleSource, GatheredConsole, OwnConsole, Sums, report
     from .listing import ListedConsole, read_listed
     from .opening import check_place, open_console
     from .overview import Overview
     from .place import Place, read_place
     from .process import ROWS
-    from .rows import Connections, EndedCall, KeptError, Machine, MethodRow
+    from .replicas import ask_replicas
+    from .rows import Connections, EndedCall, KeptError, Machines, MethodRow
     from .series import SECONDS
     from .watching import Watching
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "asking": "WorkerProcesses",
             "board": "BY",
-            "gathering": "ConsoleSource OwnConsole Sums WorkersConsole report",
+            "gathering": "ConsoleSource GatheredConsole OwnConsole Sums report",
             "listing": "ListedConsole read_listed",
             "opening": "check_place open_console",
             "overview": "Overview",
             "place": "Place read_place",
             "process": "ROWS",
-            "rows": "Connections EndedCall KeptError Machine MethodRow",
+            "replicas": "ask_replicas",
+            "rows": "Connections EndedCall KeptError Machines MethodRow",
             "series": "SECONDS",
             "watching": "Watching",
         },
@@ -43,16 +47,18 @@ __all__ = [
     "Connections",
     "ConsoleSource",
     "EndedCall",
+    "GatheredConsole",
     "KeptError",
     "ListedConsole",
-    "Machine",
+    "Machines",
     "MethodRow",
     "Overview",
     "OwnConsole",
     "Place",
     "Sums",
     "Watching",
-    "WorkersConsole",
+    "WorkerProcesses",
+    "ask_replicas",
     "check_place",
     "open_console",
     "read_listed",

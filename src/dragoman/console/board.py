@@ -35,8 +35,9 @@ KILLED: Final = Refusal("cancelled", "Cancelled by the operator of the server")
 
 
 class CallInFlight(Struct, frozen=True):
-    """A call in flight. `id`: what `kill` takes, with workers "PID:NUMBER"; `age`: seconds since it came in; `name`:
-    the tool or prompt of MCP; `known`: whether a guard knows its caller; `killable`: whether `kill` can end it now."""
+    """A call in flight. `id`: what `kill` takes, with several processes "KEY:NUMBER"; `age`: seconds since it came in;
+    `name`: the tool or prompt of MCP; `known`: whether a guard knows its caller; `killable`: whether `kill` can end it
+    now."""
 
     id: str
     age: float
@@ -59,8 +60,8 @@ class CallInFlight(Struct, frozen=True):
     """Seconds that it waited for its start, or has waited so far."""
     left: float | None = None
     """Seconds until its deadline; None: it has none now."""
-    worker: int = 0
-    """The process that runs it; 0: the one that was asked."""
+    worker: str = ""
+    """The key of the process that runs it; "": there is only one."""
     where: Whereabouts | None = None
     """Where it is, if that was asked for."""
 
@@ -143,7 +144,7 @@ def _call_in_flight(seen: Observation, now: float, *, where: bool) -> CallInFlig
         seen.about[:LONGEST],
         round((now if seen.started is None else seen.started) - seen.began, 6),
         None if work is None or (left := work.left()) is None else round(left, 3),
-        0,
+        "",
         locate(work) if where and work is not None else None,
     )
 

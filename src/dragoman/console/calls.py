@@ -90,7 +90,7 @@ class OperatorCalls:
     def _start(self, at: str, message: bytes, caller: Caller, by: str) -> int:
         found = self._served().get("" if at == "/" else at)
         if not isinstance(found, Servable):
-            raise RpcError.of(NOT_KILLED, f"nothing is served at {at[:LONGEST]!r}")
+            raise not_served(at)
         if caller.identity is None and isinstance(found, Protectable) and (found.protection or found.demanded):
             raise RpcError.of(
                 NOT_KILLED,
@@ -128,3 +128,8 @@ class OperatorCalls:
         if call.dropped is not None:
             call.dropped.cancel()
         call.dropped = asyncio.get_running_loop().call_later(PATIENCE, self.end, ticket)
+
+
+def not_served(at: str) -> RpcError:
+    """The error of a call of what is not served."""
+    return RpcError.of(NOT_KILLED, f"nothing is served at {at[:LONGEST]!r}")

@@ -239,6 +239,8 @@ class Console(HttpAlone):
             found = encode(await work)
         except (_Refused, LocalError) as refused:
             _refuse(reply, refused)
+        except RpcError as error:  # others cannot be asked now
+            _refuse(reply, _Refused(503, error.message))
         except Exception:
             log.exception("the console could not answer")
             _refuse(reply, _Refused(500, "A fault of the server; its log has it"))
@@ -282,7 +284,7 @@ class Console(HttpAlone):
         return {"served": await self._source.catalog()}
 
     async def _machine(self, query: dict[str, str], caller: Caller) -> object:
-        return {"processes": await self._source.machine()}
+        return await self._source.machine()
 
     async def _order(self, request: HttpRequest, do: Callable[[str, str], Awaitable[None]]) -> object:
         """Stop calls, or end connections; say of each what became of it."""

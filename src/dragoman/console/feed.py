@@ -37,9 +37,9 @@ BEAT: Final = 5.0
 
 
 class TickSource(Protocol):
-    """What is read: `gathering.OwnConsole`, or `WorkersConsole`."""
+    """What is read: `gathering.OwnConsole`, or `GatheredConsole`."""
 
-    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
+    async def tick(self, after: Mapping[str, int]) -> dict[str, Tick]:
         """What has happened in each process since these ticks."""
 
 
@@ -62,18 +62,18 @@ class _Browser:
         for row, text in rows:
             if not self._fits(row):
                 continue
-            if self._size + len(text) > QUEUED:
+            if self._size + len(text) + 1 > QUEUED:
                 self._missed += 1
             else:
                 self._rows.append(text)
                 self._size += len(text) + 1
 
-    def write(self, ticks: Mapping[int, Tick], now: float) -> None:
+    def write(self, ticks: Mapping[str, Tick], now: float) -> None:
         """Write a line if the browser reads and there is something to say."""
         if not self.reply.writable:
             return
         calls = sorted((one for tick in ticks.values() for one in tick.calls), key=lambda one: -one.age)
-        said = tuple((pid, one.in_flight, one.errors, one.ended) for pid, one in ticks.items())
+        said = tuple((key, one.in_flight, one.errors, one.ended) for key, one in ticks.items())
         if (
             said == self._said
             and not (self._rows or self._missed or (calls and self._calls))
@@ -138,18 +138,18 @@ class Feed:
             self._work.cancel()
 
     async def _run(self) -> None:
-        after: dict[int, int] = {}
+        after: dict[str, int] = {}
         while self._browsers:
             try:
                 ticks = await self._source.tick(after)
             except Exception:  # a fault of ours, or a worker that ends while it is asked
                 repeats.error("the console's feed could not be read", exc_info=True)
                 ticks = {}
-            after = {pid: tick.seq for pid, tick in ticks.items()} or after
+            after = {key: tick.seq for key, tick in ticks.items()} or after
             self._pass_on(ticks)
             await asyncio.sleep(self._interval)
 
-    def _pass_on(self, ticks: Mapping[int, Tick]) -> None:
+    def _pass_on(self, ticks: Mapping[str, Tick]) -> None:
         now = time()
         rows = sorted((one for tick in ticks.values() for one in tick.rows), key=lambda one: one.ended)
         texts = [(one, Raw(encode(one))) for one in rows]

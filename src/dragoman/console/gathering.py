@@ -1,11 +1,12 @@
-"""Gathers what goes on in a server, and its metrics, from where they are: this process, or the workers of a
-supervisor."""
+"""Gathers what goes on in a server, and its metrics, from where they are: this process, the workers of a supervisor,
+replicas that share a bus."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from time import time
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic, time
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -15,14 +16,16 @@ from msgspec.structs import replace
 from ..channel import Caller
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.messages import ErrorObject
+from ..repeats import Repeats
 from ..telemetry.figures import MetricFamily, MetricSample, exposition, sum_families
 from ..telemetry.instruments import PREFIX, instrument_of
 from ..telemetry.metrics import Metrics
 from ..telemetry.process import process_families
 from ..workers.reports import Report, Reports
 from ..workers.supervisor import Supervisor
+from .asking import Processes
 from .board import BY, CALLS, NOT_KILLED, CallsInFlight, no_call
-from .calls import CallState
+from .calls import CallState, not_served
 from .errors import ERRORS
 from .overview import Overview, WorkerState, build_overview
 from .process import CONNECTIONS, ProcessConsole, no_connection, read_machine
@@ -32,22 +35,28 @@ from .rows import (
     KeptError,
     KeptMessages,
     Machine,
+    Machines,
     MessageRow,
     MethodRow,
     MethodSeconds,
+    ProcessReport,
     ServedRow,
     Tick,
 )
 from .views import method_rows, parse_filter, sum_methods
 
+repeats: Repeats = Repeats(logging.getLogger("dragoman"))
+
 T = TypeVar("T")
 
 SOONEST: Final = 0.01
-"""Seconds until a worker is asked again for the answer to a call from the page; each time twice as many."""
+"""Seconds until a process is asked again for the answer to a call from the page; each time twice as many."""
 LATEST: Final = 0.5
 """Seconds between two such questions at most."""
+FAR: Final = 1.0
+"""Seconds between two questions of the feed to processes that are asked over a bus: it carries other things, too."""
 _DIGITS: Final = 20
-"""Characters of the number of a process, and of a call or connection in it."""
+"""Characters of the number of a call or connection in its process."""
 
 snapshot: Callable[[bytes], list[MetricFamily]] = msgspec.json.Decoder(list[MetricFamily]).decode
 """What a worker's report says."""
@@ -126,10 +135,10 @@ class ConsoleSource(Protocol):
         """Make a call of what is served at the path `at`, as this caller; return the answer, None where none is owed.
         `by`: who does it, for the log. RpcError if nothing is served there, or this caller may not call it."""
 
-    async def machine(self) -> list[Machine]:
+    async def machine(self) -> Machines:
         """The processes, that of the console first."""
 
-    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
+    async def tick(self, after: Mapping[str, int]) -> dict[str, Tick]:
         """What has happened in each process since these ticks; in one that is not among them, from now on."""
 
 
@@ -185,36 +194,71 @@ class OwnConsole:
         """What is offered here."""
         return self._process.catalog()
 
-    async def machine(self) -> list[Machine]:
+    async def machine(self) -> Machines:
         """This process."""
-        return [read_machine()]
+        return Machines(processes=[self._process.machine()], missing=[])
 
-    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
-        """What has happened here; the number of this process is 0."""
-        return {0: self._process.tick(after.get(0))}
+    async def tick(self, after: Mapping[str, int]) -> dict[str, Tick]:
+        """What has happened here; the key of this process is ""."""
+        return {"": self._process.tick(after.get(""))}
 
 
-class WorkersConsole:
-    """All workers of a supervisor. The id of a call is that of its process and its own: "4711:7"."""
+class GatheredConsole:
+    """Several processes: the workers of a supervisor, replicas that share a bus, or both. The id of a call is the key
+    of its process and its own: "4711:7".
 
-    def __init__(self, supervisor: Supervisor, sums: Sums) -> None:
-        self._supervisor = supervisor
+    `near`: what is asked directly: this process, or the workers of a supervisor; `sums`: the supervisor's; `far`: what
+    is asked over a bus, once in `FAR` seconds at most for the feed; `me`: the name of this console, for the logs of
+    those.
+    """
+
+    def __init__(
+        self, near: Processes, *, sums: Sums | None = None, far: Processes | None = None, me: str = ""
+    ) -> None:
+        self._near = near
+        self._far = far
+        self._all = [near] if far is None else [near, far]
         self._sums = sums
+        self._me = me
+        self._ticks: dict[str, Tick] = {}
+        """What was last told of those that are far."""
+        self._told = -FAR
+        """When that was, in seconds of the monotonic clock."""
+
+    def __repr__(self) -> str:
+        return f"<GatheredConsole of {self._near!r}{'' if self._far is None else f' and {self._far!r}'}>"
 
     async def look(self, where: bool = False) -> Overview:
         """What goes on in all of them; what ended with a worker stays counted."""
-        found, (families, reports) = await asyncio.gather(self._ask("calls", [where], CallsInFlight), self._sums.read())
-        return build_overview(_merge(found), families, [_worker_state(one, one.pid in found) for one in reports.living])
+        found, (families, reports), (more, replicas) = await asyncio.gather(
+            self._ask("calls", [where], CallsInFlight), self._read_sums(), self._read_replicas()
+        )
+        workers = [_worker_state(one, f"{one.pid}" in found) for one in reports]
+        return build_overview(_merge(found), sum_families([families, more]), [*workers, *replicas])
+
+    async def _read_sums(self) -> tuple[list[MetricFamily], list[Report]]:
+        """Return the metrics of the workers, and what each reported."""
+        if self._sums is None:
+            return [], []
+        families, reports = await self._sums.read()
+        return families, reports.living
+
+    async def _read_replicas(self) -> tuple[list[MetricFamily], list[WorkerState]]:
+        """Return the metrics of those that are no workers here, and the state of each."""
+        asked = self._all if self._sums is None else self._all[1:]
+        found, missing = await self._gather("report", [], ProcessReport, asked)
+        states = [_replica_state(key, one) for key, one in found.items()] + [_missing_state(key) for key in missing]
+        return sum_families([one.families for one in found.values()]), states
 
     async def kill(self, id: str, by: str = BY) -> None:
-        """End a call of the worker that holds it."""
+        """End a call of the process that holds it."""
         await self._order("kill", id, by, no_call(id))
 
     async def timeline(self, filter: str, limit: int, before: float | None) -> list[EndedCall]:
         """What has ended in all of them and fits, the newest first."""
         parse_filter(filter)  # its error is ours
         found = await self._ask("timeline", [filter, limit, before], list[EndedCall])
-        rows = [_row_of(pid, one) for pid, those in found.items() for one in those]
+        rows = [_row_of(key, one) for key, those in found.items() for one in those]
         return sorted(rows, key=lambda one: -one.ended)[:limit]
 
     async def messages(self, filter: str, limit: int, before: float | None) -> KeptMessages | None:
@@ -235,97 +279,142 @@ class WorkersConsole:
     async def errors(self) -> list[KeptError]:
         """The last errors of all of them."""
         found = await self._ask("errors", [], list[KeptError])
-        rows = [replace(one, id=_id_of(pid, one.id)) for pid, those in found.items() for one in those]
+        rows = [replace(one, id=_id_of(key, one.id)) for key, those in found.items() for one in those]
         return sorted(rows, key=lambda one: -one.time)[:ERRORS]
 
     async def connections(self) -> Connections:
         """What is open in all of them."""
         found = await self._ask("connections", [], Connections)
-        rows = [replace(one, id=_id_of(pid, one.id)) for pid, those in found.items() for one in those.connections]
+        rows = [replace(one, id=_id_of(key, one.id)) for key, those in found.items() for one in those.connections]
         more = sum(those.more for those in found.values()) + max(0, len(rows) - CONNECTIONS)
         return Connections(connections=rows[:CONNECTIONS], more=more)
 
     async def end(self, id: str, by: str) -> None:
-        """Begin to end a connection of the worker that has it."""
+        """Begin to end a connection of the process that has it."""
         await self._order("end", id, by, no_connection(id))
 
     async def catalog(self) -> list[Any]:
-        """What they offer: all the same, so it is that of the first that answers."""
-        found = await self._ask("catalog", [], list[Raw])
-        return next(iter(found.values()), [])
+        """What they offer; of what several serve, what the first of them offers."""
+        found: dict[str, Raw] = {}
+        for those in (await self._ask("catalog", [], list[Raw])).values():
+            for one in those:
+                found.setdefault(_named(one).name, one)
+        return list(found.values())
 
     async def services(self) -> list[ServedRow]:
-        """What they serve: all the same, as the catalog."""
+        """What they serve; what several serve is told once."""
         found = await self._ask("services", [], list[ServedRow])
-        return next(iter(found.values()), [])
+        return list(dict.fromkeys(one for those in found.values() for one in those))
 
     async def call(self, at: str, message: bytes, caller: Caller, by: str) -> bytes | None:
-        """Make a call in a worker that is free to take it. It is asked for the answer again and again, since a worker
-        answers its supervisor at once; when the caller is gone, the call is dropped."""
+        """Make a call in a process that serves this and answers, one that is near if there is one. It is asked for the
+        answer again and again, since a process answers a console at once; when the caller is gone, the call is
+        dropped."""
         identity = None if caller.identity is None else replace(caller.identity, credential=None)
-        params = [at, message.decode(errors="replace"), caller.remote, identity, by]
+        params = [at, message.decode(errors="replace"), caller.remote, identity, self._sign(by)]
         free = await self._ask("services", [], list[ServedRow])
         if not free:
-            raise RpcError.of(NOT_KILLED, "no worker answers now; try it again")
-        pid = next(iter(free))
-        ticket = await self._ask_one(pid, "begin_call", params, int)
+            raise RpcError.of(NOT_KILLED, "no process answers now; try it again")
+        key = next((key for key, those in free.items() if any(one.path == at for one in those)), None)
+        if key is None:
+            raise not_served(at)
+        ticket = await self._ask_one(key, "begin_call", params, int)
         pause = SOONEST
         try:
-            while not (state := await self._ask_one(pid, "call_state", [ticket], CallState)).done:
+            while not (state := await self._ask_one(key, "call_state", [ticket], CallState)).done:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LATEST)
             return None if state.answer is UNSET else bytes(state.answer)
         finally:
-            await asyncio.shield(self._ask("end_call", [ticket], bool, pid))
+            await asyncio.shield(self._query(_request("end_call", [ticket]), key))
 
-    async def machine(self) -> list[Machine]:
-        """The supervisor, and its workers."""
-        found = await self._ask("machine", [], Machine)
-        return [read_machine(), *found.values()]
+    async def machine(self) -> Machines:
+        """The processes; with workers their supervisor first."""
+        found, missing = await self._gather("machine", [], Machine, self._all)
+        rows = [replace(one, key=key) for key, one in found.items()]
+        return Machines(processes=rows if self._sums is None else [read_machine(), *rows], missing=missing)
 
-    async def tick(self, after: Mapping[int, int]) -> dict[int, Tick]:
-        """What has happened in each of them."""
-        found = await self._ask("tick", [{f"{pid}": seq for pid, seq in after.items()}], Tick)
+    async def tick(self, after: Mapping[str, int]) -> dict[str, Tick]:
+        """What has happened in each of them. Those that are far are asked once in `FAR` seconds; meanwhile nothing has
+        happened there."""
+        if self._far is None:
+            return await self._tick(after, self._near)
+        if monotonic() - self._told < FAR:
+            self._ticks = {key: replace(one, rows=[], missed=0) for key, one in self._ticks.items()}
+            return {**await self._tick(after, self._near), **self._ticks}
+        near, self._ticks = await asyncio.gather(self._tick(after, self._near), self._tick(after, self._far))
+        self._told = monotonic()
+        return {**near, **self._ticks}
+
+    async def _tick(self, after: Mapping[str, int], asked: Processes) -> dict[str, Tick]:
+        found, _ = await self._gather("tick", [after], Tick, [asked])
         return {
-            pid: replace(
+            key: replace(
                 tick,
-                calls=[replace(one, id=f"{pid}:{one.id}", worker=pid) for one in tick.calls],
-                rows=[_row_of(pid, one) for one in tick.rows],
+                calls=[replace(one, id=f"{key}:{one.id}", worker=key) for one in tick.calls],
+                rows=[_row_of(key, one) for one in tick.rows],
             )
-            for pid, tick in found.items()
+            for key, tick in found.items()
         }
 
-    async def _ask(self, method: str, params: list[Any], kind: type[T], pid: int | None = None) -> dict[int, T]:
-        """Return what the workers answer, without those that do not, by process id."""
-        answers = await self._supervisor.query(_request(method, params), pid)
-        found = {pid: _answer(text).result for pid, text in answers.items()}
-        return {pid: msgspec.json.decode(one, type=kind) for pid, one in found.items() if one is not UNSET}
+    async def _query(self, message: bytes, key: str) -> dict[str, bytes]:
+        """Ask the process with that key."""
+        found = await self._near.query(message, key)
+        return found or ({} if self._far is None else await self._far.query(message, key))
 
-    async def _ask_one(self, pid: int, method: str, params: list[Any], kind: type[T]) -> T:
-        """Return what a worker answers. Raises its error, or one for a worker that does not answer."""
-        answers = await self._supervisor.query(_request(method, params), pid)
-        if pid not in answers:
-            raise RpcError.of(NOT_KILLED, f"worker {pid} does not answer")
-        answer = _answer(answers[pid])
-        if isinstance(answer.error, ErrorObject):
-            raise RpcError.of(answer.error.code, answer.error.message)
-        return msgspec.json.decode(answer.result or b"null", type=kind)
+    async def _ask(self, method: str, params: list[Any], kind: type[T]) -> dict[str, T]:
+        """Return what the processes answer, those that are near first, by key."""
+        return (await self._gather(method, params, kind, self._all))[0]
+
+    async def _gather(
+        self, method: str, params: list[Any], kind: type[T], asked: Sequence[Processes]
+    ) -> tuple[dict[str, T], list[str]]:
+        """Return what processes answer, and the keys of those that do not."""
+        message = _request(method, params)
+        answers = [pair for one in await asyncio.gather(*(one.query(message) for one in asked)) for pair in one.items()]
+        read = {key: _read(key, text, kind) for key, text in answers if text}
+        told = {key: one for key, one in read.items() if one is not None}
+        return told, [key for key, _ in answers if key not in told]
+
+    async def _ask_one(self, key: str, method: str, params: list[Any], kind: type[T]) -> T:
+        """Return what a process answers. Raises its error, or one for a process that does not answer."""
+        answer = (await self._query(_request(method, params), key)).get(key)
+        if not answer:
+            raise _silent(key)
+        if isinstance(error := _parse(key, answer).error, ErrorObject):
+            raise RpcError.of(error.code, error.message)
+        if (found := _read(key, answer, kind)) is None:
+            raise _silent(key)
+        return found
 
     async def _order(self, method: str, id: str, by: str, none: RpcError) -> None:
-        """Have the worker whose id it is do something. Raises its error, or `none` where there is no such worker."""
-        pid, colon, own = id.partition(":")
-        if not colon or not (pid.isascii() and pid.isdigit()) or len(pid) > _DIGITS:
+        """Have the process whose id it is do something. Raises its error, or `none` where there is no such process."""
+        key, colon, own = id.partition(":")
+        if not colon or not key:
             raise none
         own = own[:_DIGITS]
-        answers = await self._supervisor.query(_request(method, [own, by]), int(pid))
-        if not answers:
+        answers = await self._query(_request(method, [own, self._sign(by)]), key)
+        if key not in answers:
             raise none
-        if isinstance(error := _answer(answers[int(pid)]).error, ErrorObject):
+        if not answers[key]:
+            raise _silent(key)
+        if isinstance(error := _parse(key, answers[key]).error, ErrorObject):
             raise RpcError.of(error.code, error.message.replace(f" {own} ", f" {id} "))
+
+    def _sign(self, by: str) -> str:
+        """Return who does something, with the console at which it was done where logs elsewhere tell it."""
+        return f"{by}, in the console of {self._me}" if self._me else by
+
+
+class _Named(Struct):
+    name: str = ""
+
+
+_named = msgspec.json.Decoder(_Named).decode
 
 
 class _Answer(Struct):
-    """What a worker answers."""
+    """What a process answers."""
 
     result: Raw | UnsetType = UNSET
     error: ErrorObject | UnsetType = UNSET
@@ -334,30 +423,75 @@ class _Answer(Struct):
 _answer = msgspec.json.Decoder(_Answer).decode
 
 
+def _parse(key: str, answer: bytes) -> _Answer:
+    """Return what a process answers; an error for what another version may say."""
+    try:
+        return _answer(answer)
+    except msgspec.MsgspecError as error:
+        repeats.warning(_UNREADABLE, key, error)
+        return _Answer(error=ErrorObject(NOT_KILLED, f"what process {key} says cannot be read"))
+
+
+def _read(key: str, answer: bytes, kind: type[T]) -> T | None:
+    """Return the result that a process answers; None for an error, and for what another version may say."""
+    try:
+        result = _parse(key, answer).result
+        return None if isinstance(result, UnsetType) else msgspec.json.decode(result, type=kind)
+    except msgspec.MsgspecError as error:
+        repeats.warning(_UNREADABLE, key, error)
+        return None
+
+
+_UNREADABLE: Final = "the console cannot read what the process %s says: %s"
+
+
 def _request(method: str, params: list[Any]) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params, "id": 1})
 
 
-def _id_of(pid: int, id: str) -> str:
-    return f"{pid}:{id}" if id else ""
+def _silent(key: str) -> RpcError:
+    return RpcError.of(NOT_KILLED, f"process {key} does not answer")
 
 
-def _row_of(pid: int, row: EndedCall) -> EndedCall:
-    return replace(row, id=_id_of(pid, row.id), parent=_id_of(pid, row.parent))
+def _id_of(key: str, id: str) -> str:
+    return f"{key}:{id}" if id else ""
 
 
-def _merge(found: Mapping[int, CallsInFlight]) -> CallsInFlight:
-    """The calls of all workers, oldest first, as many as of one process."""
-    calls = [replace(one, id=f"{pid}:{one.id}", worker=pid) for pid, held in found.items() for one in held.calls]
+def _row_of(key: str, row: EndedCall) -> EndedCall:
+    return replace(row, id=_id_of(key, row.id), parent=_id_of(key, row.parent))
+
+
+def _merge(found: Mapping[str, CallsInFlight]) -> CallsInFlight:
+    """The calls of all processes, oldest first, as many as of one process."""
+    calls = [replace(one, id=f"{key}:{one.id}", worker=key) for key, held in found.items() for one in held.calls]
     calls.sort(key=lambda one: -one.age)
     more = sum(held.more for held in found.values()) + max(0, len(calls) - CALLS)
     return CallsInFlight(calls[:CALLS], more)
 
 
+_TOTALS: Final = {
+    "channels": "channels",
+    "sessions": "sessions",
+    "in_flight": "calls_in_flight",
+    "waiting": "calls_waiting",
+    "ended": "calls_total",
+}
+"""What of a `WorkerState` is the sum of which metric."""
+
+
+def _totals(families: Iterable[MetricFamily]) -> dict[str, float]:
+    totals = {family.name.removeprefix(PREFIX): sum(one.total for one in family.samples) for family in families}
+    return {member: totals.get(name, 0.0) for member, name in _TOTALS.items()}
+
+
 def _worker_state(one: Report, answers: bool) -> WorkerState:
-    families: Iterable[MetricFamily] = snapshot(one.text) if one.text else ()
-    totals = {family.name.removeprefix(PREFIX): sum(s.total for s in family.samples) for family in families}
-    names = ("channels", "sessions", "calls_in_flight", "calls_waiting", "calls_total")
-    return WorkerState(
-        one.number, one.pid, round(one.age, 1), one.state, answers, *(totals.get(name, 0.0) for name in names)
-    )
+    totals = _totals(snapshot(one.text) if one.text else ())
+    return WorkerState(one.number, one.pid, round(one.age, 1), one.state, answers, key=f"{one.pid}", **totals)
+
+
+def _replica_state(key: str, one: ProcessReport) -> WorkerState:
+    return WorkerState(0, one.pid, one.age, "serving", True, key=key, **_totals(one.families))
+
+
+def _missing_state(key: str) -> WorkerState:
+    return WorkerState(0, 0, 0.0, "missing", False, key=key, **_totals(()))

@@ -45,8 +45,9 @@ class Served(Struct, frozen=True):
 
 
 class WorkerState(Struct, frozen=True):
-    """A worker process. `age`: seconds since it listens; `answers`: False of one whose loop is blocked, of which the
-    last numbers are shown; `ended`: its calls that have ended."""
+    """A worker process, or a replica. `number`: of a worker, 0 of others; `age`: seconds since it listens; `answers`:
+    False of a worker whose loop is blocked, of which the last numbers are shown, and of a replica that is missing;
+    `ended`: its calls that have ended."""
 
     number: int
     pid: int
@@ -58,11 +59,13 @@ class WorkerState(Struct, frozen=True):
     in_flight: float
     waiting: float
     ended: float
+    key: str = ""
+    """The beginning of its ids."""
 
 
 class Overview(Struct, frozen=True):
     """What goes on at one moment. `more`: calls in flight that are not listed; `figures`: sums of all gauges by name;
-    `workers`: empty where one process serves by itself."""
+    `workers`: and replicas; empty where one process serves by itself."""
 
     calls: list[CallInFlight]
     more: int

@@ -1,6 +1,6 @@
 """What the console knows of one process, and does in it: all of it is synchronous, on the loop that serves.
 
-`worker_service` answers a supervisor that asks for it over a control pipe.
+`worker_service` answers a supervisor that asks for it over a control pipe, and the consoles of others that share a bus.
 """
 
 from __future__ import annotations
@@ -8,19 +8,26 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any, Final, Protocol, runtime_checkable
+from time import monotonic, time
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import asdict, replace
 
 from ..channel import Caller, Identity, Servable
 from ..jsonrpc.errors import RpcError
-from ..observer import Connection, HasConnections
+from ..jsonrpc.limits import SERVER
+from ..net.urls import mask_url
+from ..observer import Connection, HasConnections, Measured
+from ..rpc.loop_watch import loop_lag
 from ..rpc.service import Service
+from ..telemetry.metrics import Metrics
 from ..telemetry.process import process_families
 from ..web import kind_of
 from .board import LONGEST, NOT_KILLED, log_act
@@ -28,7 +35,19 @@ from .calls import SCHEME, OperatorCalls
 from .errors import ERRORS
 from .messages import Messages
 from .recorder import Recorder
-from .rows import Connections, EndedCall, KeptError, KeptMessages, Machine, MethodSeconds, ServedRow, Tick
+from .rows import (
+    Connections,
+    EndedCall,
+    KeptError,
+    KeptMessages,
+    LimitRow,
+    Machine,
+    MeasuredRow,
+    MethodSeconds,
+    ProcessReport,
+    ServedRow,
+    Tick,
+)
 from .views import encode, parse_filter, pick_messages
 
 ROWS: Final = 1_000
@@ -51,18 +70,28 @@ class Describes(Protocol):
         """Return its methods, or tools, prompts and resources, as values for JSON."""
 
 
+Sources: TypeAlias = Callable[[], Iterable[tuple[object, Mapping[str, str]]]]
+"""Returns what may have numbers for metrics, each with its labels."""
+
+
 class ProcessConsole:
-    """One process. `served`: what is served in it now, by path; `messages`: those that have passed, if they are
-    kept."""
+    """One process. `served`: what is served in it now, by path; `sources`: what may have numbers; `messages`: those
+    that have passed, if they are kept."""
 
     def __init__(
-        self, recorder: Recorder, served: Callable[[], Mapping[str, object]], messages: Messages | None = None
+        self,
+        recorder: Recorder,
+        served: Callable[[], Mapping[str, object]],
+        sources: Sources = lambda: (),
+        messages: Messages | None = None,
     ) -> None:
         self.recorder: Recorder = recorder
         self._messages = messages
         self.calls: OperatorCalls = OperatorCalls(served)
         """The calls that are made from the page."""
         self._served = served
+        self._sources = sources
+        self._began = monotonic()
 
     def timeline(self, filter: str = "", limit: int = 200, before: float | None = None) -> list[EndedCall]:
         """Return the rows that fit, the newest first. `before`: only those that ended before this time. Raises
@@ -139,6 +168,36 @@ class ProcessConsole:
             missed=shown - begin,
         )
 
+    def report(self, metrics: Metrics) -> ProcessReport:
+        """Return the metrics of this process, for the consoles of others."""
+        age = round(monotonic() - self._began, 1)
+        return ProcessReport(pid=os.getpid(), age=age, families=metrics.snapshot())
+
+    def machine(self) -> Machine:
+        """Return what is known of this process, of the limits of what it serves, and of what counts in it."""
+        measures = [
+            MeasuredRow(
+                labels=dict(labels),
+                url=mask_url(getattr(source, "url", "")),
+                values={name: float(value) for name, value in source.measures().items()},
+            )
+            for source, labels in self._sources()
+            if isinstance(source, Measured)
+        ]
+        return replace(read_machine(), limits=self._limits(), measures=measures)
+
+    def _limits(self) -> list[LimitRow]:
+        """Return the limits of each served object, or once those of all."""
+        found = {one.name: one.limits for one in self._once() if isinstance(one, Servable)}
+        if len(set(found.values())) == 1:
+            found = {"": next(iter(found.values()))}
+        default = asdict(SERVER)
+        return [
+            LimitRow(service=service, name=name, value=value, given=value != default[name])
+            for service, limits in found.items()
+            for name, value in asdict(limits).items()
+        ]
+
 
 def read_machine() -> Machine:
     """Return what is known of this process; on a running loop."""
@@ -149,13 +208,16 @@ def read_machine() -> Machine:
     }
     loop = asyncio.get_running_loop()
     return Machine(
+        host=socket.gethostname(),
         pid=os.getpid(),
+        uptime=round(max(0.0, time() - process["start_time_seconds"]), 1),
         version=sys.modules["dragoman"].__version__,
         python=platform.python_version(),
         platform=platform.platform(),
         loop=f"{type(loop).__module__}.{type(loop).__qualname__}",
         tasks=len(asyncio.all_tasks()),
         threads=threading.active_count(),
+        lag=round(loop_lag(loop) or 0.0, 6),
         process=process,
     )
 
@@ -165,8 +227,8 @@ def no_connection(id: str) -> RpcError:
     return RpcError.of(NOT_KILLED, f"no connection {id[:LONGEST]} is open that can be ended by itself")
 
 
-def worker_service(console: ProcessConsole) -> Service:
-    """Return what a worker answers its supervisor."""
+def worker_service(console: ProcessConsole, metrics: Metrics, key: str) -> Service:
+    """Return what a process answers a supervisor, and the consoles of others. `key`: how these name it."""
     service = Service("admin")
     board, operator = console.recorder.board, console.calls
 
@@ -218,10 +280,17 @@ def worker_service(console: ProcessConsole) -> Service:
 
     @service.method(inline=True)
     def tick(after: dict[str, int]) -> Raw:
-        return Raw(encode(console.tick(after.get(f"{os.getpid()}"))))
+        return Raw(encode(console.tick(after.get(key))))
+
+    @service.method(inline=True)
+    def report() -> Raw:
+        return Raw(encode(console.report(metrics)))
+
+    @service.method(inline=True)
+    def machine() -> Raw:
+        return Raw(encode(console.machine()))
 
     service.method(inline=True, name="end")(console.end)
-    service.method(inline=True, name="machine")(read_machine)
     return service
 
 

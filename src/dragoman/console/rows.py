@@ -1,4 +1,5 @@
-"""What the console keeps of a call that has ended, of an error, and of a method's seconds: values for JSON."""
+"""What the console keeps of a call that has ended, of an error, and of a method's seconds, and what it says of a
+process: values for JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from ..observer import Connection, Direction, Kind
+from ..telemetry.figures import MetricFamily
 from .board import CallInFlight
 
 TOOL_ERROR: Final = "tool_error"
@@ -21,7 +23,7 @@ class EndedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     """Its place among those that have ended in its process; it grows."""
     id: str
-    """The id that it had among the calls in flight; with workers "PID:NUMBER"."""
+    """The id that it had among the calls in flight; with several processes "KEY:NUMBER"."""
     parent: str = ""
     """The id of the call that it goes on with, or whose handler sent it; "" without one."""
     time: float
@@ -153,18 +155,60 @@ class MethodRow(Struct, frozen=True, kw_only=True):
     errors: list[int]
 
 
-class Machine(Struct, frozen=True, kw_only=True):
-    """A process. `tasks`, `threads`: how many it has; `process`: what the system knows of it, under the names of the
-    metrics without "process_"."""
+class LimitRow(Struct, frozen=True, kw_only=True):
+    """A limit in force. `value`: None: there is none; `given`: whether it differs from the default."""
 
+    service: str
+    """The name of what is served under it; "" where all that is served here has the same."""
+    name: str
+    value: float | None
+    given: bool
+
+
+class MeasuredRow(Struct, frozen=True, kw_only=True):
+    """What something counts: a served object, a listener, a broker's listener, the bus. `labels`: as in the metrics;
+    `url`: without secrets, "" of what has none; `values`: its numbers by the names of metrics."""
+
+    labels: dict[str, str]
+    url: str
+    values: dict[str, float]
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """A process. `key`: the beginning of its ids, "" where they have none; `uptime`: seconds since it was started;
+    `tasks`, `threads`: how many it has; `lag`: seconds that its loop took for the last thing that the watch of loops
+    asked of it; `process`: what the system knows of it, under the names of the metrics without
+    "process_"."""
+
+    key: str = ""
+    host: str
     pid: int
+    uptime: float
     version: str
     python: str
     platform: str
     loop: str
     tasks: int
     threads: int
+    lag: float = 0.0
     process: dict[str, float]
+    limits: list[LimitRow] = []
+    measures: list[MeasuredRow] = []
+
+
+class Machines(Struct, frozen=True, kw_only=True):
+    """The processes. `missing`: the keys of those that are known and did not answer in time."""
+
+    processes: list[Machine]
+    missing: list[str]
+
+
+class ProcessReport(Struct, frozen=True, kw_only=True):
+    """What a process reports to the consoles of others. `age`: seconds since it serves; `families`: its metrics."""
+
+    pid: int
+    age: float
+    families: list[MetricFamily]
 
 
 class Tick(Struct, frozen=True, kw_only=True):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
+from ..bus.contract import Bus
+from ..bus.sealed import is_closed
 from ..observer import Observer
 from ..rpc.service import Service
 from ..telemetry.metrics import Metrics
-from .gathering import OwnConsole, report
+from .asking import OwnProcess
+from .gathering import ConsoleSource, GatheredConsole, OwnConsole, report
 from .messages import Messages
-from .process import ProcessConsole, worker_service
+from .process import ProcessConsole, Sources, worker_service
 from .recorder import Recorder
+from .replicas import AnsweringReplica, Replicas, may_share, new_key
 
 
 class Watching:
@@ -29,17 +35,56 @@ class Watching:
         self.observers: list[Observer] = [*observers, *new]
         """All observers, with these."""
 
-    def source(self, served: Callable[[], Mapping[str, object]]) -> OwnConsole:
-        """Return what the console shows of this process. `served`: returns what is served now, by path."""
-        return OwnConsole(self._process(served), self.metrics)
+    def source(self, served: Callable[[], Mapping[str, object]], sources: Sources = lambda: ()) -> OwnConsole:
+        """Return what the console shows of this process. `served`: returns what is served now, by path; `sources`: what
+        may have numbers for metrics, with labels."""
+        return OwnConsole(self._process(served, sources), self.metrics)
 
     def report(self) -> bytes:
         """Return the metrics of this process, a worker, for its supervisor."""
         return report(self.metrics)
 
-    def service(self, served: Callable[[], Mapping[str, object]]) -> Service:
+    def service(self, served: Callable[[], Mapping[str, object]], sources: Sources = lambda: ()) -> Service:
         """Return what this process, a worker, answers its supervisor."""
-        return worker_service(self._process(served))
+        return worker_service(self._process(served, sources), self.metrics, f"{os.getpid()}")
 
-    def _process(self, served: Callable[[], Mapping[str, object]]) -> ProcessConsole:
-        return ProcessConsole(self.recorder, served, self._messages)
+    def _process(self, served: Callable[[], Mapping[str, object]], sources: Sources) -> ProcessConsole:
+        return ProcessConsole(self.recorder, served, sources, self._messages)
+
+    @asynccontextmanager
+    async def answering(
+        self, bus: Bus, group: str, served: Callable[[], Mapping[str, object]], sources: Sources = lambda: ()
+    ) -> AsyncIterator[None]:
+        """Answer the consoles of others that share a bus while the block runs, as a worker of that group. Raises
+        BusLost."""
+        if not is_closed(bus):  # the supervisor's console tells what is missing
+            yield
+            return
+        key = new_key()
+        service = worker_service(self._process(served, sources), self.metrics, key)
+        replica = await AnsweringReplica.open(bus, key, group, service)
+        try:
+            yield
+        finally:
+            await replica.close()
+
+    @asynccontextmanager
+    async def shared(
+        self, bus: Bus | None, served: Callable[[], Mapping[str, object]], sources: Sources = lambda: ()
+    ) -> AsyncIterator[ConsoleSource]:
+        """Return what the console shows of this process, and of all that share its bus, while the block runs; meanwhile
+        answer the consoles of those. Raises BusLost."""
+        if bus is None or not may_share(bus):
+            yield self.source(served, sources)
+            return
+        key = new_key()
+        service = worker_service(self._process(served, sources), self.metrics, key)
+        replica = await AnsweringReplica.open(bus, key, key, service)
+        try:
+            others = await Replicas.open(bus, key, key)
+            try:
+                yield GatheredConsole(OwnProcess(key, service), far=others, me=key)
+            finally:
+                await others.close()
+        finally:
+            await replica.close()

@@ -162,6 +162,8 @@ class Supervisor:
         say: Say,
         may_reload: Callable[[], bool] | None = None,
     ) -> None:
+        self.group: str = secrets.token_hex(8)
+        """The name of its workers, by which what they share knows them from those of other supervisors."""
         self._command = list(command)
         self._sockets = sockets
         self._env = env
@@ -347,6 +349,7 @@ class Supervisor:
             supervisor=os.getpid(),
             load_board=self._load_board.fileno(),
             announce=number == 1 and not self._announced,
+            group=self.group,
             sockets=sockets,
         )
         descriptors = [

@@ -46,13 +46,14 @@ class WorkerSpec(Struct, frozen=True):
     """What the supervisor passes to a worker. `pipe`: the descriptor of the control pipe; `sockets`: as
     `Options.sockets`; `announce`: whether this worker prints what is served and where; `supervisor`: the supervisor's
     process id; `load_board`: the descriptor of the shared memory with each worker's number of channels, see
-    `net.accept`."""
+    `net.accept`; `group`: the name of all workers of that supervisor, which others do not have."""
 
     number: int
     pipe: int
     supervisor: int
     load_board: int
     announce: bool = False
+    group: str = ""
     sockets: dict[str, list[int]] = field(default_factory=dict)
 
 

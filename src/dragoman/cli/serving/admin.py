@@ -26,7 +26,7 @@ from ...console import (
     ConsoleSource,
     EndedCall,
     KeptError,
-    Machine,
+    Machines,
     MethodRow,
     Overview,
 )
@@ -145,8 +145,8 @@ def admin_service(source: ConsoleSource) -> Service:
         await source.end(id, BY)
 
     @service.method
-    async def machine() -> list[Machine]:
-        """The processes."""
+    async def machine() -> Machines:
+        """The processes, and which are missing."""
         return await source.machine()
 
     return service

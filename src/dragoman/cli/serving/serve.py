@@ -309,7 +309,7 @@ def _tell_supervisor(serving: Serving, watched: Watched) -> None:
     if watched.metrics is not None:
         serving.report = partial(report, watched.metrics)
     if watched.watching is not None:
-        serving.answer = watched.watching.service(lambda: serving.served).answer
+        serving.answer = watched.watching.service(lambda: serving.served, serving.sources).answer
 
 
 async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:
@@ -322,7 +322,7 @@ def _figures(serving: Serving, watched: Watched, options: ServeOptions) -> Abstr
     """The metrics and the socket of `--admin`, if there are such options; those of workers are their supervisor's."""
     if serving.employment is not None or watched.metrics is None:
         return nullcontext()
-    source = None if watched.watching is None else watched.watching.source(lambda: serving.served)
+    source = None if watched.watching is None else watched.watching.source(lambda: serving.served, serving.sources)
     return places_beside(options, watched.metrics.text, source)
 
 

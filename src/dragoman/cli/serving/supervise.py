@@ -11,7 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from ...console import ConsoleSource, Sums, WorkersConsole, open_console, read_place
+from ...console import (
+    ConsoleSource,
+    GatheredConsole,
+    Sums,
+    WorkerProcesses,
+    ask_replicas,
+    open_console,
+    read_place,
+)
 from ...workers.supervisor import Supervisor, run_workers
 from ..lines import tell
 from .admin import admin, endpoint_of
@@ -30,11 +38,17 @@ async def supervise(
         if grave or not options.quiet:
             tell(text, "warning" if grave else "info")
 
+    bus = options.bus or os.environ.get("DRAGOMAN_BUS") or None
+
     @asynccontextmanager
     async def beside(supervisor: Supervisor) -> AsyncIterator[None]:
-        sums = Sums(supervisor)
-        source = WorkersConsole(supervisor, sums)
-        async with places_beside(options, sums.text, source), AsyncExitStack() as opened:
+        async with AsyncExitStack() as opened:
+            sums, far = Sums(supervisor), None
+            if bus is not None and options.console is not None:
+                far = await opened.enter_async_context(ask_replicas(bus, supervisor.group))
+            workers, me = WorkerProcesses(supervisor), "" if far is None else far.me
+            source = GatheredConsole(workers, sums=sums, far=far, me=me)
+            await opened.enter_async_context(places_beside(options, sums.text, source))
             if options.console is not None:
                 place, tls, auth = read_place(options.console, "--console"), options.tls(), options.auth()
                 name = " ".join(urls)
@@ -51,7 +65,7 @@ async def supervise(
         [sys.executable, *(["-B"] if options.reload else []), "-m", "dragoman", *sys.argv[1:]],
         urls,
         workers=workers,
-        bus=options.bus or os.environ.get("DRAGOMAN_BUS") or None,
+        bus=bus,
         changes=found,
         may_reload=may_reload,
         say=log_line,

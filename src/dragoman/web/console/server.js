@@ -52,12 +52,12 @@ const KNOWN = {
 function Process({ one: { pid, version, python, platform, loop, tasks, threads, process = {}, ...rest } }) {
   const known = Object.entries(KNOWN).map(([name, [title, words]]) => [title, process[name] !== undefined && words(process[name])]);
   const others = Object.fromEntries(Object.entries(process).filter(([name]) => !KNOWN[name]));
-  return html`<section class="card"><h2>Process ${short(pid, 20)}</h2>${facts([["dragoman", short(version, 60)], ["Python", short(python, 60)], ["Event loop", short(loop, 100)], ["System", short(platform, 200)], ["Tasks", short(tasks, 20)], ["Threads", short(threads, 20)], ...known])}<${Rest} of=${{ ...others, ...rest }} /></section>`;
+  return html`<section class="card"><h2>Process ${short(rest.key || pid, 40)}</h2>${facts([["dragoman", short(version, 60)], ["Python", short(python, 60)], ["Event loop", short(loop, 100)], ["System", short(platform, 200)], ["Tasks", short(tasks, 20)], ["Threads", short(threads, 20)], ...known])}<${Rest} of=${{ ...others, ...rest }} /></section>`;
 }
 
 const WORKERS = [
-  ["Worker", (one) => short(one.number, 20)],
-  ["Process", (one) => short(one.pid, 20), "number"],
+  ["Worker", (one) => one.number || "–"],
+  ["Process", (one) => short(one.key || one.pid, 40), "number"],
   ["State", (one) => html`${short(one.state, 30)}${one.answers === false && html` <span class="fault">✖ its loop is blocked</span>`}`],
   ["Age", (one) => seconds(one.age), "number"],
   ["Channels", (one) => number(one.channels), "number"],
@@ -73,7 +73,7 @@ function Machine() {
   const { workers = [], services = [], figures = {} } = seen ?? {};
   return view(html`<h1>Machine</h1>${wrong && fault(wrong)}${!found && note("◌ Looking…")}
   ${workers.length > 0 && html`<h2>Workers</h2>${plain("Workers", WORKERS, workers)}`}
-  <div class="cards">${list(processes).map((one) => html`<${Process} key=${one.pid} one=${one} />`)}</div>
+  <div class="cards">${list(processes).map((one) => html`<${Process} key=${one.key + one.pid} one=${one} />`)}</div>
   <${Rest} of=${rest} />
   <${Rest} of=${{ services: services.map(({ wait_p95, ...one }) => ({ ...one, "95 % wait at most": millis(wait_p95 * 1000) })) }} />
   <div class="figures"><${Rest} of=${{ figures: Object.fromEntries(Object.entries(figures).map(([name, value]) => [name.replace("dragoman_", ""), value])) }} /></div>`);
