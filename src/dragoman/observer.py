@@ -275,6 +275,10 @@ class Connection(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The name of the MCP session, as in `Observation.session`."""
     about: str = ""
     """The revision of a session; the members of the filter of a subscription."""
+    client: str = ""
+    """The name and version that a client of MCP gave to itself."""
+    age: float | None = None
+    """Seconds since it was opened."""
     in_flight: int = 0
     """Its calls that are in flight."""
     lag: int = 0

@@ -44,16 +44,17 @@ class Ends(Struct, eq=False):
 
     async def send(self, raw: bytes) -> Answer:
         """Send these bytes on a connection of their own; return the answer."""
+        return (await self.send_all(raw))[0]
+
+    async def send_all(self, *requests: bytes) -> list[Answer]:
+        """Send these requests on one connection, each after the answer to the one before; return the answers."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
-            writer.write(raw)
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            headers: dict[str, list[str]] = {}
-            for line in head[1:-2]:
-                name, _, value = line.partition(": ")
-                headers.setdefault(name.lower(), []).append(value)
-            length = int(headers.get("content-length", ["0"])[0])
-            return Answer(int(head[0].split()[1]), headers, await reader.readexactly(length))
+            found = []
+            for raw in requests:
+                writer.write(raw)
+                found.append(await read_answer(reader, bodiless=raw.startswith(b"HEAD ")))
+            return found
         finally:
             writer.close()
 
@@ -81,10 +82,27 @@ class Ends(Struct, eq=False):
         return {one["id"]: one["error"] for one in answer.json["done"]}
 
 
+async def read_answer(reader: asyncio.StreamReader, *, bodiless: bool = False) -> Answer:
+    """Read an answer behind any interim ones. `bodiless`: it answers a HEAD. The body of one without a length, as of
+    the feed, is left unread."""
+    status = 100
+    while status == 100:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        status = int(head[0].split()[1])
+    headers: dict[str, list[str]] = {}
+    for line in head[1:-2]:
+        name, _, value = line.partition(": ")
+        headers.setdefault(name.lower(), []).append(value)
+    length = 0 if bodiless else int(headers.get("content-length", ["0"])[0])
+    return Answer(status, headers, await reader.readexactly(length))
+
+
 @asynccontextmanager
-async def with_console(served: Any, urls: str | Sequence[str] = "tcp://127.0.0.1:0") -> AsyncIterator[Ends]:
-    """Serve it, and its console."""
-    watching, secret = Watching(), new_secret()
+async def with_console(
+    served: Any, urls: str | Sequence[str] = "tcp://127.0.0.1:0", *, messages: bool = False
+) -> AsyncIterator[Ends]:
+    """Serve it, and its console. `messages`: which keeps the messages."""
+    watching, secret = Watching(messages=messages), new_secret()
     async with serve(served, urls=urls, observers=watching.observers) as serving:
         console = Console(watching.source(lambda: serving.served), secret=secret)
         async with listening(console) as port:

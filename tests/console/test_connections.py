@@ -36,6 +36,7 @@ async def test_a_channel_is_listed_and_ended(caplog: pytest.LogCaptureFixture) -
         await until(lambda: len(ends.recorder.board) == 1)
         found = (await ends.get("/api/connections"))["connections"]
         assert [(one["kind"], one["service"], one["wire"]) for one in found] == [("channel", "s", "tcp")] * 2
+        assert all(0 <= one["age"] < 300 for one in found)
         (busy,) = [one for one in found if one.get("in_flight")]
         assert busy["in_flight"] == 1
         assert await ends.post("/api/end", busy["id"], "4711") == {
@@ -56,12 +57,16 @@ async def test_a_session_is_listed_once(revision: str) -> None:
     app = Server("app")
     async with (
         with_console(app, "http://127.0.0.1:0/mcp") as ends,
-        Client(ends.serving.urls[0], revision=revision) as client,
+        Client(ends.serving.urls[0], revision=revision, name="desk", version="7") as client,
     ):
         await client.list_tools()
 
         async def sessions() -> list[str]:
             found = (await ends.get("/api/connections"))["connections"]
+            for one in found:
+                if one["kind"] == "session":
+                    assert (one["client"], one["about"]) == ("desk 7", revision)
+                    assert 0 <= one["age"] < 300
             return [one["id"] for one in found if one["kind"] != "stream"]
 
         (id,) = await sessions()

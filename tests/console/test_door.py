@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -91,11 +89,7 @@ async def test_whom_it_answers(target: str) -> None:
             given = {one: filled(ends, value) for one, value in headers.items()}
             answer = await ends.send(ends.request(target, method, body, given))
             assert answer.status == status, name
-            if "content-security-policy" in answer.headers:
-                check_headers(answer.headers)
-            else:  # the listener has refused it before
-                assert status in (400, 403, 421)
-                assert "error" in answer.json
+            check_headers(answer.headers)
             if status == 401:
                 assert answer.headers["www-authenticate"] == ['Bearer realm="dragoman console"']
             assert ends.secret.encode() not in answer.body
@@ -251,17 +245,3 @@ async def test_scopes_where_callers_have_an_identity() -> None:
             assert (await ends.send(ends.request("/api/stop", "POST", b'{"ids":[]}'))).status == stop
             nobody = await ends.send(ends.request("/api/now", headers={"Authorization": None}))
             assert nobody.status == 401
-
-
-async def test_it_answers_no_calls() -> None:
-    """Not even on the address where it is served."""
-    async with with_console(Service("s")) as ends:
-        reader, writer = await asyncio.open_connection("127.0.0.1", ends.port)
-        writer.write(
-            f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{ends.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
-        )
-        received = await reader.read()  # to its end: an upgrade gets a close frame and nothing else
-        _, _, frames = received.partition(b"\r\n\r\n")
-        assert frames[:1] in (b"", b"\x88")
-        writer.close()

@@ -142,7 +142,9 @@ async def test_they_are_one_picture_in_each_console(bus: str) -> None:
             assert [group["count"] for group in errors["groups"]] == [2]
             timeline = (await ends.get("/api/timeline?q=method:fail"))["rows"]
             assert {row["id"].partition(":")[0] for row in timeline} == keys
-            assert (await ends.get("/api/services"))["services"] == [{"path": "", "name": "counted", "kind": "jsonrpc"}]
+            assert (await ends.get("/api/services"))["services"] == [
+                {"path": "/", "name": "counted", "kind": "jsonrpc"}
+            ]
             assert [each["name"] for each in (await ends.get("/api/catalog"))["served"]] == ["counted"]
         stream.writer.close()
         for call in calls:

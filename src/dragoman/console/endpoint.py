@@ -301,7 +301,7 @@ class Console(HttpAlone):
         known = request.caller
         caller = Caller(scheme=SCHEME, remote=known.remote, tls=known.tls, identity=known.identity)
         try:
-            found = await self._source.call(query.get("at", ""), request.body, caller, _who(known))
+            found = await self._source.call(query.get("at") or "/", request.body, caller, _who(known))
         except RpcError as error:
             _refuse(reply, _Refused(400, error.message))
         except Exception:

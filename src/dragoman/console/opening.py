@@ -59,6 +59,7 @@ async def open_console(
         page=ConsolePage,
         server_tls=None if place.loopback else tls,
         hosts=None if place.loopback else ["*"],
+        origins=None if place.loopback else ["*"],  # the console itself takes that of its own page alone
     )
     listener = await listen(f"{scheme}://{place}", {"": console}, options)
     try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ..channel import Servable
-from ..transports.http.messages import Answer
+from ..transports.http.messages import Answer, Lines
 from ..web import read_console_files
+from .endpoint import HEADERS
 
 
 class ConsolePage:
@@ -14,6 +15,8 @@ class ConsolePage:
 
     catalog: str = ""
     """It has no list of its own."""
+    lines: Lines = HEADERS
+    """What every answer at its address forbids."""
     endpoints: Collection[str] = ("/",)
     """Where it is shown."""
 

@@ -26,10 +26,10 @@ class Watching:
     def __init__(self, observers: Sequence[Observer] = (), *, messages: bool = False) -> None:
         recorder = next((one for one in observers if isinstance(one, Recorder)), None)
         metrics = next((one for one in observers if isinstance(one, Metrics)), None)
-        self.recorder: Recorder = recorder or Recorder()
-        self.metrics: Metrics = metrics or Metrics()
+        self.recorder: Recorder = Recorder() if recorder is None else recorder
+        self.metrics: Metrics = Metrics() if metrics is None else metrics
         kept = next((one for one in observers if isinstance(one, Messages)), None)
-        self._messages: Messages | None = kept or (Messages() if messages else None)
+        self._messages: Messages | None = Messages() if kept is None and messages else kept
         all_of_them = (recorder, self.recorder), (metrics, self.metrics), (kept, self._messages)
         new = [made for found, made in all_of_them if found is None and made is not None]
         self.observers: list[Observer] = [*observers, *new]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Raw
@@ -577,7 +578,7 @@ class ChannelPeer(Peer):
         self._outside = channel.caller.scheme != "memory"
         self._runner.peers.add(self)
         self._channel = channel
-        self._number = next(numbers)
+        self._number, self._since = next(numbers), monotonic()
         self.origin = MessageOrigin(channel.caller, self)
         self._conversation.opened()
         self._unread = self._malformed_in_a_row = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any, Literal
 
 from ..observer import Connection
@@ -18,6 +19,7 @@ def describe_peer(
     kind: Literal["channel", "session"] = "channel",
     *,
     about: str = "",
+    client: str = "",
     lag: int = 0,
 ) -> Connection:
     """Return what is known of a peer. `lag`: messages that wait beside those of its queue."""
@@ -31,6 +33,8 @@ def describe_peer(
         principal="" if caller.identity is None else caller.identity.subject,
         session=peer._session_name,
         about=about,
+        client=client,
+        age=round(monotonic() - peer._since, 3),
         in_flight=len(conversation.inbound) + len(conversation.waiting),
         lag=lag,
         drops=peer.dropped,

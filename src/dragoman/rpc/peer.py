@@ -48,7 +48,7 @@ class Peer:
     # together with those of `ChannelPeer` more than 30 attributes: a dict would share no keys and cost 1.2 KiB
     __slots__ = (
         "__weakref__", "_chain", "_channel", "_clock", "_conversation", "_dialect", "_limits", "_listeners", "_longest",
-        "_loop", "_middleware", "_notes", "_number", "_on_lost", "_online", "_outside", "_runner", "_timeout", "_v1",
+        "_loop", "_middleware", "_notes", "_number", "_on_lost", "_online", "_outside", "_runner", "_since", "_timeout", "_v1",
         "_why",
     )  # fmt: skip
 
@@ -85,6 +85,8 @@ class Peer:
         """None before the first and during an outage."""
         self._number: int = 0
         """The number of its channel, for observers."""
+        self._since: float = 0.0
+        """When its channel was attached, in monotonic seconds."""
         self._why: ChannelError | None = None
         """Why the last channel is over; None while there is a channel, and before the first."""
         self._online: asyncio.Future[None] | None = None

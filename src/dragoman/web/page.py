@@ -15,7 +15,7 @@ import msgspec
 
 from ..channel import Servable
 from ..transports.http.app import HttpEndpoints
-from ..transports.http.messages import JSON, Answer
+from ..transports.http.messages import JSON, Answer, Lines
 from ..transports.http.policy import LOOPBACK
 from .files import PROTECTING, read_page_files
 
@@ -36,6 +36,8 @@ class DocsPage:
 
     catalog: str = SERVICES
     """The path of the list of services, for those that may call them."""
+    lines: Lines = ()
+    """None: every other answer is what it is without a page."""
 
     def __init__(
         self, served: Mapping[str, Servable], listed: Collection[str], *, always: bool = False, hosts: bool = False

@@ -157,7 +157,7 @@ async def admin(endpoint: AdminEndpoint, source: ConsoleSource) -> AsyncIterator
     """Answer at the endpoint while the block runs, and print the secret, if there is one. Raises LocalError if it
     cannot listen."""
     guard = None if endpoint.secret is None else _guard(endpoint.secret)
-    options: dict[str, Any] = {"guard": guard, "hosts": endpoint.hosts, "origins": ()}
+    options: dict[str, Any] = {"guard": guard, "hosts": endpoint.hosts, "origins": (), "docs": False}
     async with listen(admin_service(source), urls=[endpoint.url], **options) as serving:
         if endpoint.secret is not None:  # without it the address is of no use: printed also where little is logged
             tell(f"admin at {serving.urls[0]} with the secret {endpoint.secret}", "info", always=True)

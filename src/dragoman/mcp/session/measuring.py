@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
 from ...observer import Connection
 from ...rpc.connections import describe_peer
 from ...rpc.runner import Runner
+from ..protocol.admission import SessionState
 from .mailbox import MailboxHome
 from .session import Session
+
+CLIENT: Final = 100
+"""Characters of a client's name and version in a list."""
 
 
 def measure_sessions(host: Runner) -> dict[str, float]:
@@ -39,13 +43,15 @@ def list_sessions(host: Runner, lag_of: Callable[[Any], int]) -> list[Connection
     found: list[Connection] = []
     for peer in tuple(host.peers):
         channel, name = peer._channel, host.service.name
+        state: SessionState | None = peer.state
+        about = "" if state is None else state.revision.date
+        client = "" if state is None else f"{state.client.name} {state.client.version}"[:CLIENT]
         if not isinstance(channel, Session):
-            kind = "session" if isinstance(channel, MailboxHome) else "channel"
-            found.append(describe_peer(peer, name, "session" if kind == "session" else "channel", lag=lag_of(peer)))
+            kind: Literal["session", "channel"] = "session" if isinstance(channel, MailboxHome) else "channel"
+            found.append(describe_peer(peer, name, kind, about=about, client=client, lag=lag_of(peer)))
             continue
-        revision = channel.revision
-        about = "" if revision is None else revision.date
-        session = describe_peer(peer, name, "session", about=about, lag=lag_of(peer) + channel.unstored)
+        waiting = lag_of(peer) + channel.unstored
+        session = describe_peer(peer, name, "session", about=about, client=client, lag=waiting)
         found.append(session)
         found += [
             replace(session, id=f"{session.id}.{at}", kind="stream", in_flight=0, lag=cursor.behind, about="", drops=0)

@@ -36,6 +36,7 @@ from ...observer import Rejection
 from ...routes import HasRoutes
 from . import asgi_socket
 from .admission import ask_guard, at_once, credentials_of, handshake
+from .alone import HttpAlone
 from .asgi import (
     AsgiExchange,
     AsgiReply,
@@ -54,7 +55,7 @@ from .asgi import (
 )
 from .documents import document_endpoint
 from .known_heads import KnownFields, RequestFields, length_of
-from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Reply, collect
+from .messages import JSON, JSON_LINES, Answer, Endpoint, Head, HttpRequest, Lines, Reply, collect
 from .policy import OriginPolicy, is_json, is_loopback
 from .refusals import (
     failure,
@@ -109,6 +110,8 @@ class Page(Protocol):
 
     catalog: str
     """The path of what is for callers alone: the guard decides about it, if all that is served has the same one."""
+    lines: Lines
+    """Header fields of every answer at its address that no endpoint makes, unless the answer has one of that name."""
 
     @property
     def endpoints(self) -> Collection[str]:
@@ -387,12 +390,21 @@ class App:
             await send({"type": "lifespan.shutdown.complete"})
 
     def _socket(self, head: Head) -> None:
-        if head.method != "GET":
+        if isinstance(self.sockets[head.path], HttpAlone):
+            head.answer = plain_refusal(404, f"There is no WebSocket at {head.path}")
+        elif head.method != "GET":
             head.answer = plain_refusal(405, "A WebSocket begins with GET", (("Allow", "GET"),))
         elif head.headers.get(b"sec-websocket-version", b"13") != b"13":
             head.answer = plain_refusal(426, "The WebSocket version here is 13", (("Sec-WebSocket-Version", "13"),))
         else:
             head.socket = self.sockets[head.path]
+
+    def lines_of(self, head: Head, answer: Answer) -> Lines:
+        """Return the header fields of an answer that no endpoint makes: its own, and those of the page's address."""
+        if self.page is None or not self.page.lines:
+            return answer.headers
+        given = {name.lower() for name, _ in (*answer.headers, *head.extra)}
+        return (*answer.headers, *(line for line in self.page.lines if line[0].lower() not in given))
 
     def reject(self, head: Head, status: int, reason: str, remote: str, secure: bool = False) -> None:
         """Report to the observers that a request is turned away, unless it is a health check."""

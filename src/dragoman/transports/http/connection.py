@@ -474,7 +474,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _turn_away(self, response: ResponseWriter, answer: Answer) -> None:
         self.app.reject_with(response.head, answer, *self.origin(response.head, response.incoming))
-        response.respond(answer.status, answer.headers, answer.body)
+        response.respond(answer.status, self.app.lines_of(response.head, answer), answer.body)
 
     def keeps(self, response: PipelinedResponse) -> bool:
         """Whether another request may follow this response."""
