@@ -2,7 +2,8 @@
 
 It runs as a process of its own, pinned to another core than the server, and takes one JSON order a line on stdin:
 `open` (connect or start the child, make one checked call), `run` (so many calls with so many in flight), `latency`
-(one call at a time), `hold` (further connections that stay idle), `pend` (calls that are never answered), `close`.
+(one call at a time), `pace` (calls at a steady rate), `hold` (further connections that stay idle), `pend` (calls that
+are never answered), `close`.
 It reads the server's CPU clock itself, right before and after the calls. Rules:
 
 - On one wire every request has the same length, so that a slice of one long string is the next k requests; over HTTP
@@ -173,6 +174,14 @@ def send_all(wire: Wire, data: bytes) -> None:
             time.sleep(0.0005)
 
 
+def falling_due(began: float, rate: int, sent: int, total: int) -> tuple[int, float]:
+    """How many calls are due now, of `total` that fall due at a steady rate; and the seconds until the next one is, or
+    how long the last answers may take."""
+    now = time.perf_counter()
+    due = min(total, int((now - began) * rate) + 1) - sent
+    return due, PATIENCE if sent == total else max(0.0, began + sent / rate - now)
+
+
 class Load:
     """One open load: its wires, its requests, and the length of an answer."""
 
@@ -304,6 +313,20 @@ class Load:
                     wire.send(posts[sent % LENGTHS])
         poll.close()
 
+    def pace(self, rate: int, seconds: float) -> None:
+        """Make `rate` calls a second on one wire, each when it is due."""
+        wire, size, total = self.wires[0], self.answer, int(rate * seconds)
+        began, sent, received = time.perf_counter(), 0, 0
+        while received < total * size:
+            due, wait = falling_due(began, rate, sent, total)
+            if due:
+                send_all(wire, bytes(self.take(due)))
+                sent += due
+            elif select.select([wire], [], [], wait)[0]:
+                received += len(patient_recv(wire))
+            elif sent == total:
+                raise LoadError(f"no answer in {PATIENCE:g} s after {received // size} of {total}")
+
     def latency(self, calls: int) -> float:
         """The median time in seconds of a call with nothing else in flight."""
         wire, size, taken = self.wires[0], self.answer, []
@@ -352,6 +375,10 @@ def obey(loads: dict[str, Load], order: dict[str, Any]) -> dict[str, Any]:
         load.run(order["calls"], order["window"])
         spent = cpu_of(load.pid) - cpu, time.perf_counter() - wall, time.process_time() - own
         return dict(zip(("cpu", "wall", "own"), spent, strict=True))
+    if order["do"] == "pace":
+        cpu, wall = cpu_of(load.pid), time.perf_counter()
+        load.pace(order["rate"], order["seconds"])
+        return {"cpu": cpu_of(load.pid) - cpu, "wall": time.perf_counter() - wall}
     if order["do"] == "latency":
         return {"seconds": load.latency(order["calls"])}
     if order["do"] == "hold":

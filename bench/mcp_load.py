@@ -18,7 +18,19 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from bench.load import FIRST_ID, IDS, LENGTHS, PATIENCE, LoadError, Pipes, cpu_of, dial, patient_recv, send_all
+from bench.load import (
+    FIRST_ID,
+    IDS,
+    LENGTHS,
+    PATIENCE,
+    LoadError,
+    Pipes,
+    cpu_of,
+    dial,
+    falling_due,
+    patient_recv,
+    send_all,
+)
 from bench.load import Wire as Stream
 
 ABOUT = '{"name":"bench","version":"1.0.0"}'
@@ -210,6 +222,27 @@ class Http:
                         caller.ask()
         poll.close()
 
+    def pace(self, rate: int, seconds: float) -> None:
+        """Make `rate` calls a second, each when it is due and a connection is free."""
+        total, began, sent, done = int(rate * seconds), time.perf_counter(), 0, 0
+        free, busy = list(self.callers), dict[Any, Caller]()
+        while done < total:
+            due, wait = falling_due(began, rate, sent, total)
+            for caller in free[:due]:
+                caller.ask()
+                busy[caller.wire] = caller
+            sent += len(free[:due])
+            del free[:due]
+            if due > 0 and free:
+                continue
+            ready = select.select(list(busy), [], [], wait if due <= 0 else PATIENCE)[0]
+            if not ready and (due > 0 or sent == total):
+                raise LoadError(f"no answer in {PATIENCE:g} s after {done} of {total}")
+            for wire in ready:
+                if busy[wire].take():
+                    free.append(busy.pop(wire))
+                    done += 1
+
     def begin(self, count: int) -> None:
         """Sessions that then stay idle, begun on one connection."""
         with dial(self.address) as wire:
@@ -336,6 +369,10 @@ def obey(loads: dict[str, Http | Stdio], order: dict[str, Any]) -> dict[str, Any
         loads.pop(name).close()
         return {}
     assert isinstance(load, Http)
+    if do == "pace":
+        cpu, wall = cpu_of(load.pid), time.perf_counter()
+        load.pace(order["rate"], order["seconds"])
+        return {"cpu": cpu_of(load.pid) - cpu, "wall": time.perf_counter() - wall}
     if do == "abort":
         return {"seconds": load.abort(order["count"])}
     {"sessions": load.begin, "streams": load.stream, "listen": load.listen}[do](order["count"])

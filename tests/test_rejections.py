@@ -189,8 +189,9 @@ async def test_a_fault_of_our_own_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr("dragoman.rpc.channel_peer.read", broken)
         _, host, port = serving.urls[0].split(":")
         reader, writer = await asyncio.open_connection(host.strip("/"), int(port))
-        writer.write(CALL + b"\n")
-        assert json.loads(await reader.readline())["error"]["code"] == -32603
+        writer.write(b"[" + CALL + b"]\n")  # which is not answered in place
+        (answer,) = json.loads(await reader.readline())
+        assert answer["error"]["code"] == -32603
         writer.close()
         await writer.wait_closed()
         seen = await kept.rejections.get()

@@ -9,6 +9,7 @@ from bench.referee import Referee
 from bench.rows import (
     amqp,
     auth,
+    console,
     flat,
     http,
     idle,
@@ -33,6 +34,7 @@ FAMILIES: dict[str, Callable[[Referee], list[Row]]] = {
     "dispatch": in_process.dispatch,
     "batch": in_process.batch,
     "telemetry": telemetry.telemetry,
+    "console": console.console,
     "middleware": middleware.middleware,
     "tokens": tokens.tokens,
     "auth-http": auth.http,

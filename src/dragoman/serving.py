@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
     from .access import Verifiers
     from .bus.contract import Bus
-    from .console import Place, Watching
+    from .console import ConsoleAddress, Watching
     from .rpc.tracing import Hook
     from .transports.http.app import AsgiApp
     from .workers.worker import ControlPipe, WorkerSpec
 else:
-    SSLContext = Verifiers = Bus = Hook = AsgiApp = Place = Watching = (
+    SSLContext = Verifiers = Bus = Hook = AsgiApp = ConsoleAddress = Watching = (
         Any  # start-up: `Any` is enough where annotations are resolved at run time
     )
 
@@ -152,13 +152,13 @@ def serve(
     those = with_trace(trace, observers)
     if any(scheme_of(one) in _PATHS for one in endpoints):
         wire = msgspec.structs.replace(wire, page=_choose_page(docs, wire))
-    watching = place = None
+    watching = address = None
     if console is not None:
-        from .console import Watching, read_place  # noqa: PLC0415  (start-up: where there is one)
+        from .console import Watching, read_address  # noqa: PLC0415  (start-up: where there is one)
 
-        place, watching = read_place(console, "console="), Watching(those, messages=console_messages)
+        address, watching = read_address(console, "console="), Watching(those, messages=console_messages)
         those = tuple(watching.observers)
-    options = among(ServingOptions, given, wire=wire, observers=those, public=chosen, console=place)
+    options = among(ServingOptions, given, wire=wire, observers=those, public=chosen, console=address)
     return Serving(served, endpoints, options, watching)
 
 
@@ -246,7 +246,7 @@ class ServingOptions(Struct, frozen=True, kw_only=True):
     auth: Verifiers | None
     public: Collection[str]
     docs: bool | None
-    console: Place | None
+    console: ConsoleAddress | None
     tls: SSLContext | None
 
 
@@ -400,8 +400,8 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
     async def _open_console(self) -> None:
         """Open the console, if there is to be one, and answer those of others that share the bus. Workers answer alone:
         their supervisor has the console."""
-        watching, place, auth = self._watching, self._options.console, self._options.auth
-        if watching is None or place is None:
+        watching, address, auth = self._watching, self._options.console, self._options.auth
+        if watching is None or address is None:
             return
         begun, what = self._beside.enter_async_context, (lambda: self._served, self.sources)
         if self.employment is not None:
@@ -413,7 +413,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         source = await begun(watching.shared(self.bus, *what))
         names = ", ".join(dict.fromkeys(one.name for one in self._served.values()))
         auth = auth or next((one.auth for one in self._served.values() if isinstance(one, Protectable)), None)
-        self.console = await begun(open_console(place, source, names, tls=self._options.tls, auth=auth))
+        self.console = await begun(open_console(address, source, names, tls=self._options.tls, auth=auth))
 
     def sources(self) -> list[tuple[object, Mapping[str, str]]]:
         """Return what may have numbers for metrics, once it serves, each with its labels."""
@@ -585,7 +585,7 @@ def map_served(given: Sequence[Served | Mapping[str, Served]], limits: Limits | 
 
 
 def _refuse_classes(served: Iterable[Served | Mapping[str, Served]]) -> None:
-    """Raise LocalError for a class in place of an instance."""
+    """Raise LocalError for a class in address of an instance."""
     for it in served:
         for one in it.values() if isinstance(it, Mapping) else (it,):
             if isinstance(one, type):

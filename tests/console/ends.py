@@ -110,9 +110,11 @@ async def with_console(
 
 
 @asynccontextmanager
-async def listening(console: Console, options: Options | None = None) -> AsyncIterator[int]:
+async def listening(console: Console, options: Options | None = None, port: int = 0) -> AsyncIterator[int]:
     """Serve a console; yields its port."""
-    listener = await listen("http://127.0.0.1:0", {"": console}, options or Options(limits=LIMITS, page=ConsolePage))
+    listener = await listen(
+        f"http://127.0.0.1:{port}", {"": console}, options or Options(limits=LIMITS, page=ConsolePage)
+    )
     try:
         yield int(listener.url.rpartition(":")[2].rstrip("/"))
     finally:

@@ -17,7 +17,7 @@ import trustme
 from dragoman import LocalError, Service, connect, serve
 from dragoman.auth import Bearer
 from dragoman.auth.testing import LocalIssuer
-from dragoman.console import Place, read_listed, read_place
+from dragoman.console import ConsoleAddress, read_address, read_listed
 from dragoman.console.listing import folder
 
 from .ends import Ends
@@ -40,21 +40,21 @@ def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "address"),
     [
-        (9092, Place("127.0.0.1", 9092, loopback=True)),
-        ("9092", Place("127.0.0.1", 9092, loopback=True)),
-        (":9092", Place("127.0.0.1", 9092, loopback=True)),
-        ("localhost:0", Place("127.0.0.1", 0, loopback=True)),
-        ("127.8.0.1:65535", Place("127.8.0.1", 65535, loopback=True)),
-        ("[::1]:9092", Place("[::1]", 9092, loopback=True)),
-        ("0.0.0.0:9092", Place("0.0.0.0", 9092, loopback=False)),
-        ("[::]:9092", Place("[::]", 9092, loopback=False)),
-        ("10.1.2.3:1", Place("10.1.2.3", 1, loopback=False)),
+        (9092, ConsoleAddress("127.0.0.1", 9092, loopback=True)),
+        ("9092", ConsoleAddress("127.0.0.1", 9092, loopback=True)),
+        (":9092", ConsoleAddress("127.0.0.1", 9092, loopback=True)),
+        ("localhost:0", ConsoleAddress("127.0.0.1", 0, loopback=True)),
+        ("127.8.0.1:65535", ConsoleAddress("127.8.0.1", 65535, loopback=True)),
+        ("[::1]:9092", ConsoleAddress("[::1]", 9092, loopback=True)),
+        ("0.0.0.0:9092", ConsoleAddress("0.0.0.0", 9092, loopback=False)),
+        ("[::]:9092", ConsoleAddress("[::]", 9092, loopback=False)),
+        ("10.1.2.3:1", ConsoleAddress("10.1.2.3", 1, loopback=False)),
     ],
 )
-def test_places(text: str | int, place: Place) -> None:
-    assert read_place(text, "console=") == place
+def test_places(text: str | int, address: ConsoleAddress) -> None:
+    assert read_address(text, "console=") == address
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_places(text: str | int, place: Place) -> None:
 )
 def test_what_is_no_place_is_told_what_would_be(text: str) -> None:
     with pytest.raises(LocalError, match=r"--console .*9092"):
-        read_place(text, "--console")
+        read_address(text, "--console")
 
 
 @pytest.mark.parametrize("text", ["example.com:9092", "machine:1", "127.1:9092", "0x7f000001:1"])
 def test_a_name_is_no_place(text: str) -> None:
     with pytest.raises(LocalError, match="no address of this machine"):
-        read_place(text, "--console")
+        read_address(text, "--console")
 
 
 async def test_it_is_open_while_it_serves_and_is_listed_meanwhile() -> None:

@@ -71,8 +71,8 @@ class Watched:
 
 
 @asynccontextmanager
-async def browser() -> AsyncIterator[Any]:
-    """The system's browser."""
+async def browser(*args: str) -> AsyncIterator[Any]:
+    """The system's browser, with further arguments."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         missing("no chromium on this machine, so no browser")
@@ -81,7 +81,7 @@ async def browser() -> AsyncIterator[Any]:
     except ModuleNotFoundError:
         missing("no playwright, which drives the browser")
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        running = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox", *args])
         yield running
         await running.close()
 

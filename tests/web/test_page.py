@@ -366,54 +366,58 @@ CONTENT = [
 ]
 
 
+async def lie(route: Any) -> None:
+    """Answer lists and calls of tools as a hostile server would."""
+    body = route.request.post_data_json if route.request.method == "POST" else {}
+    if body.get("method") not in ("tools/list", "tools/call"):
+        await route.continue_()
+        return
+    listed = body["method"] == "tools/list"
+    structured = [{"constructor": None, "__proto__": 1, MARKUP: MARKUP}]
+    result: Any = {"content": CONTENT, "structuredContent": structured, "resultType": "complete"}
+    result = {"tools": HOSTILE, "resultType": "complete"} if listed else result
+    text = json.dumps({"jsonrpc": "2.0", "id": body["id"], "result": result})
+    await route.fulfill(body=text, content_type="application/json")
+
+
+async def look_through(at: Watched) -> None:
+    """Open all that a hostile server lists, call it, and look at what comes."""
+    links = at.page.locator(".list a")
+    named = [one for one in HOSTILE if isinstance(one["name"], str)]
+    assert await at.page.locator("[href*='/tool/']").count() == len(named)
+    assert "\u27e8U+202E\u27e9" in await at.page.inner_text(".list")
+    for n in range(len(named)):
+        began = time.perf_counter()
+        await links.nth(n).click()
+        await at.page.wait_for_selector("article h1")
+        for add in await at.page.locator("article .field button:text-is('Add')").all():
+            if await add.count():
+                await add.click()
+        for asks in ("As JSON", "As a form", "Clear"):
+            button = at.page.locator(f"article button:text-is('{asks}')")
+            if await button.count():
+                await button.click()
+        assert time.perf_counter() - began < 15
+    shown = await at.call()
+    assert "Result" in shown
+    for title in ("14 blocks", "JSON"):
+        await at.page.click(f".outcome .tabs button:text-is('{title}')")
+    await at.page.click(".outcome .tabs button:text-is('14 blocks')")
+    assert await at.page.locator(".outcome img").count() == 1
+    hrefs = await at.page.locator("main a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+    assert [one for one in hrefs if not one.startswith("https://safe.example/")] == []
+    assert await at.page.locator(ACTIVE).count() == 0
+
+
+ACTIVE = "main :is(script, iframe, object, embed, form[action], [onerror], [onload], [href^='javascript'])"
+"""What text of others never becomes."""
+
+
 async def test_a_hostile_server_runs_nothing_asks_for_nothing_and_hangs_nothing(running: Any) -> None:
     async with serve({"/mcp": desk()}, urls="http://127.0.0.1:0") as serving, looking(running, serving.urls[0]) as at:
-
-        async def answer(route: Any) -> None:
-            """The server's answers, as a hostile one would have them."""
-            body = route.request.post_data_json
-            if body["method"] not in ("tools/list", "tools/call"):
-                await route.continue_()
-                return
-            listed = body["method"] == "tools/list"
-            structured = [{"constructor": None, "__proto__": 1, MARKUP: MARKUP}]
-            result: Any = {"content": CONTENT, "structuredContent": structured, "resultType": "complete"}
-            result = {"tools": HOSTILE, "resultType": "complete"} if listed else result
-            text = json.dumps({"jsonrpc": "2.0", "id": body["id"], "result": result})
-            await route.fulfill(body=text, content_type="application/json")
-
-        await at.page.route(
-            "**/mcp", lambda route: answer(route) if route.request.method == "POST" else route.continue_()
-        )
+        await at.page.route("**/mcp", lie)
         await at.open("/mcp")
-        links = at.page.locator(".list a")
-        named = [one for one in HOSTILE if isinstance(one["name"], str)]
-        assert await at.page.locator("[href*='/tool/']").count() == len(named)
-        assert "\u27e8U+202E\u27e9" in await at.page.inner_text(".list")
-        for n in range(len(named)):
-            began = time.perf_counter()
-            await links.nth(n).click()
-            await at.page.wait_for_selector("article h1")
-            for add in await at.page.locator("article .field button:text-is('Add')").all():
-                if await add.count():
-                    await add.click()
-            for asks in ("As JSON", "As a form", "Clear"):
-                button = at.page.locator(f"article button:text-is('{asks}')")
-                if await button.count():
-                    await button.click()
-            assert time.perf_counter() - began < 15
-        shown = await at.call()
-        assert "Result" in shown
-        for title in ("14 blocks", "JSON"):
-            await at.page.click(f".outcome .tabs button:text-is('{title}')")
-        await at.page.click(".outcome .tabs button:text-is('14 blocks')")
-        assert await at.page.locator(".outcome img").count() == 1
-        hrefs = await at.page.locator("main a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
-        assert [one for one in hrefs if not one.startswith("https://safe.example/")] == []
-        assert (
-            await at.page.locator("main :is(script, iframe, object, embed, form[action], [onerror], [onload])").count()
-            == 0
-        )
+        await look_through(at)
         at.fine()
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
+    from .address import ConsoleAddress, read_address
     from .asking import WorkerProcesses
     from .board import BY
     from .gathering import ConsoleSource, GatheredConsole, OwnConsole, Sums, report
     from .listing import ListedConsole, read_listed
-    from .opening import check_place, open_console
+    from .opening import check_address, open_console
     from .overview import Overview
-    from .place import Place, read_place
     from .process import ROWS
     from .replicas import ask_replicas
     from .rows import Connections, EndedCall, KeptError, Machines, MethodRow
@@ -28,9 +28,9 @@ else:
             "board": "BY",
             "gathering": "ConsoleSource GatheredConsole OwnConsole Sums report",
             "listing": "ListedConsole read_listed",
-            "opening": "check_place open_console",
+            "opening": "check_address open_console",
             "overview": "Overview",
-            "place": "Place read_place",
+            "address": "ConsoleAddress read_address",
             "process": "ROWS",
             "replicas": "ask_replicas",
             "rows": "Connections EndedCall KeptError Machines MethodRow",
@@ -45,6 +45,7 @@ __all__ = [
     "ROWS",
     "SECONDS",
     "Connections",
+    "ConsoleAddress",
     "ConsoleSource",
     "EndedCall",
     "GatheredConsole",
@@ -54,14 +55,13 @@ __all__ = [
     "MethodRow",
     "Overview",
     "OwnConsole",
-    "Place",
     "Sums",
     "Watching",
     "WorkerProcesses",
     "ask_replicas",
-    "check_place",
+    "check_address",
     "open_console",
+    "read_address",
     "read_listed",
-    "read_place",
     "report",
 ]

@@ -29,7 +29,7 @@ LONGEST: Final = 100
 LISTED: Final = frozenset({"request", "notification", "detached"})
 """The kinds of observations that are calls in flight."""
 BY: Final = "the admin socket"
-"""Who ends a call, where nobody else is named."""
+"""Who ends a call, unless another is named."""
 NOT_KILLED: Final = -32001
 KILLED: Final = Refusal("cancelled", "Cancelled by the operator of the server")
 

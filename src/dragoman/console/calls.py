@@ -2,8 +2,8 @@
 
 Rules:
 
-- The caller has the identity with which it came to the console, and no other: with the console's secret alone it is
-  nobody. What is served behind a guard is not called by nobody.
+- The caller has the identity with which it came to the console, and no other: with the console's secret alone it has
+  none, and may not call what is served behind a guard.
 - Each call is a line of the log "dragoman.audit".
 - A message gets its answer alone: progress, logs and questions that come before it are dropped.
 - A supervisor asks a worker and is answered at once, so there a call is begun, asked for, and ended, by a ticket.
@@ -82,7 +82,7 @@ class OperatorCalls:
             self.end(ticket)
 
     def begin(self, at: str, message: bytes, caller: Caller, by: str) -> int:
-        """Begin a call, as `call` does, and return its ticket; it is dropped if nobody asks for it."""
+        """Begin a call, as `call` does, and return its ticket; it is dropped if its state is not read."""
         ticket = self._start(at, message, caller, by)
         self._wait(ticket, self._calls[ticket])
         return ticket

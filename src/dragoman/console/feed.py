@@ -108,7 +108,7 @@ class Feed:
 
     def open(self, reply: Reply, lines: Lines, fits: Fits, *, calls: bool = True) -> Callable[[], None] | None:
         """Begin a stream; return the function that ends it, or None where there are too many. `lines`: the header
-        fields; `calls`: whether it is told of the calls in flight."""
+        fields; `calls`: whether it gets the calls in flight."""
         if len(self._browsers) >= BROWSERS:
             return None
         browser = _Browser(reply, fits, calls)
@@ -142,7 +142,7 @@ class Feed:
         while self._browsers:
             try:
                 ticks = await self._source.tick(after)
-            except Exception:  # a fault of ours, or a worker that ends while it is asked
+            except Exception:  # a fault of ours, or a worker that ends meanwhile
                 repeats.error("the console's feed could not be read", exc_info=True)
                 ticks = {}
             after = {key: tick.seq for key, tick in ticks.items()} or after

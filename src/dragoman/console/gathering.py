@@ -54,7 +54,7 @@ SOONEST: Final = 0.01
 LATEST: Final = 0.5
 """Seconds between two such questions at most."""
 FAR: Final = 1.0
-"""Seconds between two questions of the feed to processes that are asked over a bus: it carries other things, too."""
+"""Seconds between two questions of the feed to processes over a bus: it carries other things, too."""
 _DIGITS: Final = 20
 """Characters of the number of a call or connection in its process."""
 
@@ -221,7 +221,7 @@ class GatheredConsole:
         self._sums = sums
         self._me = me
         self._ticks: dict[str, Tick] = {}
-        """What was last told of those that are far."""
+        """What those that are far answered last."""
         self._told = -FAR
         """When that was, in seconds of the monotonic clock."""
 
@@ -245,8 +245,8 @@ class GatheredConsole:
 
     async def _read_replicas(self) -> tuple[list[MetricFamily], list[WorkerState]]:
         """Return the metrics of those that are no workers here, and the state of each."""
-        asked = self._all if self._sums is None else self._all[1:]
-        found, missing = await self._gather("report", [], ProcessReport, asked)
+        processes = self._all if self._sums is None else self._all[1:]
+        found, missing = await self._gather("report", [], ProcessReport, processes)
         states = [_replica_state(key, one) for key, one in found.items()] + [_missing_state(key) for key in missing]
         return sum_families([one.families for one in found.values()]), states
 
@@ -302,7 +302,7 @@ class GatheredConsole:
         return list(found.values())
 
     async def services(self) -> list[ServedRow]:
-        """What they serve; what several serve is told once."""
+        """What they serve; what several serve is listed once."""
         found = await self._ask("services", [], list[ServedRow])
         return list(dict.fromkeys(one for those in found.values() for one in those))
 
@@ -346,8 +346,8 @@ class GatheredConsole:
         self._told = monotonic()
         return {**near, **self._ticks}
 
-    async def _tick(self, after: Mapping[str, int], asked: Processes) -> dict[str, Tick]:
-        found, _ = await self._gather("tick", [after], Tick, [asked])
+    async def _tick(self, after: Mapping[str, int], processes: Processes) -> dict[str, Tick]:
+        found, _ = await self._gather("tick", [after], Tick, [processes])
         return {
             key: replace(
                 tick,
@@ -367,14 +367,16 @@ class GatheredConsole:
         return (await self._gather(method, params, kind, self._all))[0]
 
     async def _gather(
-        self, method: str, params: list[Any], kind: type[T], asked: Sequence[Processes]
+        self, method: str, params: list[Any], kind: type[T], processes: Sequence[Processes]
     ) -> tuple[dict[str, T], list[str]]:
         """Return what processes answer, and the keys of those that do not."""
         message = _request(method, params)
-        answers = [pair for one in await asyncio.gather(*(one.query(message) for one in asked)) for pair in one.items()]
+        answers = [
+            pair for one in await asyncio.gather(*(one.query(message) for one in processes)) for pair in one.items()
+        ]
         read = {key: _read(key, text, kind) for key, text in answers if text}
-        told = {key: one for key, one in read.items() if one is not None}
-        return told, [key for key, _ in answers if key not in told]
+        given = {key: one for key, one in read.items() if one is not None}
+        return given, [key for key, _ in answers if key not in given]
 
     async def _ask_one(self, key: str, method: str, params: list[Any], kind: type[T]) -> T:
         """Return what a process answers. Raises its error, or one for a process that does not answer."""

@@ -61,10 +61,10 @@ class Messages(Trace):
 
     def hook(self, event: Event) -> None:
         """Keep what passed."""
-        asked = event.seconds is not None  # the call passed before, and this is its answer
-        if not asked:
+        answered = event.seconds is not None  # the call passed before, and this is its answer
+        if not answered:
             self._add(event, event.direction, event.message)
-        if event.answer is not None or asked:
+        if event.answer is not None or answered:
             self._add(event, "out" if event.direction == "in" else "in", event.answer)
 
     def _add(self, event: Event, direction: Direction, message: bytes | None) -> None:

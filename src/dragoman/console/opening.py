@@ -10,30 +10,30 @@ from ..access import Verifiers
 from ..channel import Options
 from ..jsonrpc.errors import LocalError
 from ..schemes import listen
+from .address import ConsoleAddress
 from .endpoint import LIMITS, Console, new_secret
 from .gathering import ConsoleSource
 from .listing import listed
 from .page import ConsolePage
-from .place import Place
 
 
-def check_place(place: Place, *, tls: ssl.SSLContext | None, auth: Verifiers | None) -> None:
-    """Raise LocalError for a place that others reach, unless there is TLS, and something that says who they are."""
-    if place.loopback:
+def check_address(address: ConsoleAddress, *, tls: ssl.SSLContext | None, auth: Verifiers | None) -> None:
+    """Raise LocalError for a address that others reach, unless there is TLS, and something that says who they are."""
+    if address.loopback:
         return
     lacking = [
         name for name, given in (("a certificate for TLS", tls), ("auth, which knows callers", auth)) if not given
     ]
     if lacking:
         raise LocalError(
-            f"the console at {place}: others reach this address, and there it needs {' and '.join(lacking)}; let it be "
-            f"at 127.0.0.1:{place.port}, and come from other machines through ssh -L"
+            f"the console at {address}: others reach this address, and there it needs {' and '.join(lacking)}; let it be "
+            f"at 127.0.0.1:{address.port}, and come from other machines through ssh -L"
         )
 
 
 @asynccontextmanager
 async def open_console(
-    place: Place,
+    address: ConsoleAddress,
     source: ConsoleSource,
     name: str,
     *,
@@ -46,8 +46,8 @@ async def open_console(
     and `auth` says who they are and which scopes they have. Raises LocalError where it
     cannot listen, or may not.
     """
-    check_place(place, tls=tls, auth=auth)
-    if place.loopback:
+    check_address(address, tls=tls, auth=auth)
+    if address.loopback:
         console, scheme = Console(source, secret=new_secret()), "http"
     else:
         from ..auth.guard import protection_of  # noqa: PLC0415  (an extra, imported when used)
@@ -57,11 +57,11 @@ async def open_console(
     options = Options(
         limits=LIMITS,
         page=ConsolePage,
-        server_tls=None if place.loopback else tls,
-        hosts=None if place.loopback else ["*"],
-        origins=None if place.loopback else ["*"],  # the console itself takes that of its own page alone
+        server_tls=None if address.loopback else tls,
+        hosts=None if address.loopback else ["*"],
+        origins=None if address.loopback else ["*"],  # the console itself takes that of its own page alone
     )
-    listener = await listen(f"{scheme}://{place}", {"": console}, options)
+    listener = await listen(f"{scheme}://{address}", {"": console}, options)
     try:
         url = console.page_url(listener.url)
         with listed(name, url):

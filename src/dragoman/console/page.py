@@ -1,4 +1,4 @@
-"""The console's page: its files, for whoever asks. What it shows comes from the API, with what its reader shows."""
+"""The console's page: its files, for every caller. What it shows comes from the API, with what its reader shows."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ ROWS: Final = 1_000
 CONNECTIONS: Final = 1_000
 """Connections that are listed; more are counted."""
 TICK_ROWS: Final = 200
-"""Rows of one tick; of more only the number is told."""
+"""Rows of one tick; of more only the number is sent."""
 TICK_CALLS: Final = 20
 """Calls in flight of one tick."""
 SIZE: Final = 1024 * 1024

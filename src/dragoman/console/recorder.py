@@ -180,7 +180,7 @@ class Recorder:
         first = int(rows[0][1] + rows[0][2])
         if first == int(rows[-1][1] + rows[-1][2]):
             self._count(first, rows)
-        else:  # nobody hurries, so they may be counted one by one
+        else:  # there is time, so they may be counted one by one
             for row in rows:
                 self._count(int(row[1] + row[2]), [row])
 
@@ -190,13 +190,13 @@ class Recorder:
         sizes: dict[MethodSeries, int] = {}
         failed: dict[MethodSeries, int] = {}
         for row in rows:
-            texts = row[0]
+            texts, _, took, _, received, sent, _, _, _ = row
             series = texts[0].series
             if (those := taken.get(series)) is None:
                 those = taken[series] = []
                 sizes[series] = 0
-            those.append(row[2])
-            sizes[series] += row[4] + row[5]
+            those.append(took)
+            sizes[series] += received + sent
             if texts[1] not in PLAIN and texts[1] in FAILED:
                 failed[series] = failed.get(series, 0) + 1
                 self._keep_error(row)

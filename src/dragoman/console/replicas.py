@@ -4,8 +4,8 @@ Rules:
 
 - A process that was started with a console answers the methods of `process.worker_service`, and nothing else. It takes
   questions of `QUESTION` bytes, and answers `ANSWERING` at once; its answer has `ANSWER` bytes at most.
-- A console asks on one topic, and is answered on one of its own, whose name nobody can guess. An answer that nobody
-  waits for is dropped, and so is one of a process that was not asked.
+- A console asks on one topic, and is answered on one of its own, whose name no one can guess. An answer that no one
+  waits for is dropped, and so is one of a process that it did not ask.
 - An answer counts if it comes within `ANSWER_TIME`. A process that was late is not waited for again until it has
   answered a later question; meanwhile, for `FORGOTTEN` seconds, it is known as missing.
 - Processes say when they begin and end, so a console knows whom to wait for.
@@ -55,7 +55,7 @@ QUESTION: Final = 512 * KIB
 PART: Final = 256 * KIB
 """Bytes of one message of an answer: some engines carry no more than 1 MiB."""
 ANSWER: Final = 4 * MIB
-"""Bytes of the answer of one process: more than a thousand calls in flight with their places."""
+"""Bytes of the answer of one process: more than a thousand calls in flight with their positions."""
 ANSWERS: Final = 64 * MIB
 """Bytes of all answers to one question; those beyond it are dropped."""
 QUESTIONS: Final = 100
@@ -75,7 +75,7 @@ _HOST: Final = 40
 
 
 class _Question(Struct, frozen=True, array_like=True):
-    """`reply`: the topic for answers; `to`: the key of the process that is asked, "" for all but those of the group
+    """`reply`: the topic for answers; `to`: the key of the process that answers, "" for all but those of the group
     `but`."""
 
     reply: str
@@ -153,29 +153,29 @@ class AnsweringReplica:
         if len(message) > QUESTION + KIB or len(self._tasks) >= ANSWERING:
             repeats.warning("a console's question was dropped: it is too long, or there are too many")
             return
-        asked = _read_question(message)
-        if asked is None or not _reply.match(asked.reply):
+        question = _read_question(message)
+        if question is None or not _reply.match(question.reply):
             return
-        if asked.to != self.key and (asked.to or asked.but == self._group):
+        if question.to != self.key and (question.to or question.but == self._group):
             return
         self.answered += 1
-        answer = self._service.answer(asked.message) or b""
+        answer = self._service.answer(question.message) or b""
         if len(answer) > ANSWER:
             answer = encode({"jsonrpc": "2.0", "error": {"code": NOT_KILLED, "message": "it is too long"}, "id": None})
-        task = asyncio.get_running_loop().create_task(self._send(asked, answer))
+        task = asyncio.get_running_loop().create_task(self._send(question, answer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, asked: _Question, answer: bytes) -> None:
+    async def _send(self, question: _Question, answer: bytes) -> None:
         parts = max(1, -(-len(answer) // PART))
         with suppress(BusLost, TimeoutError):
-            async with asyncio.timeout(ANSWER_TIME):  # nobody waits longer
+            async with asyncio.timeout(ANSWER_TIME):  # no console waits longer
                 for part in range(parts):
                     body = answer[part * PART : (part + 1) * PART]
-                    await self._bus.publish(asked.reply, _pack(_Part(asked.number, self.key, part, parts, body)))
+                    await self._bus.publish(question.reply, _pack(_Part(question.number, self.key, part, parts, body)))
 
 
-class _Asked(Struct, eq=False):
+class _Pending(Struct, eq=False):
     """A question that waits for answers. `waits`: of whom; `patient`: also of any other; `size`: bytes that came."""
 
     to: str
@@ -187,7 +187,7 @@ class _Asked(Struct, eq=False):
     size: int = 0
 
     def settle(self, key: str = "") -> None:
-        """End it if nobody is waited for any more; `key`: this one has answered, or has ended."""
+        """End it if no answer is waited for any more; `key`: this one has answered, or has ended."""
         self.waits.discard(key)
         if not self.waits and not self.patient:
             self.over.set()
@@ -205,7 +205,7 @@ class Replicas:
         """The processes, with the time of their last answer, in seconds of the monotonic clock."""
         self._late: set[str] = set()
         """Those that were late; they are not waited for."""
-        self._asked: dict[int, _Asked] = {}
+        self._pending: dict[int, _Pending] = {}
         self._numbers = count(1)
         self._same: dict[bytes, asyncio.Task[dict[str, bytes]]] = {}
         self._subscriptions: list[Subscription] = []
@@ -238,7 +238,7 @@ class Replicas:
         if self._found is not None:
             await asyncio.shield(self._found)
         if key is not None:
-            self._same.clear()  # it may change what was told
+            self._same.clear()  # it may change the answers
             return await self._ask(message, key) if key in self._known else {}
         asking = self._same.get(message)
         if asking is None:
@@ -255,20 +255,22 @@ class Replicas:
         """Return the answers. `patient`: wait for those that are not known, too."""
         if len(message) > QUESTION:
             raise RpcError.of(NOT_KILLED, f"a question to other processes has at most {QUESTION} bytes")
-        if len(self._asked) >= QUESTIONS:
+        if len(self._pending) >= QUESTIONS:
             raise RpcError.of(NOT_KILLED, "other processes are asked too much now; try it again")
         self._forget()
         number, known = next(self._numbers), {to} if to else set(self._known)
-        asked = self._asked[number] = _Asked(to, set(known) if to else known - self._late, patient, asyncio.Event())
-        asyncio.get_running_loop().call_later(ANSWER_TIME, self._asked.pop, number, None)
-        asked.settle()
+        question = self._pending[number] = _Pending(
+            to, set(known) if to else known - self._late, patient, asyncio.Event()
+        )
+        asyncio.get_running_loop().call_later(ANSWER_TIME, self._pending.pop, number, None)
+        question.settle()
         with suppress(BusLost, TimeoutError):
             async with asyncio.timeout(ANSWER_TIME):
                 await self._bus.publish(TOPIC, _pack(_Question(self._topic, number, to, self._group, message)))
-                await asked.over.wait()
-        asked.over.set()
-        self._late |= asked.waits & self._known.keys()
-        found, asked.found, asked.parts = asked.found, {}, {}
+                await question.over.wait()
+        question.over.set()
+        self._late |= question.waits & self._known.keys()
+        found, question.found, question.parts = question.found, {}, {}
         return {one: found.get(one, b"") for one in sorted(known | found.keys())}
 
     def _forget(self) -> None:
@@ -295,20 +297,20 @@ class Replicas:
     def _take(self, message: bytes) -> None:
         """Take a part of an answer."""
         part = _read_part(message)
-        asked = None if part is None else self._asked.get(part.number)
-        if part is None or asked is None or part.key != (asked.to or part.key) or not self._know(part.key):
+        question = None if part is None else self._pending.get(part.number)
+        if part is None or question is None or part.key != (question.to or part.key) or not self._know(part.key):
             return
-        if asked.over.is_set() or part.key in asked.found:  # late for this question, and there for the next
+        if question.over.is_set() or part.key in question.found:  # late for this question, and there for the next
             return
-        parts = asked.parts.setdefault(part.key, [])
-        asked.size += len(part.body)
-        if part.part != len(parts) or not part.part < part.parts <= ANSWER // PART or asked.size > ANSWERS:
+        parts = question.parts.setdefault(part.key, [])
+        question.size += len(part.body)
+        if part.part != len(parts) or not part.part < part.parts <= ANSWER // PART or question.size > ANSWERS:
             parts.clear()  # one is missing, or there are too many: no later one fits
             return
         parts.append(part.body)
         if len(parts) == part.parts:
-            asked.found[part.key] = b"".join(asked.parts.pop(part.key))
-            asked.settle(part.key)
+            question.found[part.key] = b"".join(question.parts.pop(part.key))
+            question.settle(part.key)
 
     def _hear(self, message: bytes) -> None:
         """Take news of a process."""
@@ -319,8 +321,8 @@ class Replicas:
             self._know(news.key)
             return
         self._drop(news.key)
-        for asked in self._asked.values():
-            asked.settle(news.key)
+        for question in self._pending.values():
+            question.settle(news.key)
 
 
 @asynccontextmanager

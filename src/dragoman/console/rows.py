@@ -21,7 +21,7 @@ class EndedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call, question or stream that has ended."""
 
     seq: int
-    """Its place among those that have ended in its process; it grows."""
+    """Its number among those that have ended in its process; it grows."""
     id: str
     """The id that it had among the calls in flight; with several processes "KEY:NUMBER"."""
     parent: str = ""
@@ -59,7 +59,7 @@ class MessageRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message as it passed, or an answer that did not come."""
 
     seq: int
-    """Its place among those that have passed in its process; it grows."""
+    """Its number among those that have passed in its process; it grows."""
     time: float
     """When it passed, in Unix seconds."""
     direction: Direction

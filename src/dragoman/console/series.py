@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from .rows import MethodSeconds
@@ -58,8 +60,8 @@ class MethodSeries:
         self._bytes[at] += size
         self._errors[at] += failed
         histogram = self._histogram
-        for one in seconds:
-            histogram[bisect_left(BOUNDS, one)] += 1
+        for bucket, fell in Counter(map(bisect_left, repeat(BOUNDS), seconds)).items():
+            histogram[bucket] += fell
 
     def _begin(self, second: int) -> None:
         """Count in this second from now on. Of a clock on the wall that was put back too: what was counted there in a
@@ -77,7 +79,7 @@ class MethodSeries:
         """Return the last `seconds` seconds before and with `now`, by steps of `step` seconds; the histogram is of the
         slots that they touch."""
         wanted = range(now - seconds + 1, now + 1)
-        places = [at if self._seconds[at := one % SECONDS] == one else -1 for one in wanted]
+        slots = [at if self._seconds[at := one % SECONDS] == one else -1 for one in wanted]
         buckets = [0] * _BUCKETS
         for slot in range(wanted[0] // SLOT, now // SLOT + 1):
             histogram = self._histograms[slot % SLOTS]
@@ -87,9 +89,9 @@ class MethodSeries:
             service=self.service,
             method=self.method,
             target=self.target,
-            counts=_steps(self._counts, places, step),
-            errors=_steps(self._errors, places, step),
-            bytes=_steps(self._bytes, places, step),
+            counts=_steps(self._counts, slots, step),
+            errors=_steps(self._errors, slots, step),
+            bytes=_steps(self._bytes, slots, step),
             buckets=buckets,
         )
 
@@ -134,9 +136,9 @@ class Series:
                 yield one.read(now, seconds, step)
 
 
-def _steps(numbers: array[int], places: Sequence[int], step: int) -> list[int]:
-    """Return the sums of the numbers at these places, by steps; a place below 0 has none."""
-    found = [numbers[at] if at >= 0 else 0 for at in places]
+def _steps(numbers: array[int], slots: Sequence[int], step: int) -> list[int]:
+    """Return the sums of the numbers in these slots, by steps; one below 0 has none."""
+    found = [numbers[at] if at >= 0 else 0 for at in slots]
     return found if step == 1 else [sum(found[at : at + step]) for at in range(0, len(found), step)]
 
 

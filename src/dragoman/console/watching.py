@@ -57,7 +57,7 @@ class Watching:
     ) -> AsyncIterator[None]:
         """Answer the consoles of others that share a bus while the block runs, as a worker of that group. Raises
         BusLost."""
-        if not is_closed(bus):  # the supervisor's console tells what is missing
+        if not is_closed(bus):  # the supervisor's console says what is missing
             yield
             return
         key = new_key()

@@ -140,7 +140,7 @@ class ChannelPeer(Peer):
                 owed, channel = self._conversation, self._channel
                 calm = channel is not None and channel.writable and not owed.draining
                 if calm and not (owed.inbound or owed.waiting):
-                    found = service._answer_inline(raw, self.lenient)
+                    found = service._answer_inline(raw, self.lenient, self, self.origin.caller)
                     if found is not None and type(found) is not PlainMessage:
                         self._malformed_in_a_row = 0
                         self.answer(found)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 
@@ -121,9 +121,12 @@ class MethodHost(Protocol):
     def _demanded(self) -> frozenset[str] | None:
         """The scopes that its methods demand of callers; None where none demands anything (`access.Access`)."""
 
-    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | FailedAnswer | PlainMessage | None:
+    def _answer_inline(
+        self, raw: bytes, lenient: Leniency | None, endpoint: MessageEndpoint, caller: Caller
+    ) -> bytes | FailedAnswer | PlainMessage | None:
         """Answer a message in place where that can be; of any other nothing has run, and `read` takes what was decoded
-        of it. `lenient`: of the channel on which it came; None: the service's own."""
+        of it. `lenient`: of the channel on which it came; None: the service's own. `endpoint`, `caller`: for
+        observers."""
 
     def _oversized(self, raw: bytes, endpoint: MessageEndpoint) -> bytes | None:
         """Return the answer to a message that is too large to be read."""
@@ -247,7 +250,9 @@ class Dispatcher:
     def _quick(
         self, elements: list[Single], acceptor: MessageAcceptor
     ) -> list[tuple[MethodHandler, Request | PlainMessage]]:
-        """The calls of a batch with their methods, if all run in place; otherwise none."""
+        """The calls of a batch with their methods, if all run in place unobserved; otherwise none."""
+        if self.service._watch is not None:  # it is told of each element
+            return []
         quick = self.service._quick
         together: list[tuple[MethodHandler, Request | PlainMessage]] = []
         for message in elements:
@@ -581,13 +586,23 @@ HERE = MessageOrigin(Caller())
 """The origin of messages given to `Service.answer`: no wire, no loop."""
 
 
-class LooplessAcceptor:
-    """Takes the calls of `Service.answer`: the calling thread runs them."""
+class LooplessEndpoint:
+    """Where the messages given to `Service.answer` come in, for observers."""
 
-    __slots__ = ("_dispatcher", "error")
+    __slots__ = ()
     _dialect = PLAIN
     _number = 0
     _session_name = ""
+
+
+HERE_IN: Final = LooplessEndpoint()
+"""That of a message that is answered in place."""
+
+
+class LooplessAcceptor(LooplessEndpoint):
+    """Takes the calls of `Service.answer`: the calling thread runs them."""
+
+    __slots__ = ("_dispatcher", "error")
     acknowledges = False
 
     def __init__(self, dispatcher: Dispatcher) -> None:

@@ -335,9 +335,13 @@ class Arrival(Struct, eq=False):
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run its handler in place."""
         self.watch.start(self.seen)
-        if self.context is None:
-            return self.within(work, *arguments)
-        return self.context.run(self.within, work, *arguments)
+        if self.context is not None:
+            return self.context.run(self.within, work, *arguments)
+        token = _current.set(self.seen)  # as `within` does, which would cost every call one more
+        try:
+            return work(*arguments)
+        finally:
+            _current.reset(token)
 
     def within(self, work: Callable[..., T], *arguments: Any) -> T:
         """Call a function, such that what it sends belongs to this call."""
@@ -368,7 +372,7 @@ class Arrival(Struct, eq=False):
         elif seen.kind == "malformed":
             self.end("refused")
         elif answer is not None:
-            self.end("result" if seen.code is None else "error")
+            self.watch.end(seen, "result" if seen.code is None else "error")
         elif seen.kind == "request":
             self.end("cancelled")
         elif seen.error is not None:

@@ -539,6 +539,7 @@ class Runner:
         """Threads that wait for answers from elsewhere: at most half of all, so that others find one."""
         self.detached: Allowance | None = None
         """The calls that go on beyond their requests, by owner; None before the first of them."""
+        self._exchanges = _ExchangesInPlace(service)
 
     def bind(self) -> None:
         """Run on the running loop from now on; a test client may run one app on several loops, one by one.
@@ -587,7 +588,7 @@ class Runner:
         wire = None
         try:
             if service._quick and not self.call_limit.draining:
-                found = service._answer_inline(x.request)
+                found = service._answer_inline(x.request, None, self._exchanges, x.caller)
                 if found is not None and type(found) is not PlainMessage:
                     x.respond(found)
                     return
@@ -683,6 +684,24 @@ def runner_of_loop(runners: dict[asyncio.AbstractEventLoop, Runner], service: Me
             runners.pop(other, None)
     made = runners[loop] = Runner(service)
     return made
+
+
+class _ExchangesInPlace:
+    """Exchanges that are answered in place, as observers see them: each has another number."""
+
+    __slots__ = ("_service",)
+    _session_name = ""
+
+    def __init__(self, service: MethodHost) -> None:
+        self._service = service
+
+    @property
+    def _dialect(self) -> Dialect:
+        return self._service._answers.dialect
+
+    @property
+    def _number(self) -> int:
+        return next(numbers)
 
 
 class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):

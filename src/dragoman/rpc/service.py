@@ -44,7 +44,7 @@ from .binding.binding import Binding, bind
 from .binding.dependencies import Dependencies
 from .binding.signature import defined_again, name_of, registrable
 from .context import Context
-from .dispatch import HERE, Dispatcher, LooplessAcceptor, MessageOrigin, Router, arguments_of, run
+from .dispatch import HERE, HERE_IN, Dispatcher, LooplessAcceptor, MessageOrigin, Router, arguments_of, run
 from .including import (
     Commit,
     Guarded,
@@ -58,7 +58,7 @@ from .including import (
 )
 from .method import AUTH, ERROR, LongResult, Method, MethodHandler, MethodOptions, declared, living, method_of
 from .middleware import Call, Middleware, Next, chain
-from .observing import MessageEndpoint, ServiceWatch
+from .observing import Arrival, MessageEndpoint, ServiceWatch, nothing
 from .responses import Debug, ErrorAnswers
 from .routing.registering import Routed
 from .switching import Switches
@@ -184,11 +184,8 @@ class Service(Routed):
         self._enabled: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
         """`rpc.discover`."""
-        self._inline: dict[Any, MethodHandler] = {}
+        self._quick: dict[Any, MethodHandler] = {}
         """The methods that may be answered in place, without the dispatcher."""
-        self._quick: dict[Any, MethodHandler] = self._inline
-        """The methods that `_answer_inline` may answer: none while there are observers, which the dispatcher
-        notifies."""
         self._functions: dict[str, Callable[..., Any]] = {}
         """The functions that were registered one by one, by the names of their methods."""
         self._switches = Switches()
@@ -382,7 +379,7 @@ class Service(Routed):
         self._switches.remove(name, back=back)
         self._functions.pop(name, None)
         self._enabled.pop(name, None)
-        self._inline.pop(name, None)
+        self._quick.pop(name, None)
         for includer in self._includers:
             includer.dropped(name)
         for one in {self._origin, *self._copies}:
@@ -441,7 +438,7 @@ class Service(Routed):
             self._enable(method)
         else:
             self._enabled.pop(name, None)
-            self._inline.pop(name, None)
+            self._quick.pop(name, None)
         for includer in self._includers:
             includer.switched(name, on)
 
@@ -477,7 +474,7 @@ class Service(Routed):
 
         make = managed(lifespan, self.name)
         self._make_lifespan().around(lambda: make(app))
-        self._inline.clear()  # a method of these would be answered before the lifespan has begun
+        self._quick.clear()  # a method of these would be answered before the lifespan has begun
 
     def _make_lifespan(self) -> Lifespan:
         """Return its lifespan, and make it where there is something to open."""
@@ -513,11 +510,11 @@ class Service(Routed):
     def _enable(self, method: Method) -> None:
         self._enabled[method.name] = method
         self._link(method)
-        self._inline.pop(method.name, None)
+        self._quick.pop(method.name, None)
         held = self._lifespan is not None and self._lifespan.state
         free = not held and method.access is None
         if method.quick and free and not method.binding.wants_context and not method.binding.opaque:
-            self._inline[method.name] = method.binding
+            self._quick[method.name] = method.binding
 
     def _find(self, name: str) -> Method | None:
         """Return the method of a name, also `rpc.discover`; None for an unknown one."""
@@ -557,7 +554,6 @@ class Service(Routed):
     def _set_observers(self, observers: tuple[Observer, ...]) -> None:
         self._observers = observers
         self._watch = ServiceWatch(self.name, observers) if observers else None
-        self._quick = {} if observers else self._inline
 
     def openrpc(self) -> dict[str, Any]:
         """The OpenRPC 1.3 document of this service."""
@@ -612,7 +608,7 @@ class Service(Routed):
         """
         if len(raw) > self._limits.message_size:
             return self._oversized(raw, LooplessAcceptor(self._dispatcher))
-        found = self._answer_inline(raw)
+        found = self._answer_inline(raw, None, HERE_IN, caller)
         if isinstance(found, bytes):
             return found
         if type(found) is FailedAnswer:
@@ -633,9 +629,11 @@ class Service(Routed):
             self._watch.refused(malformed, endpoint, Caller(), answer, None, raw)
         return answer.text
 
-    def _answer_inline(self, raw: bytes, lenient: Leniency | None = None) -> bytes | FailedAnswer | PlainMessage | None:
+    def _answer_inline(
+        self, raw: bytes, lenient: Leniency | None, endpoint: MessageEndpoint, caller: Caller
+    ) -> bytes | FailedAnswer | PlainMessage | None:
         """The hot path: the answer to a request in its usual shape, or a batch of them, for quick methods. `lenient`:
-        of the channel on which it came; None: the service's own.
+        of the channel on which it came; None: the service's own. `endpoint`, `caller`: for observers.
 
         Of everything else nothing has run: `read` takes it, with the `PlainMessage` where the text was decoded to one.
         """
@@ -659,16 +657,34 @@ class Service(Routed):
         try:
             arguments = take(wire.params)
         except (Exception, SystemExit) as error:
-            loose = (self._lenient if lenient is None else lenient) is not STRICT
+            loose = self._watch is not None or (self._lenient if lenient is None else lenient) is not STRICT
             return wire if loose or self._wordy(wire, raw) else self._answers.failed(_request(wire), error)
         if (id == 0 and b"-0" in raw) or (type(id) is str and len(id) > self._limits.id_length):
             return wire
+        if self._watch is not None:
+            message = _request(wire)
+            seen = self._watch.came_in(message, endpoint, caller, nothing, raw)
+            answered = seen.run(self._run_watched, message, binding, arguments, seen)
+            seen.over(answered)
+            return answered
         try:
             value = function(*arguments)
             answer = encode(ResultMessage(None if value is UNSET else value, id))
         except BaseException as error:
             return self._answers.failed(_request(wire), error)
         return answer if len(answer) <= self._modest else self._answers.fitting(Request("", UNSET, id), answer)
+
+    def _run_watched(
+        self, message: Request, binding: MethodHandler, arguments: tuple[Any, ...], seen: Arrival
+    ) -> bytes | FailedAnswer:
+        """Run a quick method in place, as its observers see it."""
+        try:
+            value = binding.function(*arguments)
+            answer = binding.encode(ResultMessage(None if value is UNSET else value, message.id))
+            return answer if len(answer) <= self._modest else self._answers.fitting(message, answer)
+        except BaseException as error:
+            seen.raised(error)
+            return self._answers.failed(message, error)
 
     def _wordy(self, wire: PlainMessage, raw: bytes) -> bool:
         """Whether more than the arguments is wrong with a message, so that the slow path must describe it."""
@@ -680,6 +696,8 @@ class Service(Routed):
         )
 
     def _batch_inline(self, raw: bytes, lenient: Leniency) -> AnyAnswer:
+        if self._watch is not None:  # it is told of each element by the dispatcher
+            return None
         wires = plain_batch(raw)
         quick = self._quick
         try:

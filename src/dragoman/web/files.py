@@ -8,7 +8,7 @@
   beside their signs and a rule's last semicolon; no other character is changed, so what a browser runs is what can be
   read here.
 - The console has files of its own, below its own URL (`read_console_files`); it shares the parts of the documentation.
-- Nothing in the files is secret: what the page shows it gets by calls, with the rights of whoever reads it.
+- Nothing in the files is secret: what the page shows it gets by calls, with the rights of its reader.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KINDS: Final = {".js": "text/javascript; charset=utf-8", ".css": "text/css; cha
 CONSOLE: Final = "console"
 """The folder of what the console has beside the parts of the documentation."""
 _RENDERED: Final = 64
-"""Places at which `index.html` was shown that are kept: a server has fewer; when there are more, all are dropped."""
+"""Paths at which `index.html` was shown that are kept: a server has fewer; when there are more, all are dropped."""
 
 
 class WebFile(Struct, frozen=True):

@@ -19,7 +19,7 @@ from ..transports.http.messages import JSON, Answer, Lines
 from ..transports.http.policy import LOOPBACK
 from .files import PROTECTING, read_page_files
 
-PLACE: Final = "/docs"
+DOCS: Final = "/docs"
 SERVICES: Final = "/docs/services"
 _PROXIED: Final = (b"x-forwarded-", b"forwarded", b"via", b"x-real-ip")
 """How the header fields begin by which a proxy shows itself."""
@@ -59,18 +59,18 @@ class DocsPage:
     def find(self, path: str, headers: Mapping[bytes, bytes], *, loopback: bool) -> Answer | None:
         """Return the answer to a GET of `path`, spelled as it was sent; None if the page has none for it. `loopback`:
         it came to a loopback address."""
-        place = path.rstrip("/") or "/"
-        at = path if path in self._kinds else place if place in self._kinds else ""
-        if not (at or place == PLACE or path.startswith(PLACE + "/")) or not self._is_shown(headers, loopback):
+        trimmed = path.rstrip("/") or "/"
+        at = path if path in self._kinds else trimmed if trimmed in self._kinds else ""
+        if not (at or trimmed == DOCS or path.startswith(DOCS + "/")) or not self._is_shown(headers, loopback):
             return None
-        if at or place == PLACE:
+        if at or trimmed == DOCS:
             if not _wants_page(headers):
                 return None
             base = "../" * (path.count("/") - 1) + f"docs/{read_page_files().hash}/"
             return read_page_files().index(base, at, self._kinds.get(at, ""), headers)
         if path == SERVICES:
             return Answer(200, (("Content-Type", JSON), ("Cache-Control", "no-store"), *PROTECTING), self._services)
-        folder, _, name = path.removeprefix(PLACE + "/").partition("/")
+        folder, _, name = path.removeprefix(DOCS + "/").partition("/")
         return read_page_files().file(name, headers) if folder == read_page_files().hash else None
 
     def _is_shown(self, headers: Mapping[bytes, bytes], loopback: bool) -> bool:

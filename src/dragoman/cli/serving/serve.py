@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from ...console import Watching, check_place, read_place, report
+from ...console import Watching, check_address, read_address, report
 from ...jsonrpc.leniency import LENIENT, Leniency, both
 from ...jsonrpc.limits import Limits
 from ...net.activation import activation
@@ -191,8 +191,8 @@ def _make_observers(options: ServeOptions) -> Watched:
     options.collector()
     if options.admin is not None and not is_worker():  # a worker's supervisor has looked
         endpoint_of(options.admin)
-    if options.console is not None and not (place := read_place(options.console, "--console")).loopback:
-        check_place(place, tls=options.tls(), auth=options.auth())
+    if options.console is not None and not (address := read_address(options.console, "--console")).loopback:
+        check_address(address, tls=options.tls(), auth=options.auth())
     if options.admin is not None or options.console is not None:
         watching = Watching(messages=options.console_messages)
         return Watched(watching.metrics, watching)

@@ -18,7 +18,7 @@ from ...console import (
     WorkerProcesses,
     ask_replicas,
     open_console,
-    read_place,
+    read_address,
 )
 from ...workers.supervisor import Supervisor, run_workers
 from ..lines import tell
@@ -50,10 +50,10 @@ async def supervise(
             source = GatheredConsole(workers, sums=sums, far=far, me=me)
             await opened.enter_async_context(places_beside(options, sums.text, source))
             if options.console is not None:
-                place, tls, auth = read_place(options.console, "--console"), options.tls(), options.auth()
+                address, tls, auth = read_address(options.console, "--console"), options.tls(), options.auth()
                 name = " ".join(urls)
                 announce_console(
-                    await opened.enter_async_context(open_console(place, source, name, tls=tls, auth=auth))
+                    await opened.enter_async_context(open_console(address, source, name, tls=tls, auth=auth))
                 )
             yield
 

@@ -26,8 +26,9 @@ try {
 } catch {}
 export const secretOf = () => secret;
 
+// What no header field can hold is no secret, and none is kept.
 function keep(given) {
-  secret = given.trim();
+  secret = /^[!-~]*$/.test(given.trim()) ? given.trim() : "";
   try {
     secret ? sessionStorage.setItem(KEPT, secret) : sessionStorage.removeItem(KEPT);
   } catch {}
@@ -61,7 +62,7 @@ async function send(path, { body, signal } = {}) {
     words = error.message ?? error;
   } catch {}
   words = `${answer.status} ${words}`;
-  if (answer.status === 401 || (answer.status === 403 && path === "services")) locked.set(secret ? `The server did not take it: ${words}` : words);
+  if ([401, 431].includes(answer.status) || (answer.status === 403 && path === "services")) locked.set(secret ? `The server did not take it: ${words}` : words);
   throw new Error(words);
 }
 

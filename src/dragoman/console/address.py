@@ -11,7 +11,7 @@ from ..jsonrpc.errors import LocalError
 _WRITE = "write a port, as in 9092, or an address, as in 127.0.0.1:9092 or [::1]:9092"
 
 
-class Place(Struct, frozen=True):
+class ConsoleAddress(Struct, frozen=True):
     """An address. `host`: as a URL has it; `loopback`: only this machine reaches it."""
 
     host: str
@@ -22,8 +22,8 @@ class Place(Struct, frozen=True):
         return f"{self.host}:{self.port}"
 
 
-def read_place(text: str | int, option: str) -> Place:
-    """Return the place that a text names: "[HOST:]PORT", on loopback where there is no host. `option`: what said it.
+def read_address(text: str | int, option: str) -> ConsoleAddress:
+    """Return the address that a text names: "[HOST:]PORT", on loopback where there is no host. `option`: what said it.
     Raises LocalError for anything else, and for a host that is a name, which may mean another machine tomorrow."""
     host, _, port = f"{text}".rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) <= 65535):
@@ -33,4 +33,4 @@ def read_place(text: str | int, option: str) -> Place:
         found = ipaddress.ip_address("127.0.0.1" if name == "localhost" else name)
     except ValueError:
         raise LocalError(f"{option} {text}: {host} is no address of this machine; {_WRITE}") from None
-    return Place(f"[{found}]" if found.version == 6 else f"{found}", int(port), found.is_loopback)
+    return ConsoleAddress(f"[{found}]" if found.version == 6 else f"{found}", int(port), found.is_loopback)
