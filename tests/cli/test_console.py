@@ -35,6 +35,15 @@ def test_a_console_is_found_and_calls(command: Command, more: list[str]) -> None
     assert URL.search(said) is None
     (found,) = command.run("console", "--json").json
     assert URL.fullmatch(found["url"])
+    port = urlsplit(found["url"]).port
+    elsewhere = command.run("console", "1")
+    assert (
+        elsewhere.status,
+        f"no console at port 1 of this user runs here; there are some at {port}" in elsewhere.err,
+    ) == (
+        2,
+        True,
+    )
     printed = command.run("console", "--print")
     assert (printed.status, found["url"] in printed.out) == (0, True)
     assert b"dragoman console" in ask(found["url"], "/")[1]
@@ -64,3 +73,11 @@ def test_a_place_where_it_may_not_be_is_told_at_once(command: Command, place: st
     for more in ([], ["--workers", "2"]):
         done = command.run("serve", "calculator", "--console", place, *more)
         assert (done.status, words in done.err) == (2, True), done.err
+
+
+def test_where_it_cannot_be_found_it_is_not_told_that_it_is(command: Command) -> None:
+    (command.folder / "file").write_text("")
+    unwritable = {"XDG_STATE_HOME": f"{command.folder}/file"}
+    server = command.start("serve", "calculator", "http://127.0.0.1:0", "--console", "0", env=unwritable)
+    until(server.stderr, "`dragoman console` does not find this console")
+    assert "prints its URL" not in until(server.stderr, "console at http://127.0.0.1:")

@@ -107,8 +107,8 @@ def order(item: str, count: int = 1, tags: list[str] = [], gift: bool = False) -
     "traffic.jsonl": '{"jsonrpc":"2.0","method":"x","id":1}\n',
 }
 SERVER = "from calculator import api\napi.run('stdio:')\n"
-RUN_ON = ("serve", "listen", "bench", "demo", "auth")
-"""Commands that end by a signal, or measure."""
+RUN_ON = ("serve", "listen", "bench", "demo", "auth", "console")
+"""Commands that end by a signal, measure, or open a browser at another server."""
 FOREIGN = ("example.org", "npx", "pylsp", "redis:", ":8332", "report.json", "> ~/", "--install", "--kill", "--secret")
 """Examples that need what a test has not: another host, a program, the user's home folder, a call."""
 

@@ -250,6 +250,7 @@ def test_an_address_asks_for_the_secret(command: Command, options: tuple[str, ..
     [
         ("open/a.sock", "chmod 700"),
         ("none/a.sock", "mkdir -m 700"),
+        ("unix:open/a.sock", "chmod 700"),
         ("tcp://127.0.0.1:1", "the path of a Unix socket"),
         ("", "the path of a Unix socket"),
         ("0.0.0.0:9091", "0.0.0.0 is not loopback"),

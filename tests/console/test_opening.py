@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import json
+import logging
 import os
 import re
 import ssl
@@ -18,7 +20,7 @@ from dragoman import LocalError, Service, connect, serve
 from dragoman.auth import Bearer
 from dragoman.auth.testing import LocalIssuer
 from dragoman.console import ConsoleAddress, read_address, read_listed
-from dragoman.console.listing import folder
+from dragoman.console.listing import LONGEST_NAME, folder, listed
 
 from .ends import Ends
 
@@ -186,3 +188,40 @@ async def test_a_folder_of_others_lists_nothing_and_stops_nothing() -> None:
     async with serve(Service("s"), urls="tcp://127.0.0.1:0", console=0) as serving:
         assert serving.console is not None
         assert read_listed() == []
+
+
+async def test_a_folder_that_cannot_be_made_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/file")
+    with caplog.at_level(logging.WARNING, "dragoman"), listed("s", "http://127.0.0.1:1/#x"):
+        assert read_listed() == []
+    (line,) = caplog.messages
+    assert "`dragoman console` does not find this console" in line
+    assert "XDG_STATE_HOME" in line
+
+
+@pytest.mark.parametrize("name", ["services " * 1000, "\ud800", "\x00" * 5000], ids=["long", "surrogate", "zeros"])
+def test_any_name_is_listed(name: str) -> None:
+    with listed(name, "http://127.0.0.1:1/#x"):
+        (one,) = read_listed()
+    assert one.url == "http://127.0.0.1:1/#x"
+    assert 0 < len(one.name) <= LONGEST_NAME
+    assert read_listed() == []
+
+
+def test_a_folder_that_is_gone_meanwhile_ends_nothing(tmp_path: Path) -> None:
+    with listed("s", "http://127.0.0.1:1/#x"):
+        folder().rename(tmp_path / "elsewhere")
+        folder().write_text("")
+
+
+async def test_a_port_that_is_taken_is_told_to_be_that_of_the_console() -> None:
+    async with serve(Service("s"), urls="tcp://127.0.0.1:0") as serving:
+        port = int(serving.urls[0].rpartition(":")[2])
+        with pytest.raises(LocalError, match=rf"^The console: Cannot listen on .*:{port}: .*in use") as told:
+            async with serve(Service("s"), urls="tcp://127.0.0.1:0", console=port):
+                pass
+    assert isinstance(told.value, OSError)
+    assert told.value.errno == errno.EADDRINUSE

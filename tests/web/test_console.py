@@ -514,11 +514,7 @@ VIEWS = {
     "machine": ".card, dl",
     "messages": ".rows",
 }
-WORST = [
-    MARKUP, BIDI, "javascript:alert(1)", "w" * 1_000_000, "https://evil.example/x.js", "data:text/html,x", "__proto__",
-    "\ud800", "{{constructor.constructor('alert(1)')()}}", "${alert(1)}", "\u0000\r\n\u2028", "]]><script>alert(1)</script>",
-    "`https://evil.example/`", "\\", "'\"><svg/onload=alert(1)>", "\u0635\u202b\u0300" * 1_000,
-]  # fmt: skip
+WORST = [MARKUP, BIDI, "javascript:alert(1)", "w" * 1_000_000, "https://evil.example/x.js", "data:text/html,x"]
 
 
 def poisoned(value: Any, turn: Iterator[str]) -> Any:

@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from ..net.urls import printable
 from ..private_files import open_private
 
 log: logging.Logger = logging.getLogger("dragoman")
@@ -23,6 +24,8 @@ MOST: Final = 1_000
 """Files that are read."""
 SIZE: Final = 4096
 """Bytes of one."""
+LONGEST_NAME: Final = 200
+"""Characters of a name: of many services it would not fit into a file."""
 
 
 class ListedConsole(Struct, frozen=True):
@@ -43,23 +46,30 @@ def folder() -> Path:
 
 @contextmanager
 def listed(name: str, url: str) -> Iterator[None]:
-    """List a console while the block runs. Where that cannot be, it is only not found."""
+    """List a console while the block runs. Where that cannot be, it is only not found, and a warning says so."""
     path: Path | None = None
     try:
         where = _ensure(folder())
-        content = msgspec.json.encode(ListedConsole(name, url, os.getpid(), time()))
+        content = msgspec.json.encode(
+            ListedConsole(printable(name[:LONGEST_NAME], LONGEST_NAME), url, os.getpid(), time())
+        )
         file, made = tempfile.mkstemp(".tmp", dir=where)  # with mode 0600
         with open(file, "wb") as writing:
             writing.write(content)
         path = where / f"{os.getpid()}-{Path(made).stem}.json"
         os.replace(made, path)
     except (OSError, RuntimeError) as fault:
-        log.info("the console cannot be listed for `dragoman console`: %s", fault)
+        log.warning(
+            "`dragoman console` does not find this console, which cannot be listed: %s; let XDG_STATE_HOME name a "
+            "folder in which this user may write",
+            fault,
+        )
     try:
         yield
     finally:
         if path is not None:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the folder may have changed meanwhile, and the server ends all the same
+                path.unlink(missing_ok=True)
 
 
 def read_listed() -> list[ListedConsole]:
@@ -78,7 +88,8 @@ def read_listed() -> list[ListedConsole]:
         if _runs(one.pid):
             found.append(one)
         else:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
     return sorted(found, key=lambda one: -one.began)
 
 

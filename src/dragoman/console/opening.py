@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from ..access import Verifiers
 from ..channel import Options
 from ..jsonrpc.errors import LocalError
+from ..net.sockets import CannotListen
 from ..schemes import listen
 from .address import ConsoleAddress
 from .endpoint import LIMITS, Console, new_secret
@@ -61,7 +62,12 @@ async def open_console(
         hosts=None if address.loopback else ["*"],
         origins=None if address.loopback else ["*"],  # the console itself takes that of its own page alone
     )
-    listener = await listen(f"{scheme}://{address}", {"": console}, options)
+    try:
+        listener = await listen(f"{scheme}://{address}", {"": console}, options)
+    except CannotListen as fault:  # which of the addresses of the server it is
+        named = CannotListen(f"The console: {fault}")
+        named.errno = fault.errno
+        raise named from fault
     try:
         url = console.page_url(listener.url)
         with listed(name, url):

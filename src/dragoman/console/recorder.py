@@ -248,8 +248,8 @@ def error_text(seen: Observation) -> str:
     text = seen.reason
     if not text and seen.error is not None:
         try:  # of our own errors not the data, in which arguments may be
-            said = seen.error.message if isinstance(seen.error, RpcError) else seen.error
-            text = f"{type(seen.error).__name__}: {said}"
+            said = str(seen.error.message if isinstance(seen.error, RpcError) else seen.error)
+            text = type(seen.error).__name__ + (f": {said}" if said else "")
         except Exception:  # its `__str__` is its user's
             text = type(seen.error).__name__
     return mask(text[:LONGEST])

@@ -149,7 +149,7 @@ def test_an_account_where_there_is_none(dragoman: User, words: list[str], said: 
     assert (done.status, said in done.err) == (2, True), done.err
 
 
-WITHOUT_A_CALL = "serve check tokens new demo completion top"
+WITHOUT_A_CALL = "serve check tokens new demo completion top console"
 """Commands that call no server that may ask for a login; all others know accounts and certificates."""
 
 

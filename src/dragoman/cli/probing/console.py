@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import webbrowser
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from cyclopts import App, Parameter
@@ -22,15 +22,20 @@ app: App = App(
     help_epilogue="""\
 Examples:
 
-  dragoman serve calculator:api --console :9092   serve, with a console
   dragoman console                                open it in the browser
   dragoman console --print                        print its URL and no more
   dragoman console 9092                           the one at this port
+  dragoman console --json                         all of them, for scripts
+
+A server has one if it was started so: serve calculator:api --console :9092
 
 The URL has the secret of the console in its fragment: whoever has it may look
 at the server, call its methods and stop its calls. Only consoles of processes
 of this user are found.""",
 )
+
+SHOWN: Final = 10
+"""Ports that an error names at most."""
 
 
 @app.default
@@ -50,15 +55,18 @@ def console(
     print_only
         Print the URL, and open no browser.
     """
-    found = [one for one in read_listed() if port is None or urlsplit(one.url).port == port]
+    running = read_listed()
+    found = [one for one in running if port is None or urlsplit(one.url).port == port]
     if output.json:
         print(compact([{"name": one.name, "url": one.url, "pid": one.pid} for one in found]))
         return FINE
     if not found:
         at = "" if port is None else f" at port {port}"
-        raise Usage(
-            f"no console{at} of this user runs here; dragoman serve TARGET --console :9092 starts a server with one"
+        there = ", ".join(sorted({f"{urlsplit(one.url).port}" for one in running}, key=int)[:SHOWN])
+        how = (
+            f"there are some at {there}" if there else "dragoman serve TARGET --console :9092 starts a server with one"
         )
+        raise Usage(f"no console{at} of this user runs here; {how}")
     for one in found:
         out.print(_line(one), soft_wrap=True)
     if len(found) == 1 and not print_only and _has_browser():

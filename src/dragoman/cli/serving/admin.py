@@ -60,7 +60,8 @@ def endpoint_of(text: str) -> AdminEndpoint:
         return AdminEndpoint(url, secrets.token_hex(), ("localhost", "127.0.0.1", "[::1]", name))
     if not text or "://" in text or set("?#%") & set(text):
         raise Usage(f"--admin {text}: {_WRITE}")
-    folder = os.path.dirname(os.path.abspath(text))
+    path = os.path.abspath(text.removeprefix("unix:"))  # as the URL of a socket is written elsewhere
+    folder = os.path.dirname(path)
     try:
         found_at = os.stat(folder)
     except OSError:
@@ -71,7 +72,7 @@ def endpoint_of(text: str) -> AdminEndpoint:
             f"--admin {text}: others may enter {folder} (mode {mode:04o}, user {found_at.st_uid}); "
             f"it must be your own: chmod 700 {folder}"
         )
-    return AdminEndpoint(f"unix:{os.path.abspath(text)}")
+    return AdminEndpoint(f"unix:{path}")
 
 
 def _loopback(text: str, host: str, port: int) -> tuple[str, str]:

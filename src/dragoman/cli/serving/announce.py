@@ -13,6 +13,7 @@ from msgspec import UNSET
 from rich.text import Text
 
 from ...channel import Caller
+from ...console import read_listed
 from ...mcp.protocol.revisions import NEWEST
 from ...net.scheme import SCHEMES
 from ...net.urls import scheme_of
@@ -86,7 +87,9 @@ def announce_console(url: str) -> None:
     if sys.stderr.isatty() and not is_json():
         tell(f"console at {url}", "info", always=True)
     else:
-        tell(f"console at {url.partition('#')[0]}; dragoman console prints its URL with the secret", "info")
+        found = any(one.url == url for one in read_listed())  # else a warning has said why not
+        how = "; dragoman console prints its URL with the secret" if found else ""
+        tell(f"console at {url.partition('#')[0]}{how}", "info")
 
 
 def _about(served: Target) -> str:
