@@ -1,4 +1,5 @@
-"""Pictures of the page, to be looked at: `python -m tests.web.pictures FOLDER` writes them, in light and dark."""
+"""Pictures of the page, to be looked at: `python -m tests.web.pictures FOLDER` writes them, in light and dark; with
+`docs` instead, those of the documentation."""
 
 from __future__ import annotations
 
@@ -93,6 +94,32 @@ async def main(folder: Path) -> None:
                         await at.page.screenshot(path=folder / f"console-{name.split('/')[0]}-{scheme}-{width}.png")
 
 
+SCREENS = Path(__file__).parents[2] / "docs" / "screens"
+"""The screenshots of the documentation."""
+
+
+async def screens() -> None:
+    """Write those of the documentation: a call by a form, and two views of the console."""
+    window: Any = {"color_scheme": "light", "viewport": {"width": 1200, "height": 640}}
+    async with browser() as running:
+        async with (
+            serve({"/": shop(), "/mcp": desk()}, urls="http://127.0.0.1:0") as serving,
+            looking(running, serving.urls[0], **window) as at,
+        ):
+            await method(at)
+            await at.page.screenshot(path=SCREENS / "page.png")
+        async with (
+            operated({"/": shop(), "/mcp": desk()}) as it,
+            calling(it),
+            looking(running, it.url, **window) as at,
+        ):
+            await at.open(f"/#{it.secret}", CONSOLE["now"])
+            await at.page.screenshot(path=SCREENS / "console_now.png")
+            await at.page.goto(f"{it.url}/#/timeline")
+            await at.page.wait_for_selector(CONSOLE["timeline"])
+            await at.page.screenshot(path=SCREENS / "console_timeline.png")
+
+
 def sized(width: int) -> Any:
     """A window of this width."""
     return {"width": width, "height": 900}
@@ -116,5 +143,9 @@ async def calling(it: Operated) -> AsyncIterator[None]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(Path(sys.argv[1])))
+    if sys.argv[1:] == ["docs"]:
+        SCREENS.mkdir(exist_ok=True)
+        asyncio.run(screens())
+    else:
+        Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+        asyncio.run(main(Path(sys.argv[1])))
