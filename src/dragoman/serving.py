@@ -125,8 +125,7 @@ def serve(
     describes and calls what is served; None: those on this machine, and only without `trusted_proxies`. `console`: the
     address "[HOST:]PORT" of a page for the operator, which shows what goes on and stops calls; on loopback, or with
     `tls` and `auth`. Its URL is `Serving.console`. `console_messages`: it shows the last messages, too, with secrets
-    masked.
-    `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
+    masked. `sockets`: see `channel.Options`. `observers`: see `dragoman.observer`. `guard`:
     decides about each caller before its message is read, see `channel.Guard`; LocalError for a URL of a wire that
     cannot ask a guard. `trusted_proxies`: see `channel.Options`. `auth`: a verifier of tokens
     (`dragoman.auth.Bearer`) that guards all that is served here; `public`: those of the URLs where callers need
@@ -585,7 +584,7 @@ def map_served(given: Sequence[Served | Mapping[str, Served]], limits: Limits | 
 
 
 def _refuse_classes(served: Iterable[Served | Mapping[str, Served]]) -> None:
-    """Raise LocalError for a class in address of an instance."""
+    """Raise LocalError for a class in place of an instance."""
     for it in served:
         for one in it.values() if isinstance(it, Mapping) else (it,):
             if isinstance(one, type):

@@ -19,7 +19,7 @@ from .page import ConsolePage
 
 
 def check_address(address: ConsoleAddress, *, tls: ssl.SSLContext | None, auth: Verifiers | None) -> None:
-    """Raise LocalError for a address that others reach, unless there is TLS, and something that says who they are."""
+    """Raise LocalError for an address that others reach, unless there is TLS, and something that says who they are."""
     if address.loopback:
         return
     lacking = [
@@ -44,8 +44,7 @@ async def open_console(
     """Serve a console while the block runs; yields the URL to open in a browser.
 
     `name`: of what it shows. On loopback callers show a secret, which stands in the URL; elsewhere they come by TLS,
-    and `auth` says who they are and which scopes they have. Raises LocalError where it
-    cannot listen, or may not.
+    and `auth` says who they are and which scopes they have. Raises LocalError where it cannot listen, or may not.
     """
     check_address(address, tls=tls, auth=auth)
     if address.loopback:
