@@ -55,6 +55,7 @@ LAZY: Final = {
     ("dragoman.console.opening", "dragoman.auth.guard"): EXTRA,
     ("dragoman.protecting", "dragoman.auth.guard"): EXTRA,
     ("dragoman.serving", "dragoman.transports.http.policy"): WIRE,
+    ("dragoman.cli.serving.admin", "dragoman.cli.serving.admin_service"): ASKED,
     ("dragoman.serving", "dragoman.console"): ASKED,
     ("dragoman.serving", "dragoman.web"): ASKED,
     ("dragoman.rpc.binding.identity", "dragoman.access"): GUARDED,

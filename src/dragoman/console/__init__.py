@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from ..doors import door
 
 if TYPE_CHECKING:
-    from .address import ConsoleAddress, read_address
+    from .address import ConsoleAddress, check_address, read_address
     from .asking import WorkerProcesses
     from .board import BY
     from .gathering import ConsoleSource, GatheredConsole, OwnConsole, Sums, report
     from .listing import ListedConsole, read_listed
-    from .opening import check_address, open_console
+    from .opening import open_console
     from .overview import Overview
     from .process import ROWS
     from .replicas import ask_replicas
@@ -28,9 +28,9 @@ else:
             "board": "BY",
             "gathering": "ConsoleSource GatheredConsole OwnConsole Sums report",
             "listing": "ListedConsole read_listed",
-            "opening": "check_address open_console",
+            "opening": "open_console",
             "overview": "Overview",
-            "address": "ConsoleAddress read_address",
+            "address": "ConsoleAddress check_address read_address",
             "process": "ROWS",
             "replicas": "ask_replicas",
             "rows": "Connections EndedCall KeptError Machines MethodRow",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import ssl
 
 from msgspec import Struct
 
+from ..access import Verifiers
 from ..jsonrpc.errors import LocalError
 
 _WRITE = "write a port, as in 9092, or an address, as in 127.0.0.1:9092 or [::1]:9092"
@@ -34,3 +36,17 @@ def read_address(text: str | int, option: str) -> ConsoleAddress:
     except ValueError:
         raise LocalError(f"{option} {text}: {host} is no address of this machine; {_WRITE}") from None
     return ConsoleAddress(f"[{found}]" if found.version == 6 else f"{found}", int(port), found.is_loopback)
+
+
+def check_address(address: ConsoleAddress, *, tls: ssl.SSLContext | None, auth: Verifiers | None) -> None:
+    """Raise LocalError for an address that others reach, unless there is TLS, and something that says who they are."""
+    if address.loopback:
+        return
+    lacking = [
+        name for name, given in (("a certificate for TLS", tls), ("auth, which knows callers", auth)) if not given
+    ]
+    if lacking:
+        raise LocalError(
+            f"the console at {address}: others reach this address, and there it needs {' and '.join(lacking)}; let it be "
+            f"at 127.0.0.1:{address.port}, and come from other machines through ssh -L"
+        )

@@ -8,28 +8,13 @@ from contextlib import asynccontextmanager
 
 from ..access import Verifiers
 from ..channel import Options
-from ..jsonrpc.errors import LocalError
 from ..net.sockets import CannotListen
 from ..schemes import listen
-from .address import ConsoleAddress
+from .address import ConsoleAddress, check_address
 from .endpoint import LIMITS, Console, new_secret
 from .gathering import ConsoleSource
 from .listing import listed
 from .page import ConsolePage
-
-
-def check_address(address: ConsoleAddress, *, tls: ssl.SSLContext | None, auth: Verifiers | None) -> None:
-    """Raise LocalError for an address that others reach, unless there is TLS, and something that says who they are."""
-    if address.loopback:
-        return
-    lacking = [
-        name for name, given in (("a certificate for TLS", tls), ("auth, which knows callers", auth)) if not given
-    ]
-    if lacking:
-        raise LocalError(
-            f"the console at {address}: others reach this address, and there it needs {' and '.join(lacking)}; let it be "
-            f"at 127.0.0.1:{address.port}, and come from other machines through ssh -L"
-        )
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 The endpoint is a Unix socket with mode 0600, whose folder must be the user's own with mode 0700; or an address on
 loopback, which speaks HTTP and requires a secret that is new at each start and printed on stderr alone. That one
 answers no web page, with any `Origin`, and only names of loopback as `Host`. Both answer JSON-RPC 2.0, by what the
-console answers: `admin_service`. With workers the supervisor answers."""
+console answers: see `admin_service`. With workers the supervisor answers."""
 
 from __future__ import annotations
 
@@ -13,31 +13,18 @@ import secrets
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from ...channel import Admitted, Denied, Guard, Handshake
-from ...console import (
-    BY,
-    ROWS,
-    SECONDS,
-    Connections,
-    ConsoleSource,
-    EndedCall,
-    KeptError,
-    Machines,
-    MethodRow,
-    Overview,
-)
-from ...rpc.service import Service
 from ...serving import serve as listen
 from ..arguments import address_of
 from ..exit_status import Usage
 from ..lines import tell
 
-Limit: TypeAlias = Annotated[int, Meta(ge=1, le=ROWS)]
-Seconds: TypeAlias = Annotated[int, Meta(ge=1, le=SECONDS)]
+if TYPE_CHECKING:
+    from ...console import ConsoleSource
 
 _WRITE: Final = "write the path of a Unix socket, as in run/admin.sock, or an address on loopback, as in 127.0.0.1:9091"
 NO_SECRET: Final = "This needs the secret that dragoman serve --admin told when it started"
@@ -106,57 +93,12 @@ def _guard(secret: str) -> Guard:
     return guard
 
 
-def admin_service(source: ConsoleSource) -> Service:
-    """The methods of the socket: what the console shows and does."""
-    service = Service("admin")
-
-    @service.method
-    async def look(where: bool = False) -> Overview:
-        """What goes on: calls in flight, methods, services, workers, gauges; `where`: and where each call is."""
-        return await source.look(where)
-
-    @service.method
-    async def kill(id: str) -> None:
-        """End the call with that id of `look`."""
-        await source.kill(id)
-
-    @service.method
-    async def timeline(filter: str = "", limit: Limit = 200, before: float | None = None) -> list[EndedCall]:
-        """What has ended and fits the filter, the newest first; `before`: before this time, in Unix seconds."""
-        return await source.timeline(filter, limit, before)
-
-    @service.method
-    async def methods(seconds: Seconds = SECONDS, step: Seconds = 10) -> list[MethodRow]:
-        """What each method did in the last seconds, by steps of `step` seconds."""
-        return await source.methods(seconds, step)
-
-    @service.method
-    async def errors() -> list[KeptError]:
-        """The last errors, the newest first."""
-        return await source.errors()
-
-    @service.method
-    async def connections() -> Connections:
-        """Channels, sessions, subscriptions and streams."""
-        return await source.connections()
-
-    @service.method
-    async def end(id: str) -> None:
-        """Begin to end the connection with that id of `connections`."""
-        await source.end(id, BY)
-
-    @service.method
-    async def machine() -> Machines:
-        """The processes, and which are missing."""
-        return await source.machine()
-
-    return service
-
-
 @asynccontextmanager
 async def admin(endpoint: AdminEndpoint, source: ConsoleSource) -> AsyncIterator[None]:
     """Answer at the endpoint while the block runs, and print the secret, if there is one. Raises LocalError if it
     cannot listen."""
+    from .admin_service import admin_service  # noqa: PLC0415  (start-up: where there is one)
+
     guard = None if endpoint.secret is None else _guard(endpoint.secret)
     options: dict[str, Any] = {"guard": guard, "hosts": endpoint.hosts, "origins": (), "docs": False}
     async with listen(admin_service(source), urls=[endpoint.url], **options) as serving:

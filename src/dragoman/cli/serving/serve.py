@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from cyclopts import App
 
-from ...console import Watching, check_address, read_address, report
+from ... import console
 from ...jsonrpc.leniency import LENIENT, Leniency, both
 from ...jsonrpc.limits import Limits
 from ...net.activation import activation
@@ -174,7 +174,7 @@ class Watched(NamedTuple):
     """What watches the calls, where an option requires it: the metrics alone, or all that consoles show."""
 
     metrics: Metrics | None
-    watching: Watching | None
+    watching: console.Watching | None
 
     @property
     def observers(self) -> list[Observer]:
@@ -191,10 +191,10 @@ def _make_observers(options: ServeOptions) -> Watched:
     options.collector()
     if options.admin is not None and not is_worker():  # a worker's supervisor has looked
         endpoint_of(options.admin)
-    if options.console is not None and not (address := read_address(options.console, "--console")).loopback:
-        check_address(address, tls=options.tls(), auth=options.auth())
+    if options.console is not None and not (address := console.read_address(options.console, "--console")).loopback:
+        console.check_address(address, tls=options.tls(), auth=options.auth())
     if options.admin is not None or options.console is not None:
-        watching = Watching(messages=options.console_messages)
+        watching = console.Watching(messages=options.console_messages)
         return Watched(watching.metrics, watching)
     wanted = options.metrics is not None or options.otlp is not None
     return Watched(Metrics() if wanted else None, None)
@@ -307,7 +307,7 @@ async def _serve(
 def _tell_supervisor(serving: Serving, watched: Watched) -> None:
     """Answer a supervisor that requests the metrics, or what consoles show."""
     if watched.metrics is not None:
-        serving.report = partial(report, watched.metrics)
+        serving.report = partial(console.report, watched.metrics)
     if watched.watching is not None:
         serving.answer = watched.watching.service(lambda: serving.served, serving.sources).answer
 

@@ -11,15 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from ...console import (
-    ConsoleSource,
-    GatheredConsole,
-    Sums,
-    WorkerProcesses,
-    ask_replicas,
-    open_console,
-    read_address,
-)
+from ... import console
 from ...workers.supervisor import Supervisor, run_workers
 from ..lines import tell
 from .admin import admin, endpoint_of
@@ -43,17 +35,17 @@ async def supervise(
     @asynccontextmanager
     async def beside(supervisor: Supervisor) -> AsyncIterator[None]:
         async with AsyncExitStack() as opened:
-            sums, far = Sums(supervisor), None
+            sums, far = console.Sums(supervisor), None
             if bus is not None and options.console is not None:
-                far = await opened.enter_async_context(ask_replicas(bus, supervisor.group))
-            workers, me = WorkerProcesses(supervisor), "" if far is None else far.me
-            source = GatheredConsole(workers, sums=sums, far=far, me=me)
+                far = await opened.enter_async_context(console.ask_replicas(bus, supervisor.group))
+            workers, me = console.WorkerProcesses(supervisor), "" if far is None else far.me
+            source = console.GatheredConsole(workers, sums=sums, far=far, me=me)
             await opened.enter_async_context(places_beside(options, sums.text, source))
             if options.console is not None:
-                address, tls, auth = read_address(options.console, "--console"), options.tls(), options.auth()
+                address, tls, auth = console.read_address(options.console, "--console"), options.tls(), options.auth()
                 name = " ".join(urls)
                 announce_console(
-                    await opened.enter_async_context(open_console(address, source, name, tls=tls, auth=auth))
+                    await opened.enter_async_context(console.open_console(address, source, name, tls=tls, auth=auth))
                 )
             yield
 
@@ -75,7 +67,9 @@ async def supervise(
 
 @asynccontextmanager
 async def places_beside(
-    options: ServeOptions, text: Callable[[], bytes] | Callable[[], Awaitable[bytes]], source: ConsoleSource | None
+    options: ServeOptions,
+    text: Callable[[], bytes] | Callable[[], Awaitable[bytes]],
+    source: console.ConsoleSource | None,
 ) -> AsyncIterator[None]:
     """The metrics and the socket of `--admin` while the block runs, if there are such options."""
     async with AsyncExitStack() as beside:
