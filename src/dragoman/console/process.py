@@ -48,7 +48,7 @@ from .rows import (
     ServedRow,
     Tick,
 )
-from .views import encode, parse_filter, pick_messages
+from .views import encode, pick_calls, pick_messages
 
 ROWS: Final = 1_000
 """Rows of the timeline in one answer at most."""
@@ -96,10 +96,7 @@ class ProcessConsole:
     def timeline(self, filter: str = "", limit: int = 200, before: float | None = None) -> list[EndedCall]:
         """Return the rows that fit, the newest first. `before`: only those that ended before this time. Raises
         LocalError for what is no filter."""
-        fits = parse_filter(filter)
-        rows = self.recorder.timeline.newest()
-        found = (one for one in rows if (before is None or one.ended < before) and fits(one))
-        return list(islice(found, max(0, min(limit, ROWS))))
+        return pick_calls(self.recorder.timeline.newest(), filter, min(limit, ROWS), before)
 
     def messages(self, filter: str = "", limit: int = 200, before: float | None = None) -> KeptMessages | None:
         """Return the messages that fit, the newest first; None where none are kept. `before` and the error as for

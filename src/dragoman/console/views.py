@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -49,6 +49,7 @@ _COMPARISON = re.compile(r"(<=|>=|<|>|=)?(-?[0-9]{1,15}(?:\.[0-9]{1,6})?)\Z")
 _secret = re.compile("|".join("[-_]*".join(word) for word in SECRETS), re.IGNORECASE)
 
 Fits: TypeAlias = Callable[[Any], bool]
+T = TypeVar("T")
 
 
 def mask(text: str) -> str:
@@ -70,11 +71,19 @@ def parse_filter(text: str, rows: type[Struct] = EndedCall) -> Fits:
 
 
 def pick_messages(rows: Iterable[MessageRow], filter: str, limit: int, before: float | None = None) -> list[MessageRow]:
-    """Return the first rows that fit, `limit` at most. `before`: only what passed before this time. Raises LocalError
-    for what is no filter."""
-    fits = parse_filter(filter, MessageRow)
-    found = (one for one in rows if (before is None or one.time < before) and fits(one))
-    return list(islice(found, max(0, limit)))
+    """Return the first messages that fit, `limit` at most. `before`: only what passed before this time. Raises
+    LocalError for what is no filter."""
+    return _pick(rows, parse_filter(filter, MessageRow), limit, lambda one: before is None or one.time < before)
+
+
+def pick_calls(rows: Iterable[EndedCall], filter: str, limit: int, before: float | None = None) -> list[EndedCall]:
+    """Return the first ended calls that fit, `limit` at most. `before`: only what ended before this time. Raises
+    LocalError for what is no filter."""
+    return _pick(rows, parse_filter(filter), limit, lambda one: before is None or one.ended < before)
+
+
+def _pick(rows: Iterable[T], fits: Fits, limit: int, in_time: Fits) -> list[T]:
+    return list(islice((one for one in rows if in_time(one) and fits(one)), max(0, limit)))
 
 
 def _term(word: str, members: frozenset[str]) -> Fits:
