@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.transports.http.sse import EventTooLong, Parser, SseEvent, comment, event
@@ -177,6 +177,7 @@ def test_any_chunking_gives_the_same(stream: bytes, data: st.DataObject) -> None
     st.none() | st.text(min_size=1).filter(lambda text: not set(text) & set("\r\n\0")),
     st.none() | st.integers(0, 10**14),
 )
+@example("a\u2028b\u2029".encode(), None, None, None)
 def test_what_is_written_is_read(data: bytes, id: str | None, kind: str | None, retry: int | None) -> None:
     try:
         wire = comment() + event(data, id, kind, retry) + comment()
@@ -184,6 +185,7 @@ def test_what_is_written_is_read(data: bytes, id: str | None, kind: str | None, 
         return
     parser = Parser(LIMIT)
     read = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    read = read.replace("\u2028".encode(), rb"\u2028").replace("\u2029".encode(), rb"\u2029")  # as JSON may write them
     assert parser.feed(wire) == [SseEvent(read, kind or "message", id or "")]
     assert parser.retry == retry
 
