@@ -15,8 +15,8 @@ from dragoman.allowance import Owner
 from dragoman.bus.memory import MemoryBus
 from dragoman.bus.store import MemoryBusStore as Values
 from dragoman.store import StoreFull, StoreLost
+from dragoman.store import database as database_module
 from dragoman.store import shared as shared_module
-from dragoman.store import sqlite as sqlite_module
 from dragoman.store.contract import Change, Edit
 from dragoman.store.memory import InMemoryStore
 from dragoman.store.shared import SharedStore
@@ -231,11 +231,11 @@ async def test_owners_of_a_file_are_counted_to_the_last_one(tmp_path: Path) -> N
 async def test_a_file_that_another_process_changes_is_waited_for_and_then_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(database_module, "PATIENCE", 0.05)
     path = tmp_path / "state.db"
     engine = SqliteStore(str(path), 10, 1 << 20)
     asked: list[str] = []
-    await engine._run(engine._db.set_trace_callback, asked.append)
+    await engine._database.run(lambda db: db.set_trace_callback(asked.append))
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreLost, match=f"store sqlite:{path}: database is locked"):
@@ -251,10 +251,10 @@ async def test_closing_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None
     path = tmp_path / "state.db"
     engine = SqliteStore(str(path), 10, 1 << 20)
     await engine.change("a", becomes(b"1"))
-    assert "dragoman-store_0" in {one.name for one in threading.enumerate()}
+    assert "dragoman-store" in {one.name for one in threading.enumerate()}
     assert str(path) in open_files()
     await engine.close()
-    assert "dragoman-store_0" not in {one.name for one in threading.enumerate()}
+    assert "dragoman-store" not in {one.name for one in threading.enumerate()}
     assert str(path) not in open_files()
     assert not path.with_name("state.db-wal").exists(), "what was changed is in the file itself"
 

@@ -1,30 +1,16 @@
-"""Documents in a file of SQLite: they outlive the process, and processes of one machine may share the file.
-
-A thread of its own does all that waits for the disk. The file, and what SQLite keeps beside it, is readable by its
-owner alone.
-"""
+"""Documents in a file of SQLite: they outlive the process, and processes of one machine may share the file."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from ..jsonrpc.errors import LocalError
-from ..private_files import open_private, tighten
-from .contract import Change, StoreLost, full
+from .contract import Change, full
+from .database import Database, DatabaseFull
 
-T = TypeVar("T")
-
-PATIENCE = 5.0
-"""Seconds to wait for another process that changes the file."""
-MINIMUM = 16
-"""Pages that a file has at least room for."""
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS documents "
     "(owner TEXT PRIMARY KEY, document BLOB NOT NULL, until REAL, stranger TEXT) WITHOUT ROWID"
@@ -50,93 +36,44 @@ class SqliteStore:
     those of the one that has most. Raises LocalError for a file that cannot be opened or is not such a store."""
 
     def __init__(self, path: str, owners: int, total: int, clock: Callable[[], float] = time.time) -> None:
-        if path.lower().startswith("file:"):
-            raise LocalError(
-                f"store sqlite:{path}: write the path of a file; a URI of SQLite is not taken (./{path} is a path)"
-            )
-        self.path = path
         self._owners, self._total = owners, total
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, "dragoman-store")
-        try:
-            self._db = self._thread.submit(self._open).result()
-        except (sqlite3.Error, OSError) as error:
-            self._thread.shutdown()
-            raise LocalError(f"store sqlite:{path} cannot be opened: {_words(error)}") from error
-
-    def _open(self) -> sqlite3.Connection:
-        os.close(open_private(self.path))
-        for beside in ("-wal", "-shm", "-journal"):  # those that it makes have the permissions of the file
-            tighten(self.path + beside)
-        # an absolute path is never taken for a URI, whose query could name another file
-        db = sqlite3.connect(os.path.abspath(self.path), timeout=PATIENCE, isolation_level=None)
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            [(page,)] = db.execute("PRAGMA page_size")
-            db.execute(f"PRAGMA max_page_count = {max(MINIMUM, self._total // page)}")
-            db.execute(_TABLE)
-            db.execute("SELECT owner, document, until FROM documents LIMIT 1")
-            self._upgrade(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _upgrade(self, db: sqlite3.Connection) -> None:
-        """Add the columns and indexes that a file of an earlier version lacks."""
-        db.execute("BEGIN IMMEDIATE")  # one of several processes does so
-        if "stranger" not in {row[1] for row in db.execute("PRAGMA table_info (documents)")}:
-            db.execute(_COLUMN)
-        db.execute(_INDEX)
-        db.execute("COMMIT")
+        self._database = Database(path, _prepare, what=f"store sqlite:{path}", size=total)
 
     async def read(self, owner: str) -> bytes | None:
-        return await self._run(self._read, owner)
+        return await self._database.run(partial(_read, owner=owner))
 
     async def change(self, owner: str, edit: Change) -> Any:
-        return await self._run(self._change, owner, edit)
-
-    async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *arguments))
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
-                raise full(True, self._owners, self._total) from error
-            raise StoreLost(f"store sqlite:{self.path}: {error}") from error
-        except RuntimeError as error:  # the thread has ended
-            raise StoreLost(f"store sqlite:{self.path} is closed") from error
+            return await self._database.run(partial(self._change, owner=owner, edit=edit))
+        except DatabaseFull as error:
+            raise full(True, self._owners, self._total) from error
 
-    def _read(self, owner: str) -> bytes | None:
-        row = self._db.execute("SELECT document FROM documents WHERE owner = ?", (owner,)).fetchone()
-        return None if row is None else row[0]
-
-    def _change(self, owner: str, edit: Change) -> Any:
+    def _change(self, db: sqlite3.Connection, owner: str, edit: Change) -> Any:
         try:
-            return self._transact(owner, edit)
+            return self._transact(db, owner, edit)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                 raise
-        self._purge()
+        self._purge(db)
         for _ in range(GIVE_WAY):
             try:
-                return self._transact(owner, edit)
+                return self._transact(db, owner, edit)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._yield(owner):
+                if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not _yield(db, owner):
                     raise
-        return self._transact(owner, edit)
+        return self._transact(db, owner, edit)
 
-    def _transact(self, owner: str, edit: Change) -> Any:
-        db = self._db
+    def _transact(self, db: sqlite3.Connection, owner: str, edit: Change) -> Any:
         db.execute("BEGIN IMMEDIATE")
         try:
-            found = self._read(owner)
+            found = _read(db, owner)
             made = edit(found)
             if made.changed and made.document is None:
                 db.execute("DELETE FROM documents WHERE owner = ?", (owner,))
             elif made.changed:
                 if found is None:
-                    self._make_room(owner)
+                    self._make_room(db, owner)
                 stranger = None if made.stranger is None else made.stranger.name
                 db.execute(_PUT, (owner, made.document, made.until, stranger))
         except BaseException:
@@ -146,27 +83,35 @@ class SqliteStore:
         db.execute("COMMIT")
         return made.result
 
-    def _make_room(self, owner: str) -> None:
-        [(count,)] = self._db.execute("SELECT count(*) FROM documents")
-        if count < self._owners or count - self._purge() < self._owners or self._yield(owner):
+    def _make_room(self, db: sqlite3.Connection, owner: str) -> None:
+        [(count,)] = db.execute("SELECT count(*) FROM documents")
+        if count < self._owners or count - self._purge(db) < self._owners or _yield(db, owner):
             return
         raise full(False, self._owners, self._total)
 
-    def _yield(self, owner: str) -> int:
-        """Delete a stranger's document to make room for this owner; return how many were deleted, 0 or 1."""
-        return self._db.execute(_YIELDS, (owner,)).rowcount
-
-    def _purge(self) -> int:
+    def _purge(self, db: sqlite3.Connection) -> int:
         """Delete expired documents; return their number."""
-        return self._db.execute("DELETE FROM documents WHERE until <= ?", (self._clock(),)).rowcount
+        return db.execute("DELETE FROM documents WHERE until <= ?", (self._clock(),)).rowcount
 
     async def close(self) -> None:
         """Close the file; what was begun is done first."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._db.close)
-        self._thread.shutdown()
+        await self._database.close()
 
 
-def _words(error: Exception) -> str:
-    """Why a file cannot be opened, in words."""
-    return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
+def _prepare(db: sqlite3.Connection) -> None:
+    """Make the table, and what a file of an earlier version lacks of it."""
+    db.execute(_TABLE)
+    db.execute("SELECT owner, document, until FROM documents LIMIT 1")
+    if "stranger" not in {row[1] for row in db.execute("PRAGMA table_info (documents)")}:
+        db.execute(_COLUMN)
+    db.execute(_INDEX)
+
+
+def _read(db: sqlite3.Connection, owner: str) -> bytes | None:
+    row = db.execute("SELECT document FROM documents WHERE owner = ?", (owner,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _yield(db: sqlite3.Connection, owner: str) -> int:
+    """Delete a stranger's document to make room for this owner; return how many were deleted, 0 or 1."""
+    return db.execute(_YIELDS, (owner,)).rowcount
