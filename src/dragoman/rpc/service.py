@@ -489,12 +489,15 @@ class Service(Routed):
         """Take dependencies into the lifespan that live as long as it does."""
         self._make_lifespan().changed()
 
-    def _link(self, method: Method, *, protocol: bool = True) -> None:
+    def _link(self, method: Method, *, protocol: bool = True, extending: tuple[Middleware, ...] | None = None) -> None:
         """Put the service's middleware around a method, also around one that a router finds. `protocol`: whether the
-        middleware of a protocol on top is around it, too; an HTTP route is no call of the protocol."""
+        middleware of a protocol on top is around it, too; an HTTP route is no call of the protocol. `extending`: that
+        middleware for this method; None: that of every method."""
         if method.life is None:
             method.life = self._lifespan
-        around = (self._extending if protocol else ()) + self._middleware + method.middleware
+        if extending is None:
+            extending = self._extending if protocol else ()
+        around = extending + self._middleware + method.middleware
         outermost = (self._finishing,) if protocol and self._finishing is not None else ()
         method.handler = chain((*outermost, *around), self._last(method)) if around else None
         method.quick = method.kind == "inline" and not around and method.concurrency is None

@@ -20,8 +20,9 @@ from ..protocol.params import CompleteResult, Completion, DiscoverResult, EmptyR
 from ..protocol.results import finish
 from ..protocol.revisions import NEWEST_STATEFUL
 from ..session.client_info import keep_client
+from .capabilities import Capabilities
 from .listing import Listing
-from .registry import Capabilities, Registry
+from .registry import Registry
 from .subscriptions import Subscriptions
 from .surroundings import Surroundings
 
@@ -114,7 +115,7 @@ class _Builtin:
 
     def listing(self, kind: Listing) -> Callable[[Admitted, Context], Raw]:
         return lambda admitted, context: self._registry.page(
-            kind, admitted.revision, context.caller, admitted.params.cursor
+            kind, admitted.revision, context.caller, admitted.params.cursor, admitted.capabilities
         )
 
     def set_level(self, admitted: Admitted, context: Context) -> Raw:

@@ -40,7 +40,7 @@ from ..protocol.encoding import decode, encode, encode_text, with_members
 from ..protocol.entry_versions import Order, order, with_versions
 from ..protocol.headers import HeaderParam
 from ..protocol.revisions import Revision
-from ..protocol.types import Prompt, Resource, ResourceTemplate, Tool
+from ..protocol.types import ClientCapabilities, Prompt, Resource, ResourceTemplate, Tool
 from ..protocol.uri_template import Template
 from .surroundings import Surroundings
 
@@ -112,6 +112,8 @@ class Entry(Struct, eq=False):
     completions: dict[str, Method] = {}
     visible: Callable[[Caller], bool] | None = None
     """Decides whether it exists for a caller; None: it does for every caller."""
+    replaces: str = ""
+    """The extension that clients can declare instead of using this entry: lists do not show it to those."""
     tags: frozenset[str] = frozenset()
     """The tags by which it may be enabled and disabled, together with others."""
     version: str = ""
@@ -166,7 +168,7 @@ class Entry(Struct, eq=False):
     @property
     def personal(self) -> bool:
         """Whether lists show it only to some callers."""
-        return self.shown_to is not None
+        return self.replaces != "" or self.shown_to is not None
 
     @property
     def shown_to(self) -> Callable[[Caller], bool] | None:
@@ -182,7 +184,8 @@ class Entry(Struct, eq=False):
         """What `shown_to` asks, in a form that can be compared; None: lists show it to every caller."""
         access = self.method.access
         hiding = access if access is not None and access.hides else None
-        return None if self.visible is None and hiding is None else Decider(self.visible, hiding)
+        for_all = self.visible is None and hiding is None and not self.replaces
+        return None if for_all else Decider(self.visible, hiding, self.replaces)
 
     def text(
         self, revision: Revision, versions: tuple[str, ...] = (), extensions: Mapping[str, Adding] = NO_ADDING
@@ -266,16 +269,23 @@ def _claim(owner: dict[str, str], key: str, extension: str, what: str) -> None:
 
 
 class Decider(Struct, frozen=True, eq=False):
-    """Decides whether lists show an entry to a caller: by a function of the user, the method's demands, or both."""
+    """Decides whether lists show an entry to a caller: by a function of the user, the method's demands, and what its
+    client has declared."""
 
     visible: Callable[[Caller], bool] | None
     access: Access | None
+    replaces: str
+    """An extension: it is not shown to clients that have declared it; "": to all."""
 
     @property
-    def identities(self) -> tuple[Hashable, Hashable]:
-        """A value for `visible` and one for `access`, equal for those that decide alike; None for one that is None."""
+    def identities(self) -> tuple[Hashable, Hashable, Hashable]:
+        """A value for each of the members, equal for those that decide alike."""
         access = self.access
-        return _identity(self.visible), None if access is None else (access.roles, _identity(access.allow))
+        return (
+            _identity(self.visible),
+            None if access is None else (access.roles, _identity(access.allow)),
+            self.replaces,
+        )
 
 
 def _identity(function: Callable[..., Any] | None) -> Hashable:
@@ -342,15 +352,15 @@ class _Snapshot:
                 found.append((entry, index))
             self.rows.append(_ListRow(tuple(found)))
 
-    def decide(self, caller: Caller) -> bytes:
-        """Return a byte for each of `deciders`: 1 if lists show its entries to this caller, else 0. Each function of a
-        user is called at most once. Raises what such a function raises."""
+    def decide(self, caller: Caller, client: ClientCapabilities) -> bytes:
+        """Return a byte for each of `deciders`: 1 if lists show its entries to this caller with this client, else 0.
+        Each function of a user is called at most once. Raises what such a function raises."""
         known: dict[Hashable, bool] = {}
         decisions = bytearray()
         for one in self.deciders:
-            visible, access = one.identities
-            shown = True
-            if one.visible is not None:
+            visible, access, _ = one.identities
+            shown = not (one.replaces and client.declares(one.replaces))
+            if shown and one.visible is not None:
                 if ("visible", visible) not in known:
                     known["visible", visible] = bool(one.visible(caller))
                 shown = known["visible", visible]
@@ -520,12 +530,19 @@ class Entries:
                 found = self._snapshot = _Snapshot(self.of(key) for key in self.by_key)
             return found, self.personal
 
-    def page(self, revision: Revision, cursor: str | UnsetType, prefixes: tuple[bytes, bytes], caller: Caller) -> Raw:
+    def page(
+        self,
+        revision: Revision,
+        cursor: str | UnsetType,
+        prefixes: tuple[bytes, bytes],
+        caller: Caller,
+        client: ClientCapabilities,
+    ) -> Raw:
         """Return the result of a list method, as JSON. `prefixes`: the beginning of the result in the stateless era,
-        with the stamp and the caching hints, of a list for every caller and of one for this caller alone. Raises
-        InvalidParams for an unknown cursor."""
+        with the stamp and the caching hints, of a list for every caller and of one for this caller alone. `client`:
+        what the caller's client has declared. Raises InvalidParams for an unknown cursor."""
         snapshot, personal = self._current()
-        decisions = snapshot.decide(caller) if snapshot.deciders else b""
+        decisions = snapshot.decide(caller, client) if snapshot.deciders else b""
         with self._lock:
             sequence = snapshot.sequence(decisions)
             start = self._start_of(sequence.entries, cursor)

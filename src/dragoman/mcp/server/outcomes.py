@@ -42,7 +42,7 @@ def check_declared(admitted: Admitted, extension: Extension) -> None:
 
 def result_writer(row: Row) -> ResultWriter:
     """Return the writer of the results of an extension's method. It raises LocalError for a value that is not of the
-    row's result type; for a notification it ignores the value.
+    row's result type, nor the whole result as JSON text (`Raw`); for a notification it ignores the value.
 
     If the row is cacheable, a result without caching hints gets those of the server.
     """
@@ -51,6 +51,8 @@ def result_writer(row: Row) -> ResultWriter:
     def write_result(value: Any, admitted: Admitted) -> Raw:
         if kind is None:
             return Raw(b"null")
+        if type(value) is Raw:
+            return value
         if value is None and kind is EmptyResult:
             value = EmptyResult()
         if type(value) is not kind:

@@ -21,16 +21,16 @@ from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
 from ...rpc.including import Commit, guarded, joined
 from ...rpc.method import Method, RunOptions
+from ...rpc.middleware import Middleware
 from ...rpc.service import Service
 from ...rpc.switching import Switches
-from ..protocol.admission import Admitted
-from ..protocol.encoding import decode, encode, splice
-from ..protocol.extension import Extensions
+from ..protocol.admission import NOTHING, Admitted
+from ..protocol.encoding import decode
 from ..protocol.headers import HTTP, check_arguments
 from ..protocol.methods import HEADER_MISMATCH
 from ..protocol.params import PromptReference, ResourceTemplateReference
 from ..protocol.revisions import NEWEST, REVISIONS, Revision
-from ..protocol.types import PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability
+from ..protocol.types import ClientCapabilities
 from ..protocol.uri import normal, plain, unescaped, without_query
 from ..protocol.uri_template import Template, normal_reference
 from ..session.changes import EntryId, Visible, sees
@@ -112,6 +112,8 @@ class Registry:
         return self._add(tool_entry(self.surroundings, name_for(name, function), function, **options), function)
 
     def _add(self, entry: Entry, function: Callable[..., Any]) -> Entry:
+        for extension in self._extending.adapting:
+            entry = extension.adapt(entry)
         known = self._functions.get(entry.id, {})
         if defined_again(known.get(""), function):
             self._define_again(entry)
@@ -295,7 +297,7 @@ class Registry:
         a key that is taken, and for an entry that cannot be listed."""
         found = list(entries)
         for entry in found:
-            self._lists[LISTINGS[entry.kind]].check_free(entry.key, entry.version)
+            self._check_free(entry)
             _check_listing(entry, self._adding)
         check_distinct(found)
         given = [entry.enabled for entry in found]
@@ -304,11 +306,40 @@ class Registry:
         commits: list[Commit] = [partial(self._register, entry, had) for entry, had in zip(found, given, strict=True)]
         for includer in self.includers:
             commits += includer.planned(found)
+        for companion, function in self._companions(found):
+            commits.append(partial(self._add, companion, function))
         return commits
+
+    def _companions(self, entries: list[Entry]) -> Iterator[tuple[Entry, Callable[..., Any]]]:
+        """Yield the tools that extensions need beside these entries, and that are not there yet, with their functions.
+        Raises LocalError for a name that another tool has."""
+        taken = {one.key for one in entries if one.kind == "tool"}
+        for extension in self._extending.accompanying:
+            for entry in entries:
+                for name, function in extension.companions(entry).items():
+                    known = self._tools.by_key.get(name)
+                    if known is not None and known.replaces == extension.declares.name:
+                        continue
+                    if known is not None or name in taken:
+                        raise LocalError(extension.taken(name))
+                    taken.add(name)
+                    companion = tool_entry(self.surroundings, name, function)
+                    companion.replaces = extension.declares.name
+                    yield companion, function
+
+    def _check_free(self, entry: Entry) -> None:
+        """Raise LocalError if the key of an entry is taken."""
+        where = self._lists[LISTINGS[entry.kind]]
+        taken = where.by_key.get(entry.key)
+        if taken is not None and taken.replaces:
+            for extension in self._extending.accompanying:
+                if extension.declares.name == taken.replaces:
+                    raise LocalError(extension.taken(entry.key))
+        where.check_free(entry.key, entry.version)
 
     def _register(self, entry: Entry, given: bool) -> None:
         where = self._lists[LISTINGS[entry.kind]]
-        self._link(entry.method, *entry.completions.values())
+        self._link_entry(entry)
         where.add(entry)
         if where is self._tools and len(where.by_key) > MOST_TOOLS and not self._crowded:
             self._crowded = True
@@ -322,10 +353,16 @@ class Registry:
         if entry.enabled:
             self._report_change(entry)
 
-    def _link(self, *methods: Method) -> None:
-        for method in methods:
-            self.contextual = self.contextual or method.binding.wants_context
-            self._service._link(method)
+    def _link_entry(self, entry: Entry) -> None:
+        """Put the middleware of the server and of its extensions around the methods of an entry."""
+        extending = self._extending.middleware(entry.surroundings.extended)
+        self._link(entry.method, extending)
+        for completion in entry.completions.values():
+            self._link(completion)
+
+    def _link(self, method: Method, extending: tuple[Middleware, ...] | None = None) -> None:
+        self.contextual = self.contextual or method.binding.wants_context
+        self._service._link(method, extending=extending)
 
     def relink(self, entries: Iterable[Entry]) -> None:
         """Replace the methods of entries with the same keys by those of these, which have other middleware, or further
@@ -334,7 +371,7 @@ class Registry:
         for entry in entries:
             where = self._lists[LISTINGS[entry.kind]]
             for own in where.of(entry.key, entry.version):
-                self._link(entry.method, *entry.completions.values())
+                self._link_entry(entry)
                 where.relink(own, entry.method, entry.completions)
                 found.append(own)
         for includer in self.includers:
@@ -342,8 +379,8 @@ class Registry:
 
     def relink_all(self) -> None:
         """Put the server's changed middleware around its entries, also where it is included."""
-        for method in self.methods():
-            self._service._link(method)
+        for entry in self.everything():
+            self._link_entry(entry)
         for includer in self.includers:
             includer.relink(self.everything())
 
@@ -617,55 +654,17 @@ class Registry:
         """Return the enabled entries of a list, in order."""
         return self._lists[listing].visible()
 
-    def methods(self) -> Iterator[Method]:
-        """Yield the methods of all entries, and those of their completions."""
-        for one in self._lists.values():
-            for entry in one.all():
-                yield entry.method
-                yield from entry.completions.values()
-
-    def page(self, listing: Listing, revision: Revision, caller: Caller, cursor: str | UnsetType = UNSET) -> Raw:
-        """Return the result of a list method for this caller, as JSON. Raises InvalidParams for an unknown cursor."""
-        return self._lists[listing].page(revision, cursor, self._begins, caller)
-
-
-class Capabilities:
-    """The present capabilities of one server."""
-
-    def __init__(self, registry: Registry, extensions: Extensions) -> None:
-        self._registry = registry
-        self._declared = registry.surroundings.options.declared
-        self._extensions = extensions
-
-    def stateful(self) -> ServerCapabilities:
-        """Return the capabilities for the stateful era. `encode` leaves out those that a revision does not have."""
-
-        def has(kind: str) -> bool:
-            return kind in self._declared or self._registry.has(kind)
-
-        return ServerCapabilities(
-            logging={},
-            completions={} if has("completions") else UNSET,
-            prompts=PromptsCapability(True) if has("prompts") else UNSET,
-            resources=ResourcesCapability(True, True) if has("resources") else UNSET,
-            tools=ToolsCapability(True) if has("tools") else UNSET,
-            extensions=self._extensions.declared,
-        )
-
-    def written_for(self, revision: Revision) -> Any:
-        """Return the capabilities for a revision, as a result contains them: with the members that extensions
-        declare beside the protocol's."""
-        found = self.stateful() if revision.stateful else self.stateless()
-        others = self._extensions.capabilities(revision)
-        return Raw(splice(encode(found, revision), others)) if others else found
-
-    def stateless(self) -> ServerCapabilities:
-        """Return the capabilities for the stateless era: with logging, which is deprecated there, only if a function
-        may log."""
-        found = self.stateful()
-        if "logging" in self._declared or self._registry.contextual:
-            return found
-        return msgspec.structs.replace(found, logging=UNSET)
+    def page(
+        self,
+        listing: Listing,
+        revision: Revision,
+        caller: Caller,
+        cursor: str | UnsetType = UNSET,
+        client: ClientCapabilities = NOTHING,
+    ) -> Raw:
+        """Return the result of a list method for this caller, as JSON. `client`: what its client has declared. Raises
+        InvalidParams for an unknown cursor."""
+        return self._lists[listing].page(revision, cursor, self._begins, caller, client)
 
 
 class IncludedServer:
@@ -683,7 +682,9 @@ class IncludedServer:
 
     def _entries(self, entries: Iterable[Entry]) -> list[Entry]:
         outer, inner = self._outer.surroundings, self._inner.surroundings.service
-        return [included_entry(one, outer, inner, self._key(one), self._namespace, self._tags) for one in entries]
+        # the extensions of the outer server have companions of their own
+        own = [one for one in entries if not one.replaces]
+        return [included_entry(one, outer, inner, self._key(one), self._namespace, self._tags) for one in own]
 
     def planned(self, entries: Iterable[Entry]) -> list[Commit]:
         """Return functions that register these entries in the outer server. Raises LocalError for one that cannot be

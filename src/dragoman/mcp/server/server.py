@@ -39,6 +39,7 @@ from ..protocol.types import Icon, ServerCapabilities, Tool
 from ..protocol.uri import normal
 from . import builtin
 from .calling import ANYONE, list_all, request
+from .capabilities import Capabilities
 from .extending.extension import ServerExtension, ServerExtensions, extension_method
 from .extending.home import ServerHome
 from .options import (
@@ -53,7 +54,7 @@ from .options import (
     server_options,
 )
 from .outcomes import check_declared, outcome_writers, write_values
-from .registry import Capabilities, Entry, Registry
+from .registry import Entry, Registry
 from .router import Router
 from .served import Replicas, ServedServer
 from .subscriptions import Subscriptions
@@ -154,7 +155,7 @@ class Server:
         surroundings = self._registry.surroundings
         self._service._answers = replace(self._service._answers, dialect=MCP)
         self._service._finishing = write_values(surroundings.stamp)
-        self._service._extending = self._extending.middleware
+        self._service._extending = self._extending.middleware({})
         self._subscriptions = Subscriptions(self._registry, self._capabilities, extensions=self._extending)
         own = builtin.methods(surroundings, self._registry, self._subscriptions, self._capabilities)
         self._table = ServerMethods(self._extensions.methods, own, self._registry.lookups(own))

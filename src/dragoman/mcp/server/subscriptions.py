@@ -48,9 +48,10 @@ from ..protocol.results import finish
 from ..protocol.types import SUBSCRIPTION_ID
 from ..protocol.uri_template import above
 from ..session.changes import ChangeEvent, ChangeKind, Changes, EntryId, HubEvent, TopicEvent, Visible, sees
+from .capabilities import Capabilities
 from .extending.extension import ServerExtensions
 from .extending.topics import GrantedTopics, TopicGrants, TopicKey, with_meta
-from .registry import Capabilities, Registry
+from .registry import Registry
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)

@@ -50,6 +50,9 @@ class ServerExtension:
 
     declares: Extension
     """The declaration for both ends."""
+    options_only: bool = False
+    """Whether `around` runs only around calls of entries that have a value for one of the extension's options: other
+    calls cost nothing then."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.declares.name}>"
@@ -60,8 +63,8 @@ class ServerExtension:
         return {}
 
     async def around(self, call: Call, next: Next) -> Any:
-        """Run around every call of the server's methods and entries, outside the server's own middleware.
-        `call.params` is the `Admitted` call; the values of the extension's options are in
+        """Run around every call of the server's methods and entries (but see `options_only`), outside the server's own
+        middleware. `call.params` is the `Admitted` call; the values of the extension's options are in
         `call.params.surroundings.extended`. It may return one of the extension's results in place of that of
         `next`."""
         return await next(call)
@@ -72,6 +75,21 @@ class ServerExtension:
         entry is registered. That raises LocalError for a member that the description or another extension has
         already."""
         return {}
+
+    def adapt(self, entry: Entry) -> Entry:
+        """Return an entry as it is to be registered: this one, or a copy with another description. Called once, before
+        the entry is registered; `entry.surroundings.extended` has the values of the extension's options."""
+        return entry
+
+    def companions(self, entry: Entry) -> Mapping[str, Callable[..., Any]]:
+        """Return the tools that clients without the extension need beside this entry: functions by name, as
+        `Server.add_tool` takes them. Called whenever an entry is registered; a tool that is there already is not
+        registered again. Lists show them only to clients that have not declared the extension."""
+        return {}
+
+    def taken(self, name: str) -> str:
+        """Return the text of the error for a tool of a user that has the name of a companion."""
+        return f"the extension {self.declares.name} has a tool {name!r}: give another name to one of them"
 
     def grant(self, topic: str, caller: Caller, value: Any) -> TopicGrant | Awaitable[TopicGrant | None] | None:
         """Return the part of a requested value that a caller is granted; None: nothing of it. An RpcError refuses the
@@ -135,11 +153,24 @@ class ServerExtensions:
             one for one in self.all if overrides(one, ServerExtension, "measures")
         )
         """Those with measures."""
+        self.adapting: tuple[ServerExtension, ...] = tuple(
+            one for one in self.all if overrides(one, ServerExtension, "adapt")
+        )
+        """Those that adapt entries."""
+        self.accompanying: tuple[ServerExtension, ...] = tuple(
+            one for one in self.all if overrides(one, ServerExtension, "companions")
+        )
+        """Those with companions."""
 
-    @property
-    def middleware(self) -> tuple[Middleware, ...]:
-        """The functions around each call, the first extension's outermost."""
-        return tuple(one.around for one in self.all if overrides(one, ServerExtension, "around"))
+    def middleware(self, options: Mapping[str, Any]) -> tuple[Middleware, ...]:
+        """Return the functions around the calls of an entry with these values of the extensions' options, the first
+        extension's outermost."""
+
+        def concerned(one: ServerExtension) -> bool:
+            own = [name for rules in one.declares.options.values() for name in rules]
+            return not one.options_only or any(options.get(name) not in (None, False) for name in own)
+
+        return tuple(one.around for one in self.all if overrides(one, ServerExtension, "around") and concerned(one))
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         """Return the functions that answer their methods, by name."""
